@@ -31,7 +31,6 @@ pub(crate) const EXEMPT: &[&str] = &[
     "crates/refit-objects",
     "crates/refit-sys",
     "crates/refit-tracer",
-    "examples",
     "fuzz",
     "tests",
     "xtask",

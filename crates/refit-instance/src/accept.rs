@@ -1,10 +1,11 @@
-//! Accepting callers when the process is out of descriptors.
+//! Accepting connections when the process has run out of descriptors.
 //!
-//! A file server holds a descriptor per inode that the kernel knows, and may well use up all there are. That is when
-//! its owner wants to see and to unmount, so the control API keeps some descriptors in reserve: when `accept`
-//! fails for want of one, a reserved one is closed and it is tried again. When such a caller leaves, its
-//! descriptor does not become free, where the file server would take it: `dup3` puts a placeholder in its place
-//! in one step, and it is in reserve again.
+//! A file server holds a descriptor per inode that the kernel knows and may use up all there are.
+//! That is when its owner wants to inspect and unmount it. The control API therefore keeps some
+//! descriptors in reserve: when `accept` fails for lack of a descriptor, a reserved one is closed
+//! and `accept` is repeated. When such a connection ends, its descriptor does not become free,
+//! because the file server would take it: `dup3` atomically replaces it with a placeholder, which
+//! is in reserve again.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,27 +21,28 @@ use rustix::net::SocketFlags;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixListener;
 
-/// Callers who can be served at the same time when nothing else is left. A command is one or two; the rest is
-/// for descriptors that somebody else takes between closing the reserved one and accepting.
+/// The number of connections that can be served at the same time when no other descriptor is left.
+/// A command uses one or two; the rest allows for descriptors that another thread takes between the
+/// closing of the reserved one and `accept`.
 const RESERVED: usize = 16;
 
-/// How often it is tried to bring the reserve back to its size, and to accept if even that is used up.
-const RETRY: Duration = Duration::from_millis(20);
+/// How often the reserve is refilled, and how often `accept` is retried if the reserve is used up.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A listener with a reserve.
-pub(crate) struct Reserving {
+/// A listener with a reserve of descriptors.
+pub(crate) struct ReservingListener {
     listener: UnixListener,
     reserve: Arc<Reserve>,
 }
 
-/// A caller; the descriptor goes into the reserve if one is missing there.
+/// A connection, whose descriptor goes into the reserve at the end if one is missing there.
 pub(crate) struct Caller {
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     stream: Option<tokio::net::UnixStream>,
     reserve: Arc<Reserve>,
 }
 
-/// Descriptors that stand for nothing but their places in the table.
+/// Descriptors that only occupy their places in the descriptor table.
 struct Reserve {
     placeholder: OwnedFd,
     held: Mutex<Vec<OwnedFd>>,
@@ -56,7 +58,7 @@ impl Reserve {
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
-        // Pushing and popping leave it whole.
+        // The list is valid after a panic: pushing and popping leave no intermediate state.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,22 +74,24 @@ impl Reserve {
         }
     }
 
-    /// Accepts a caller in the place of a descriptor; `None` if there is none, or nobody to accept.
+    /// Accepts a connection in the place of a reserved descriptor. Returns `None` if there is no
+    /// such descriptor or no connection.
     fn accept(&self, listener: &UnixListener) -> Option<tokio::net::UnixStream> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         drop(self.held().pop()?);
-        // At once, and not through the runtime: whoever else waits for a descriptor must not get it.
+        // Called directly and not through the runtime, so that no other thread takes the descriptor
+        // first.
         let stream = rustix::net::accept_with(listener, flags).ok()?;
         tokio::net::UnixStream::from_std(stream.into()).ok()
     }
 
-    /// Takes the descriptor of a caller who leaves; the connection ends.
+    /// Takes the descriptor of a connection that ends.
     fn take(&self, mut descriptor: OwnedFd) {
         let mut held = self.held();
         if held.len() >= RESERVED {
             return;
         }
-        // Replaces it in one step; in between, nobody else could get it.
+        // Replaces it atomically, so that no other thread can get it in between.
         let replaced = rustix::io::dup3(&self.placeholder, &mut descriptor, DupFlags::CLOEXEC);
         if replaced.is_ok() {
             held.push(descriptor);
@@ -95,15 +99,15 @@ impl Reserve {
     }
 }
 
-impl Reserving {
+impl ReservingListener {
     pub(crate) fn new(listener: UnixListener) -> io::Result<Self> {
-        Ok(Reserving { listener, reserve: Arc::new(Reserve::new()?) })
+        Ok(ReservingListener { listener, reserve: Arc::new(Reserve::new()?) })
     }
 }
 
-impl Listener for Reserving {
+impl Listener for ReservingListener {
     type Io = Caller;
-    // Callers have none that means anything; see `Caller::credentials`.
+    // Unix sockets of clients have no useful address; see `Caller::credentials`.
     type Addr = ();
 
     async fn accept(&mut self) -> (Caller, ()) {
@@ -113,7 +117,7 @@ impl Listener for Reserving {
             } else {
                 tokio::select! {
                     accepted = self.listener.accept() => accepted,
-                    () = tokio::time::sleep(RETRY) => {
+                    () = tokio::time::sleep(RETRY_INTERVAL) => {
                         self.reserve.fill();
                         continue;
                     }
@@ -125,8 +129,9 @@ impl Listener for Reserving {
                 Err(_) => None,
             };
             let Some(stream) = stream else {
-                // Nothing in reserve, or the caller has gone already, or the host is short of memory.
-                tokio::time::sleep(RETRY).await;
+                // The reserve is empty, the caller has gone already, or the host is short of
+                // memory.
+                tokio::time::sleep(RETRY_INTERVAL).await;
                 continue;
             };
             let caller = Caller { stream: Some(stream), reserve: Arc::clone(&self.reserve) };
@@ -139,14 +144,14 @@ impl Listener for Reserving {
     }
 }
 
-/// Of the process or of the host.
+/// Returns whether the error means that the process or the host has run out of descriptors.
 fn out_of_descriptors(e: &io::Error) -> bool {
     use rustix::io::Errno;
     [Errno::MFILE, Errno::NFILE].iter().any(|errno| e.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 impl Caller {
-    /// Who it is, as the kernel says.
+    /// Returns the credentials of the peer from the kernel.
     pub(crate) fn credentials(&self) -> Option<tokio::net::unix::UCred> {
         self.stream.as_ref().and_then(|stream| stream.peer_cred().ok())
     }

@@ -1,9 +1,10 @@
-//! What objects and mounts do, told again and again over one connection to who watches: what it says, and its route.
+//! The activity of objects and mounts, sent repeatedly over one connection: its data and its route.
 //!
-//! Who watches ten times a second wants little each time. So the answer does not end, the first line says everything, and each
-//! later one only what differs from the line before. Looking costs the instance something too, above all where there are
-//! many objects: however often it is asked for, the next look is not taken before a hundred times the cost of the
-//! last one has passed. Who reads slowly is told less often, and not later.
+//! A client that watches ten times a second needs little data each time. The answer therefore does
+//! not end; its first line contains everything, and each later line only the differences from the
+//! line before. Sampling also costs the instance time, above all with many objects: however often
+//! samples are requested, the next one is not taken before a hundred times the duration of the last
+//! has passed. A slow reader receives fewer lines, not later ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -23,56 +24,58 @@ use crate::server::Shared;
 use crate::streams;
 use crate::wire::{Mount, ObjectInfo};
 
-/// Time between two looks for each time that a look takes: one in a hundred is one per cent.
-const RESERVE: u32 = 100;
+/// The minimum time between two samples, as a multiple of the time that one takes; 100 limits the
+/// cost to one per cent.
+const INTERVAL_FACTOR: u32 = 100;
 
-/// The shortest time between two looks.
-const SHORTEST: Duration = Duration::from_millis(10);
+/// The minimum time between two samples.
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long a pause goes on without a look whether anybody still wants to know.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// The longest sleep before the thread checks again whether the client is still connected.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How many lines may be on the way.
-const UNREAD: usize = 2;
+/// The maximum number of lines that are waiting to be sent.
+const MAX_UNREAD: usize = 2;
 
-/// How often to look.
+/// The interval between samples.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ActivityQuery {
-    /// Milliseconds between two looks; a second without it. Longer where looking costs more than a hundredth of that.
+    /// The interval in milliseconds; the default is a second. The interval is longer where sampling
+    /// would take more than a hundredth of it.
     pub every_ms: Option<u64>,
 }
 
-/// What there was to see at one look.
+/// The activity in one sample.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Activity {
-    /// When, in ns since the answer began.
+    /// The time of the sample, in ns since the beginning of the answer.
     pub at_ns: u64,
-    /// Objects that are new, or of which something differs from the line before.
+    /// Objects that are new or differ from the line before.
     pub objects: Vec<ObjectActivity>,
-    /// Numbers of objects that are gone.
+    /// Numbers of objects that have ended.
     pub gone: Vec<u64>,
     /// All mounts.
     pub mounts: Vec<Mount>,
 }
 
-/// What an object does; what its implementation does not count is 0.
+/// The activity of an object. A counter that the implementation does not provide is 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ObjectActivity {
     /// Its number within the instance.
     pub id: u64,
-    /// `interface:instance`, e.g. `fcm:/logs/a`.
+    /// Its name, `interface:instance`, e.g. `fcm:/logs/a`.
     pub name: String,
-    /// What serves now with what is around it, e.g. `latency(shared)`.
+    /// Its implementation within its wrappers, e.g. `latency(shared)`.
     pub implementation: String,
-    /// Calls so far.
+    /// The number of calls.
     pub calls: u64,
-    /// Faults so far.
+    /// The number of page faults.
     pub faults: u64,
-    /// Pages that it holds.
+    /// The number of pages that it holds.
     pub resident: u64,
-    /// Pages of these that are to be written back.
+    /// The number of these pages that must be written back.
     pub dirty: u64,
 }
 
@@ -106,12 +109,13 @@ impl From<ObjectInfo> for ObjectActivity {
     }
 }
 
-/// What has been told of objects.
+/// The objects as they were last sent to the client.
 #[derive(Debug, Default)]
-struct Told(BTreeMap<u64, ObjectActivity>);
+struct SentObjects(BTreeMap<u64, ObjectActivity>);
 
-impl Told {
-    /// What of `now` was not told yet, and numbers of objects that were told and are not there any more.
+impl SentObjects {
+    /// Returns the objects of `now` that differ from what was sent, and the numbers of sent objects
+    /// that no longer exist.
     fn differences(&mut self, now: Vec<ObjectActivity>) -> (Vec<ObjectActivity>, Vec<u64>) {
         let mut differ = Vec::new();
         let mut gone = Vec::new();
@@ -122,7 +126,7 @@ impl Told {
                 differ.push(object.clone());
             }
         }
-        // All that are there are told now.
+        // `now` contains all existing objects, and all of them have been sent.
         if self.0.len() > now.len() {
             let there: BTreeSet<u64> = now.iter().map(|object| object.id).collect();
             gone = self.0.keys().copied().filter(|id| !there.contains(id)).collect();
@@ -132,7 +136,7 @@ impl Told {
     }
 }
 
-/// What objects and mounts do, again and again until nobody reads it any more.
+/// Sends the activity of objects and mounts repeatedly until the client disconnects.
 #[utoipa::path(get, path = "/activity", params(ActivityQuery), responses(
     (status = 200, description = "NDJSON: a line per look", body = Activity,
      content_type = "application/x-ndjson"),
@@ -145,35 +149,36 @@ pub(crate) async fn activity(
     let Query(query) = query.map_err(|e| rejected("watch", e.status(), &e.body_text()))?;
     let every = query.every_ms.map_or(Duration::from_secs(1), Duration::from_millis);
     let (sender, _gone, response) = streams::lines::<Activity>();
-    streams::begin("watch", move || tell(&shared, every.max(SHORTEST), &sender))?;
+    streams::begin("watch", move || send_samples(&shared, every.max(MIN_INTERVAL), &sender))?;
     Ok(response)
 }
 
-fn tell(shared: &Shared, every: Duration, sender: &Sender<Activity>) {
+fn send_samples(shared: &Shared, every: Duration, sender: &Sender<Activity>) {
     let wanted = || !sender.is_closed() && !*shared.ending.borrow();
-    let (began, mut told) = (Instant::now(), Told::default());
+    let (began, mut sent) = (Instant::now(), SentObjects::default());
     while wanted() {
         let look = Instant::now();
-        if sender.max_capacity() - sender.capacity() < UNREAD {
+        if sender.max_capacity() - sender.capacity() < MAX_UNREAD {
             let at_ns = u64::try_from(look.duration_since(began).as_nanos()).unwrap_or(u64::MAX);
-            let (objects, gone) = told.differences(shared.core.system.activity());
+            let (objects, gone) = sent.differences(shared.core.system.activity());
             let mounts = shared.core.mounts();
             if sender.blocking_send(Activity { at_ns, objects, gone, mounts }).is_err() {
                 return;
             }
         }
-        let pause = every.max(look.elapsed() * RESERVE);
+        let pause = every.max(look.elapsed() * INTERVAL_FACTOR);
         while wanted() && look.elapsed() < pause {
-            thread::sleep(pause.saturating_sub(look.elapsed()).min(PATIENCE));
+            thread::sleep(pause.saturating_sub(look.elapsed()).min(POLL_INTERVAL));
         }
     }
 }
 
 impl Client {
-    /// Watches objects and mounts, looking so often; see [`Activity`].
+    /// Watches objects and mounts, with a sample per interval `every`; see [`Activity`].
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn activity(&self, every: Duration) -> Result<Lines<Activity>, Refusal> {
         let asked = "watch";
         let every_ms = u64::try_from(every.as_millis()).unwrap_or(u64::MAX);
@@ -189,12 +194,12 @@ mod tests {
     #[test]
     fn a_line_says_what_differs_from_the_one_before() {
         let object = |id, calls| ObjectActivity { id, calls, ..ObjectActivity::default() };
-        let mut told = Told::default();
+        let mut sent = SentObjects::default();
         let all = vec![object(1, 5), object(2, 7)];
-        assert_eq!(told.differences(all.clone()), (all.clone(), vec![]));
-        assert_eq!(told.differences(all), (vec![], vec![]));
+        assert_eq!(sent.differences(all.clone()), (all.clone(), vec![]));
+        assert_eq!(sent.differences(all), (vec![], vec![]));
         let later = vec![object(2, 8), object(3, 0)];
-        assert_eq!(told.differences(later.clone()), (later, vec![1]));
-        assert_eq!(told.differences(vec![object(2, 8)]), (vec![], vec![3]));
+        assert_eq!(sent.differences(later.clone()), (later, vec![1]));
+        assert_eq!(sent.differences(vec![object(2, 8)]), (vec![], vec![3]));
     }
 }

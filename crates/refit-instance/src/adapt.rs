@@ -1,15 +1,18 @@
-//! Caches are swapped by how they are used: adaptive page replacement (Soules 2003, §6.3).
+//! Swaps of caches according to their use: adaptive page replacement (Soules 2003, §6.3).
 //!
-//! Who asks for it gets a loop for as long as they listen. At each beat it looks at all caches that match:
+//! Each request runs a loop for as long as the client is connected. At each interval the loop
+//! examines all matching caches:
 //!
-//! 1. *Measure.* A cache that pages are missed in gets a detector, the wrapper `sequential`; one that has been quiet for long loses it.
-//! 2. *Decide.* So much of the accesses since the last beat follow each other: for two beats in a row more than `above`, or less than
-//!    `below`. What lies between changes nothing.
-//! 3. *Change.* The cache is swapped to `sequential`, or back to what it was.
-//! 4. *Check, undo.* If more than twice as many pages are missed afterwards as before, it is swapped back, and left alone for a
-//!    time that doubles.
+//! 1. *Measure.* A cache with page misses gets a detector, the wrapper `sequential`. A cache that
+//!    has long been unused loses it.
+//! 2. *Decide.* The share of accesses since the last interval that follow one another is compared
+//!    with two thresholds. A cache is swapped when the share is above `above` or below `below` for
+//!    two consecutive intervals. A share in between changes nothing.
+//! 3. *Change.* The cache is swapped to `sequential`, or back to its former implementation.
+//! 4. *Check, undo.* If more than twice as many pages are missed after the swap as before, the
+//!    cache is swapped back and left alone for a period that doubles each time.
 //!
-//! In the end detectors go, and caches are what they were.
+//! At the end the detectors are removed, and the caches get their former implementations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,82 +31,85 @@ use crate::server::Shared;
 use crate::system::{SwapRequest, WrapAct, WrapRequest};
 use crate::wire::{Adapt, ObjectInfo};
 
-/// The wrapper that tells sequential accesses from others, and what it has to be told of each interface.
+/// The wrapper that detects sequential accesses, and its settings for each interface.
 const DETECTOR: &str = "sequential";
 const INTERFACES: [(&str, &[(&str, &str)]); 2] = [
     ("anonymous", &[("method", "lend"), ("offset", "page"), ("unit", "4096")]),
     ("fcm", &[("method", "read")]),
 ];
-/// What sequential accesses are best served by.
+/// The implementation that serves sequential accesses best.
 const SEQUENTIAL: &str = "sequential";
-/// Fewer accesses, or missed pages, in a beat tell nothing.
-const FEW: u64 = 32;
-/// Beats in a row that have to agree.
-const AGREE: u32 = 2;
-/// Beats without accesses after which a detector goes.
-const QUIET: u32 = 50;
-/// Beats after a swap in which it has to prove itself, and for which a cache is left alone at first if it does not.
+/// The minimum number of accesses or missed pages in an interval from which a decision is made.
+const MIN_COUNT: u64 = 32;
+/// The number of consecutive intervals that must agree.
+const VOTES_NEEDED: u32 = 2;
+/// The number of intervals without accesses after which a detector is removed.
+const MAX_QUIET: u32 = 50;
+/// The number of intervals for which a swap is evaluated, and for which a cache is left alone after
+/// its first failed swap.
 const PROBATION: u32 = 5;
-/// How long a pause goes on without a look whether anybody still listens.
-const LOOK: Duration = Duration::from_millis(20);
+/// The longest sleep before the thread checks again whether the client is still connected.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A request under way.
+/// A request in progress.
 pub(crate) struct Work {
     pub(crate) shared: Shared,
     pub(crate) asked: Adapt,
     pub(crate) owner: String,
-    /// Becomes true when the requester has gone.
+    /// Becomes true when the client has disconnected.
     pub(crate) gone: Arc<AtomicBool>,
     pub(crate) sender: Sender<Report>,
 }
 
-/// What is known of a cache.
+/// The state of a cache.
 #[derive(Debug, Default)]
-struct Known {
-    /// Counters at the last beat: pages missed, accesses, and those that followed others.
+struct CacheState {
+    /// The counters at the last interval: missed pages, accesses, and accesses that followed
+    /// another.
     faults: u64,
     accesses: u64,
     following: u64,
-    /// Whether the detector is ours.
-    ours: bool,
-    /// Beats in a row that were for a change; beats without accesses; beats until it is looked at again.
+    /// Whether this request attached the detector.
+    attached: bool,
+    /// The number of consecutive intervals in favor of a change, of intervals without accesses, and
+    /// of intervals until the cache is examined again.
     votes: u32,
     quiet: u32,
     rest: u32,
-    /// If it was swapped: from what, and how it does since.
-    swapped: Option<Swapped>,
-    /// Swaps that had to be undone.
-    regrets: u32,
+    /// The last swap, unless it was undone.
+    swapped: Option<LastSwap>,
+    /// The number of swaps that were undone.
+    undone: u32,
 }
 
 #[derive(Debug)]
-struct Swapped {
+struct LastSwap {
     from: String,
-    /// Pages missed in the beat before.
+    /// Missed pages in the interval before the swap.
     before: u64,
-    /// Beats since, and pages missed in them.
+    /// The number of intervals since the swap, and the missed pages in them.
     beats: u32,
     since: u64,
 }
 
-/// What is to be done about a cache.
+/// An action on a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Act {
+enum Action {
     Nothing,
     Attach,
     Detach,
     Swap(String),
 }
 
-/// A cache as it is at a beat.
-struct Sight<'a> {
+/// The counters of a cache in an interval.
+struct Sample<'a> {
     implementation: &'a str,
     faults: u64,
-    /// Accesses, and those that followed others; `None`: nobody counts them.
+    /// Accesses, and those that followed another; `None` without a detector.
     detected: Option<(u64, u64)>,
 }
 
-impl<'a> Sight<'a> {
+impl<'a> Sample<'a> {
     fn of(object: &'a ObjectInfo) -> Self {
         let detector = object.wrappers.iter().find(|wrapper| wrapper.name == DETECTOR);
         let detected = detector.map(|wrapper| {
@@ -115,28 +121,28 @@ impl<'a> Sight<'a> {
     }
 }
 
-impl Known {
-    fn decide(&mut self, sight: &Sight<'_>, asked: &Adapt) -> Act {
+impl CacheState {
+    fn decide(&mut self, sight: &Sample<'_>, asked: &Adapt) -> Action {
         let missed = sight.faults.saturating_sub(self.faults);
         self.faults = sight.faults;
         let Some((accesses, following)) = sight.detected else {
-            (self.accesses, self.following, self.ours) = (0, 0, false);
-            return if missed >= FEW { Act::Attach } else { Act::Nothing };
+            (self.accesses, self.following, self.attached) = (0, 0, false);
+            return if missed >= MIN_COUNT { Action::Attach } else { Action::Nothing };
         };
         let new = accesses.saturating_sub(self.accesses);
         let followed = following.saturating_sub(self.following);
         (self.accesses, self.following) = (accesses, following);
-        if let Some(back) = self.regret(missed) {
+        if let Some(back) = self.undo(missed) {
             return back;
         }
         if self.rest > 0 {
             self.rest -= 1;
-            return Act::Nothing;
+            return Action::Nothing;
         }
-        if new < FEW {
+        if new < MIN_COUNT {
             self.quiet += 1;
-            let goes = self.ours && self.swapped.is_none() && self.quiet >= QUIET;
-            return if goes { Act::Detach } else { Act::Nothing };
+            let goes = self.attached && self.swapped.is_none() && self.quiet >= MAX_QUIET;
+            return if goes { Action::Detach } else { Action::Nothing };
         }
         self.quiet = 0;
         let percent = followed * 100 / new;
@@ -149,43 +155,45 @@ impl Known {
         };
         let Some(to) = wants else {
             self.votes = 0;
-            return Act::Nothing;
+            return Action::Nothing;
         };
         self.votes += 1;
-        if self.votes < AGREE {
-            return Act::Nothing;
+        if self.votes < VOTES_NEEDED {
+            return Action::Nothing;
         }
         self.votes = 0;
         self.swapped = match self.swapped {
             Some(_) => None,
             None => {
                 let from = sight.implementation.to_owned();
-                Some(Swapped { from, before: missed, beats: 0, since: 0 })
+                Some(LastSwap { from, before: missed, beats: 0, since: 0 })
             }
         };
-        Act::Swap(to)
+        Action::Swap(to)
     }
 
-    /// Back, if it has done worse since.
-    fn regret(&mut self, missed: u64) -> Option<Act> {
+    /// Returns the swap back to the former implementation if the cache misses more pages than
+    /// before.
+    fn undo(&mut self, missed: u64) -> Option<Action> {
         let swapped = self.swapped.as_mut().filter(|swapped| swapped.beats < PROBATION)?;
         swapped.beats += 1;
         swapped.since += missed;
-        let worse = swapped.since > 2 * swapped.before.max(FEW) * u64::from(PROBATION);
+        let worse = swapped.since > 2 * swapped.before.max(MIN_COUNT) * u64::from(PROBATION);
         if swapped.beats < PROBATION || !worse {
             return None;
         }
         let from = self.swapped.take()?.from;
-        self.regrets += 1;
-        self.rest = PROBATION << self.regrets.min(10);
-        Some(Act::Swap(from))
+        self.undone += 1;
+        self.rest = PROBATION << self.undone.min(10);
+        Some(Action::Swap(from))
     }
 }
 
-/// Whether it makes sense.
+/// Checks the thresholds. A glob that matches nothing is accepted, since objects may come.
 ///
 /// # Errors
-/// The thresholds make no sense. That nothing matches is none: it can come.
+///
+/// The thresholds contradict each other.
 pub(crate) fn check(asked: &Adapt) -> Result<(), Refusal> {
     if asked.below_percent <= asked.above_percent && asked.above_percent <= 100 {
         return Ok(());
@@ -199,12 +207,12 @@ pub(crate) fn check(asked: &Adapt) -> Result<(), Refusal> {
 }
 
 impl Work {
-    /// Until nobody listens any more, or the instance ends.
+    /// Runs until the client disconnects, the time is over, or the instance ends.
     pub(crate) fn run(&self) {
-        let mut known: BTreeMap<u64, Known> = BTreeMap::new();
+        let mut known: BTreeMap<u64, CacheState> = BTreeMap::new();
         let every = Duration::from_millis(self.asked.every_ms.max(1));
         let glob = Glob::new(&self.asked.glob);
-        // A time beyond what clocks count is for ever.
+        // A time beyond the range of the clock means no limit.
         let time = |ms| Instant::now().checked_add(Duration::from_millis(ms));
         let until = self.asked.for_ms.and_then(time);
         while !self.over() && until.is_none_or(|until| Instant::now() < until) {
@@ -213,15 +221,15 @@ impl Work {
             known.retain(|id, _| objects.iter().any(|object| object.id == *id));
             for object in &objects {
                 let known = known.entry(object.id).or_default();
-                let act = known.decide(&Sight::of(object), &self.asked);
+                let act = known.decide(&Sample::of(object), &self.asked);
                 if self.act(object, known, act).is_err() {
                     break;
                 }
             }
-            sleep_until(next, LOOK, &|| self.over());
+            sleep_until(next, POLL_INTERVAL, &|| self.over());
         }
         if !*self.shared.ending.borrow() {
-            self.put_back(&glob, &known);
+            self.restore(&glob, &known);
         }
     }
 
@@ -229,7 +237,7 @@ impl Work {
         self.gone.load(Ordering::Relaxed) || *self.shared.ending.borrow() || self.sender.is_closed()
     }
 
-    /// Caches that can be told about, and can serve sequential accesses.
+    /// Returns the caches that a detector fits and that have the sequential implementation.
     fn objects(&self, glob: &Glob) -> Vec<ObjectInfo> {
         let mut objects = self.shared.core.objects(glob);
         objects.retain(|object| {
@@ -239,22 +247,22 @@ impl Work {
         objects
     }
 
-    /// Nobody listens: nothing more is to be done.
-    fn act(&self, object: &ObjectInfo, known: &mut Known, act: Act) -> Result<(), ()> {
+    /// Performs an action and sends its report. Returns an error if the client has disconnected.
+    fn act(&self, object: &ObjectInfo, known: &mut CacheState, act: Action) -> Result<(), ()> {
         let report = match act {
-            Act::Nothing => return Ok(()),
-            Act::Attach => {
+            Action::Nothing => return Ok(()),
+            Action::Attach => {
                 let report = self.wrap(object, true);
-                known.ours = report.committed();
+                known.attached = report.committed();
                 report
             }
-            Act::Detach => {
-                known.ours = false;
+            Action::Detach => {
+                known.attached = false;
                 self.wrap(object, false)
             }
-            Act::Swap(to) => self.swap(object, &to),
+            Action::Swap(to) => self.swap(object, &to),
         };
-        self.tell(report)
+        self.send(report)
     }
 
     fn wrap(&self, object: &ObjectInfo, attach: bool) -> Report {
@@ -286,14 +294,14 @@ impl Work {
             dry_run: false,
             protocol: None,
             handover: Handover::Transfer,
-            // Also when nobody listens any more: it may be the way back.
+            // Not cancelled when the client disconnects, since this may be the swap back.
             cancel: Arc::default(),
             owner: self.owner.clone(),
         };
         recording::changing(request.change, || core.system.swap(&request))
     }
 
-    fn tell(&self, report: Report) -> Result<(), ()> {
+    fn send(&self, report: Report) -> Result<(), ()> {
         if report.target_gone {
             return Ok(());
         }
@@ -301,15 +309,16 @@ impl Work {
         self.sender.blocking_send(report).map_err(drop)
     }
 
-    /// Detectors go, and caches are what they were. Whoever listens still, hears of it.
-    fn put_back(&self, glob: &Glob, known: &BTreeMap<u64, Known>) {
+    /// Removes the detectors and restores the implementations of the caches. Reports are sent as
+    /// long as the client is connected.
+    fn restore(&self, glob: &Glob, known: &BTreeMap<u64, CacheState>) {
         for object in self.objects(glob) {
             let Some(known) = known.get(&object.id) else { continue };
-            if let Some(Swapped { from, .. }) = &known.swapped {
-                let _ = self.tell(self.swap(&object, from));
+            if let Some(LastSwap { from, .. }) = &known.swapped {
+                let _ = self.send(self.swap(&object, from));
             }
-            if known.ours {
-                let _ = self.tell(self.wrap(&object, false));
+            if known.attached {
+                let _ = self.send(self.wrap(&object, false));
             }
         }
     }
@@ -327,49 +336,55 @@ mod tests {
         for_ms: None,
     };
 
-    /// A cache that is used for so many beats: accesses in each, how many of them follow, pages missed.
-    fn beats(known: &mut Known, serves: &str, count: u32, each: (u64, u64, u64)) -> Vec<Act> {
+    /// Passes the same counts to a cache for a number of intervals: accesses, accesses that follow
+    /// another, and missed pages.
+    fn beats(
+        known: &mut CacheState,
+        serves: &str,
+        count: u32,
+        each: (u64, u64, u64),
+    ) -> Vec<Action> {
         let acts = (0..count).map(|_| {
             let (accesses, following) = (known.accesses + each.0, known.following + each.1);
             let detected = Some((accesses, following));
             let faults = known.faults + each.2;
-            known.decide(&Sight { implementation: serves, faults, detected }, &ASKED)
+            known.decide(&Sample { implementation: serves, faults, detected }, &ASKED)
         });
-        acts.filter(|act| *act != Act::Nothing).collect()
+        acts.filter(|act| *act != Action::Nothing).collect()
     }
 
     #[test]
     fn a_cache_gets_a_detector_when_pages_are_missed_and_loses_it_when_nothing_happens() {
-        let mut known = Known::default();
-        let sight = |faults| Sight { implementation: "shared", faults, detected: None };
-        assert_eq!(known.decide(&sight(FEW - 1), &ASKED), Act::Nothing);
-        assert_eq!(known.decide(&sight(3 * FEW), &ASKED), Act::Attach);
-        known.ours = true;
-        assert_eq!(beats(&mut known, "shared", QUIET - 1, (FEW - 1, 0, 0)), []);
-        assert_eq!(beats(&mut known, "shared", 1, (0, 0, 0)), [Act::Detach]);
+        let mut known = CacheState::default();
+        let sight = |faults| Sample { implementation: "shared", faults, detected: None };
+        assert_eq!(known.decide(&sight(MIN_COUNT - 1), &ASKED), Action::Nothing);
+        assert_eq!(known.decide(&sight(3 * MIN_COUNT), &ASKED), Action::Attach);
+        known.attached = true;
+        assert_eq!(beats(&mut known, "shared", MAX_QUIET - 1, (MIN_COUNT - 1, 0, 0)), []);
+        assert_eq!(beats(&mut known, "shared", 1, (0, 0, 0)), [Action::Detach]);
     }
 
     #[test]
     fn it_is_swapped_there_and_back_with_its_use_and_not_by_what_lies_between() {
-        let mut known = Known { ours: true, ..Known::default() };
+        let mut known = CacheState { attached: true, ..CacheState::default() };
         assert_eq!(beats(&mut known, "shared", 20, (100, 89, 100)), []);
-        let there = beats(&mut known, "shared", AGREE, (100, 95, 100));
-        assert_eq!(there, [Act::Swap("sequential".into())]);
+        let there = beats(&mut known, "shared", VOTES_NEEDED, (100, 95, 100));
+        assert_eq!(there, [Action::Swap("sequential".into())]);
         assert_eq!(beats(&mut known, "sequential", 20, (100, 60, 100)), []);
         assert_eq!(beats(&mut known, "sequential", 1, (100, 10, 100)), []);
         assert_eq!(beats(&mut known, "sequential", 1, (100, 99, 100)), [], "one beat is none");
-        let back = beats(&mut known, "sequential", AGREE, (100, 10, 100));
-        assert_eq!(back, [Act::Swap("shared".into())]);
+        let back = beats(&mut known, "sequential", VOTES_NEEDED, (100, 10, 100));
+        assert_eq!(back, [Action::Swap("shared".into())]);
     }
 
     #[test]
     fn what_does_worse_is_undone_and_left_alone_for_longer_each_time() {
-        let mut known = Known { ours: true, ..Known::default() };
+        let mut known = CacheState { attached: true, ..CacheState::default() };
         let mut pauses = Vec::new();
         for _ in 0..3 {
-            assert_eq!(beats(&mut known, "shared", AGREE, (100, 99, 50)).len(), 1);
+            assert_eq!(beats(&mut known, "shared", VOTES_NEEDED, (100, 99, 50)).len(), 1);
             let undone = beats(&mut known, "sequential", PROBATION, (500, 495, 500));
-            assert_eq!(undone, [Act::Swap("shared".into())]);
+            assert_eq!(undone, [Action::Swap("shared".into())]);
             pauses.push(known.rest);
             let rest = known.rest;
             assert_eq!(beats(&mut known, "shared", rest, (100, 99, 50)), []);

@@ -1,7 +1,7 @@
-//! The control API: routes, what they check, and the document that describes them.
+//! The control API: its routes, their checks, and the OpenAPI document.
 //!
-//! Every refusal is a [`Refusal`] as JSON with the status of its kind. Bodies are small; anything longer than
-//! [`BODY_BYTES`] is refused unread.
+//! Every refusal is a [`Refusal`] as JSON with the HTTP status of its kind. Request bodies are
+//! small; a body longer than [`BODY_BYTES`] is refused without being read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ use crate::server::{Peer, Shared};
 use crate::streams;
 use crate::swaps::{self, Work};
 use crate::system::WrapAct;
-use crate::upgrades::Upgrading;
+use crate::upgrades::ActiveUpgrade;
 use crate::wire::{
     Adapt, CacheAnswer, CacheRequest, ChangesQuery, ClassInfo, EndRecordQuery, Health, JournalLine,
     KnownWrapper, Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, ProcessInfo,
@@ -44,11 +44,11 @@ use crate::wire::{
 };
 use crate::wraps;
 
-/// The longest body that is read.
+/// The maximum length of a body, in bytes.
 const BODY_BYTES: usize = 64 * 1024;
 
-/// How often a follower of the journal looks whether anybody still reads.
-const FOLLOW_PATIENCE: Duration = Duration::from_millis(200);
+/// How often a follower of the journal checks whether its client is still connected.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(OpenApi)]
 #[openapi(info(
@@ -61,7 +61,7 @@ struct Document;
 type Asked<T> = Result<Json<T>, JsonRejection>;
 type Filter<T> = Result<Query<T>, QueryRejection>;
 
-/// All routes.
+/// Returns the router with all routes.
 pub(crate) fn router(shared: Shared) -> Router {
     let (router, document) = OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(health))
@@ -106,27 +106,29 @@ pub(crate) fn router(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-/// That the instance lives.
+/// Returns the health of the instance.
 #[utoipa::path(get, path = "/health", responses((status = 200, body = Health)))]
 async fn health(State(shared): State<Shared>) -> Json<Health> {
     Json(shared.core.health())
 }
 
-/// What the instance counts, as OpenMetrics text.
+/// Returns the metrics of the instance as OpenMetrics text.
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, description = "OpenMetrics text", body = String,
      content_type = "application/openmetrics-text"),
 ))]
 async fn metrics(State(shared): State<Shared>) -> Result<Response, Refusal> {
     let text = blocking("read metrics", move || {
-        // Writing to a string fails only where a value cannot be shown, and all of these can.
+        // Writing to a string fails only for a value that cannot be formatted, and all of these
+        // can.
         metrics::text(&shared.core).map_err(|e| malformed("read metrics", &e.to_string()))
     })
     .await?;
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 
-/// Joins the session of a recorder: instruments write to it until the recording ends, or this is taken back.
+/// Joins the session of a recorder. Instruments write to it until the recording ends or the
+/// instance leaves it.
 #[utoipa::path(post, path = "/record", request_body = RecordRequest, responses(
     (status = 204),
     (status = 400, body = Refusal),
@@ -139,7 +141,7 @@ async fn record(asked: Asked<RecordRequest>) -> Result<StatusCode, Refusal> {
     blocking("record", move || recording::attach(&asked).map(|()| StatusCode::NO_CONTENT)).await
 }
 
-/// Whether the instance takes part in a recording.
+/// Returns the sessions in which the instance takes part.
 #[utoipa::path(get, path = "/record", responses((status = 200, body = Recorded)))]
 async fn recorded() -> Json<Recorded> {
     let sessions = recording::attached();
@@ -161,7 +163,7 @@ async fn end_record(query: Filter<EndRecordQuery>) -> Result<StatusCode, Refusal
     blocking("end the recording", end).await
 }
 
-/// Objects, by name.
+/// Lists the matching objects, sorted by name.
 #[utoipa::path(get, path = "/objects", params(ObjectQuery), responses(
     (status = 200, body = [ObjectInfo]),
     (status = 400, body = Refusal),
@@ -175,7 +177,7 @@ async fn objects(
     blocking("list objects", move || Ok(Json(shared.core.objects(&glob)))).await
 }
 
-/// One object.
+/// Returns one object.
 #[utoipa::path(get, path = "/objects/{id}", params(("id" = u64, Path,)), responses(
     (status = 200, body = ObjectInfo),
     (status = 404, body = Refusal),
@@ -195,10 +197,11 @@ async fn object(
     })
 }
 
-/// Swaps objects, one after the other, or `together` as one change; sends the report of each change as it ends. If the requester goes away, the
-/// change in progress is rolled back and the rest is left alone. Objects that end before their turn comes are left
-/// out. With `repeat` it goes on, round after round, until the time is over. Empty lines say only that the instance
-/// lives.
+/// Swaps objects one after the other, or `together` as one change, and sends the report of each
+/// change when it ends. If the client disconnects, the change in progress is rolled back and the
+/// remaining objects are not swapped. Objects that end before their turn are omitted. With `repeat`
+/// the swaps continue, round after round, until the time is over. Empty lines only show that the
+/// instance is alive.
 #[utoipa::path(post, path = "/swap", request_body = Swap, responses(
     (status = 200, description = "NDJSON: a report per swap", body = Report,
      content_type = "application/x-ndjson",
@@ -228,14 +231,15 @@ async fn swap(
     Ok(response)
 }
 
-/// Classes of objects, a line for each of their factories.
+/// Lists the classes of objects, with an entry for each of their factories.
 #[utoipa::path(get, path = "/classes", responses((status = 200, body = [ClassInfo])))]
 async fn classes(State(shared): State<Shared>) -> Result<Json<Vec<ClassInfo>>, Refusal> {
     blocking("list classes", move || Ok(Json(shared.core.system.classes()))).await
 }
 
-/// Upgrades a class: swaps all of its objects and what new ones are made of, or nothing. If the requester goes away,
-/// it is rolled back. Empty lines say only that the instance lives.
+/// Upgrades a class: either all of its objects are swapped and new ones use the new implementation,
+/// or nothing changes. If the client disconnects, the upgrade is rolled back. Empty lines only show
+/// that the instance is alive.
 #[utoipa::path(post, path = "/upgrade", request_body = Upgrade, responses(
     (status = 200, description = "NDJSON: how far it is, and in the end the report", body = UpgradeLine,
      content_type = "application/x-ndjson"),
@@ -250,12 +254,12 @@ async fn upgrade(
 ) -> Result<Response, Refusal> {
     let Json(asked) = asked.map_err(|e| rejected("upgrade", e.status(), &e.body_text()))?;
     let (sender, gone, response) = streams::lines::<UpgradeLine>();
-    let upgrade = Upgrading::begin(shared, asked, peer.owner(), gone)?;
+    let upgrade = ActiveUpgrade::begin(shared, asked, peer.owner(), gone)?;
     streams::begin("upgrade", move || upgrade.run(&sender))?;
     Ok(response)
 }
 
-/// Holds the upgrade of a class up, or lets it go on.
+/// Pauses or resumes the upgrade of a class.
 #[utoipa::path(post, path = "/pause", request_body = Pause, responses(
     (status = 204),
     (status = 400, body = Refusal),
@@ -267,8 +271,9 @@ async fn pause(State(shared): State<Shared>, asked: Asked<Pause>) -> Result<Stat
     shared.core.upgrades.pause(&class, paused).map(|()| StatusCode::NO_CONTENT)
 }
 
-/// Swaps caches by how they are used, until the requester goes away or the time is over: those with sequential accesses to `sequential`,
-/// and back. Sends the report of each change as it ends; in the end all is put back. Empty lines say only that the instance lives.
+/// Swaps caches according to their use until the client disconnects or the time is over: caches
+/// with sequential accesses to `sequential`, and others back. Sends the report of each change when
+/// it ends; at the end everything is restored. Empty lines only show that the instance is alive.
 #[utoipa::path(post, path = "/adapt", request_body = Adapt, responses(
     (status = 200, description = "NDJSON: a report per change", body = Report,
      content_type = "application/x-ndjson"),
@@ -287,8 +292,9 @@ async fn adapt(
     Ok(response)
 }
 
-/// Wraps objects, one after the other; sends the report of each as it ends. Objects that the wrapper does not fit are
-/// left out, unless there are no others. Empty lines say only that the instance lives.
+/// Wraps objects one after the other and sends the report of each when it ends. Objects that the
+/// wrapper does not fit are omitted unless there are no others. Empty lines only show that the
+/// instance is alive.
 #[utoipa::path(post, path = "/wrap", request_body = Wrap, responses(
     (status = 200, description = "NDJSON: a report per object", body = Report,
      content_type = "application/x-ndjson",
@@ -305,8 +311,8 @@ async fn wrap(
     change_wrappers(shared, peer, "wrap", move |core| wraps::to_wrap(core, asked)).await
 }
 
-/// Takes wrappers of objects away, one object after the other; sends the report of each as it ends. Objects without
-/// such a wrapper are left out, unless there are no others.
+/// Removes wrappers from objects one after the other and sends the report of each when it ends.
+/// Objects without such a wrapper are omitted unless there are no others.
 #[utoipa::path(post, path = "/unwrap", request_body = Unwrap, responses(
     (status = 200, description = "NDJSON: a report per object", body = Report,
      content_type = "application/x-ndjson",
@@ -338,7 +344,7 @@ async fn change_wrappers(
     Ok(response)
 }
 
-/// Wrappers that can be attached.
+/// Lists the wrappers that can be attached.
 #[utoipa::path(get, path = "/wrappers", responses((status = 200, body = [KnownWrapper])))]
 async fn wrappers() -> Json<Vec<KnownWrapper>> {
     let text = |text: &str| text.to_owned();
@@ -350,7 +356,7 @@ async fn wrappers() -> Json<Vec<KnownWrapper>> {
     Json(known.collect())
 }
 
-/// The journal: changes that have ended, oldest first.
+/// Returns the journal, which contains the changes that have ended, oldest first.
 #[utoipa::path(get, path = "/changes", params(ChangesQuery), responses(
     (status = 200, description = "NDJSON: a line per change", body = JournalLine,
      content_type = "application/x-ndjson"),
@@ -380,7 +386,7 @@ fn send_changes(shared: &Shared, query: &ChangesQuery, sender: &Sender<JournalLi
         }
     }
     while query.follow && !sender.is_closed() && !*shared.ending.borrow() {
-        let line = match shared.core.journal.follow(next, FOLLOW_PATIENCE) {
+        let line = match shared.core.journal.follow(next, FOLLOW_INTERVAL) {
             Follow::Quiet => continue,
             Follow::Lost(lost) => {
                 next += lost;
@@ -397,19 +403,19 @@ fn send_changes(shared: &Shared, query: &ChangesQuery, sender: &Sender<JournalLi
     }
 }
 
-/// Processes of the program that runs under the instance, by number.
+/// Lists the processes of the program that runs under the instance, sorted by number.
 #[utoipa::path(get, path = "/processes", responses((status = 200, body = [ProcessInfo])))]
 async fn processes(State(shared): State<Shared>) -> Result<Json<Vec<ProcessInfo>>, Refusal> {
     blocking("list processes", move || Ok(Json(shared.core.system.processes()))).await
 }
 
-/// What is mounted.
+/// Lists the mounts.
 #[utoipa::path(get, path = "/mounts", responses((status = 200, body = [Mount])))]
 async fn mounts(State(shared): State<Shared>) -> Result<Json<Vec<Mount>>, Refusal> {
     blocking("list mounts", move || Ok(Json(shared.core.mounts()))).await
 }
 
-/// Mounts; the answer comes when the mount serves.
+/// Mounts a directory. The answer is sent when the mount serves requests.
 #[utoipa::path(post, path = "/mounts", request_body = MountRequest, responses(
     (status = 201, body = Mount),
     (status = 400, body = Refusal),
@@ -433,12 +439,12 @@ async fn mount(
 #[derive(Debug, Default, serde::Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 struct UnmountQuery {
-    /// Give up what cannot be stored.
+    /// Discard the data that cannot be stored.
     #[serde(default)]
     discard: bool,
 }
 
-/// Stores everything and unmounts.
+/// Stores all data and unmounts.
 #[utoipa::path(delete, path = "/mounts/{id}", params(("id" = u32, Path,), UnmountQuery), responses(
     (status = 204),
     (status = 404, body = Refusal),
@@ -456,7 +462,7 @@ async fn unmount(
     blocking("unmount", unmount).await
 }
 
-/// Changes who caches files: the kernel too, refit alone, or whatever suits each file.
+/// Changes whether the kernel caches the matching files as well.
 #[utoipa::path(post, path = "/cache", request_body = CacheRequest, responses(
     (status = 200, body = CacheAnswer),
     (status = 400, body = Refusal),

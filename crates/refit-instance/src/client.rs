@@ -1,7 +1,7 @@
-//! The other end of the control API: blocking calls to an instance.
+//! The client side of the control API: blocking calls to an instance.
 //!
-//! Every call is a connection of its own. It is driven by a current-thread runtime inside the client, so that
-//! callers need to know nothing about asynchronous code.
+//! Every call uses a connection of its own. It is driven by a current-thread runtime inside the
+//! client, so that callers need no asynchronous code.
 
 use std::io;
 use std::marker::PhantomData;
@@ -28,13 +28,15 @@ use crate::wire::{
     ProcessInfo, RecordRequest, Recorded, Swap, Unwrap, Upgrade, UpgradeLine, Wrap,
 };
 
-/// How long an instance may be silent before it is taken to hang. Streams say something every other second.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an instance may be silent before it is taken to hang. Streams send a line every two
+/// seconds.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an instance may take for what is work and not only an answer: to write everything back and unmount.
-pub(crate) const LONG_PATIENCE: Duration = Duration::from_secs(600);
+/// How long an instance may take for a request that is work and not only a query, such as writing
+/// everything back and unmounting.
+pub(crate) const WORK_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Calls one instance.
+/// A client of one instance.
 #[derive(Debug)]
 pub struct Client {
     socket: PathBuf,
@@ -42,14 +44,14 @@ pub struct Client {
     pub(crate) patience: Duration,
 }
 
-/// An answer of many lines that is read as it grows. Dropping it tells the instance that nobody reads any
-/// more; a swap is then rolled back where it stands.
+/// An answer of many lines that is read as it grows. Dropping it tells the instance that the client
+/// no longer reads; a swap in progress is then rolled back.
 #[derive(Debug)]
 pub struct Lines<T> {
     socket: PathBuf,
     runtime: Runtime,
     pub(crate) patience: Duration,
-    /// For how long nothing has come while we waited for it.
+    /// How long the client has waited for data without receiving any.
     waited: Duration,
     body: Incoming,
     read: Vec<u8>,
@@ -60,130 +62,144 @@ pub struct Lines<T> {
 }
 
 impl Client {
-    /// A client of the instance that listens there. Nothing is asked yet.
+    /// Creates a client of the instance that listens on `socket`, without connecting to it.
     ///
     /// # Errors
-    /// The host is out of descriptors.
+    ///
+    /// The host has run out of descriptors.
     pub fn new(socket: &Path) -> Result<Self, Refusal> {
-        Ok(Client { socket: socket.to_owned(), runtime: runtime()?, patience: PATIENCE })
+        Ok(Client { socket: socket.to_owned(), runtime: runtime()?, patience: SILENCE_TIMEOUT })
     }
 
-    /// Changes how long the instance may be silent before a call gives up; ten seconds otherwise.
+    /// Sets how long the instance may be silent before a call fails; the default is ten seconds.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Whether somebody listens there still, busy or not. Nothing is asked.
+    /// Returns whether a process listens on the socket, busy or not. Sends no request.
     #[must_use]
     pub fn is_there(&self) -> bool {
         directory::listens(&self.socket)
     }
 
-    /// Whether the instance lives.
+    /// Returns the health of the instance.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn health(&self) -> Result<Health, Refusal> {
         self.get("ask for its health", "/health")
     }
 
-    /// What the instance counts, as OpenMetrics text.
+    /// Returns the metrics of the instance as OpenMetrics text.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn metrics(&self) -> Result<String, Refusal> {
         let asked = "read metrics";
         let text = self.body(self.patience, asked, get(asked, "/metrics")?)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Objects whose names match, by name.
+    /// Returns the objects whose names match, sorted by name.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn objects(&self, glob: &str) -> Result<Vec<ObjectInfo>, Refusal> {
         self.objects_of(glob, None)
     }
 
-    /// The same, of one mount only.
+    /// Returns the objects whose names match, of one mount if given, sorted by name.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn objects_of(&self, glob: &str, mount: Option<&str>) -> Result<Vec<ObjectInfo>, Refusal> {
         let asked = format!("list {glob}");
         let query = ObjectQuery { glob: Some(glob.to_owned()), mount: mount.map(str::to_owned) };
         self.get(&asked, &with_query(&asked, "/objects", &query)?)
     }
 
-    /// Swaps; the reports come as the changes end.
+    /// Swaps objects. The reports arrive as the changes end.
     ///
     /// # Errors
-    /// It does not answer or refuses; nothing has been swapped then.
+    ///
+    /// The instance does not answer or refuses the request. Nothing has been swapped then.
     pub fn swap(&self, swap: &Swap) -> Result<Lines<refit_change::Report>, Refusal> {
         let asked = format!("swap {} to {}", swap.glob, swap.implementation);
         self.lines(&asked, post(&asked, "/swap", swap)?)
     }
 
-    /// Has caches swapped by how they are used, for as long as the lines are read; the reports come as changes end.
+    /// Swaps caches according to their use for as long as the lines are read. The reports arrive as
+    /// the changes end.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn adapt(&self, adapt: &Adapt) -> Result<Lines<refit_change::Report>, Refusal> {
         let asked = format!("adapt {}", adapt.glob);
         self.lines(&asked, post(&asked, "/adapt", adapt)?)
     }
 
-    /// The classes that there are, a line for each factory.
+    /// Returns the classes, with an entry for each factory.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn classes(&self) -> Result<Vec<ClassInfo>, Refusal> {
         self.get("list classes", "/classes")
     }
 
-    /// Upgrades a class; how far it is, and its report in the end.
+    /// Upgrades a class. The lines contain its progress and, at the end, its report.
     ///
     /// # Errors
-    /// It does not answer or refuses; nothing has been swapped then.
+    ///
+    /// The instance does not answer or refuses the request. Nothing has been swapped then.
     pub fn upgrade(&self, upgrade: &Upgrade) -> Result<Lines<UpgradeLine>, Refusal> {
         let asked = format!("upgrade {} to {}", upgrade.class, upgrade.implementation);
         self.lines(&asked, post(&asked, "/upgrade", upgrade)?)
     }
 
-    /// Holds the upgrade of a class up, or lets it go on.
+    /// Pauses or resumes the upgrade of a class.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn pause(&self, class: &str, paused: bool) -> Result<(), Refusal> {
         let asked = format!("{} the upgrade of {class}", if paused { "pause" } else { "resume" });
         let body = Pause { class: class.to_owned(), paused };
         self.body(self.patience, &asked, post(&asked, "/pause", &body)?).map(drop)
     }
 
-    /// Wraps; the reports come as the changes end.
+    /// Wraps objects. The reports arrive as the changes end.
     ///
     /// # Errors
-    /// It does not answer or refuses; nothing has been wrapped then.
+    ///
+    /// The instance does not answer or refuses the request. Nothing has been wrapped then.
     pub fn wrap(&self, wrap: &Wrap) -> Result<Lines<refit_change::Report>, Refusal> {
         let asked = format!("wrap {} in {}", wrap.glob, wrap.wrapper);
         self.lines(&asked, post(&asked, "/wrap", wrap)?)
     }
 
-    /// Unwraps; the reports come as the changes end.
+    /// Removes wrappers from objects. The reports arrive as the changes end.
     ///
     /// # Errors
-    /// It does not answer or refuses; nothing has been unwrapped then.
+    ///
+    /// The instance does not answer or refuses the request. Nothing has been unwrapped then.
     pub fn unwrap(&self, unwrap: &Unwrap) -> Result<Lines<refit_change::Report>, Refusal> {
         let asked = format!("unwrap {}", unwrap.glob);
         self.lines(&asked, post(&asked, "/unwrap", unwrap)?)
     }
 
-    /// Wrappers that can be attached.
+    /// Returns the wrappers that can be attached.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn wrappers(&self) -> Result<Vec<KnownWrapper>, Refusal> {
         self.get("list wrappers", "/wrappers")
     }
@@ -191,61 +207,68 @@ impl Client {
     /// Reads the journal.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn changes(&self, query: &ChangesQuery) -> Result<Lines<JournalLine>, Refusal> {
         let asked = "read the journal";
         let path = with_query(asked, "/changes", query)?;
         self.lines(asked, get(asked, &path)?)
     }
 
-    /// Processes of the program that runs under it, by number.
+    /// Returns the processes of the program that runs under the instance, sorted by number.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn processes(&self) -> Result<Vec<ProcessInfo>, Refusal> {
         self.get("list processes", "/processes")
     }
 
-    /// What is mounted.
+    /// Returns the mounts.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn mounts(&self) -> Result<Vec<Mount>, Refusal> {
         self.get("list mounts", "/mounts")
     }
 
-    /// Mounts; returns when the mount serves.
+    /// Mounts a directory. Returns when the mount serves requests.
     ///
     /// # Errors
-    /// It does not answer or refuses; nothing is mounted then.
+    ///
+    /// The instance does not answer or refuses the request. Nothing is mounted then.
     pub fn mount(&self, mount: &MountRequest) -> Result<Mount, Refusal> {
         let asked = format!("mount {}", mount.mountpoint.display());
-        let answer = self.body(LONG_PATIENCE, &asked, post(&asked, "/mounts", mount)?)?;
+        let answer = self.body(WORK_TIMEOUT, &asked, post(&asked, "/mounts", mount)?)?;
         understood(&asked, &answer)
     }
 
-    /// Has the instance take part in a recording, whose session is at the path.
+    /// Makes the instance take part in the recording whose session is at the path.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn record(&self, session: &Path) -> Result<(), Refusal> {
         let asked = format!("record into {}", session.display());
         let body = RecordRequest { session: session.to_owned() };
         self.body(self.patience, &asked, post(&asked, "/record", &body)?).map(drop)
     }
 
-    /// Where the sessions are that it takes part in.
+    /// Returns the paths of the sessions in which the instance takes part.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn recorded(&self) -> Result<Vec<PathBuf>, Refusal> {
         self.get::<Recorded>("ask for its recordings", "/record").map(|recorded| recorded.sessions)
     }
 
-    /// Ends its part in the recording whose session it was given by this path.
+    /// Makes the instance leave the recording that it joined with this path.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn end_record(&self, session: &Path) -> Result<(), Refusal> {
         let asked = "end the recording";
         let query = EndRecordQuery { session: Some(crate::path_text::text(session)) };
@@ -254,29 +277,33 @@ impl Client {
         self.body(self.patience, asked, request).map(drop)
     }
 
-    /// Unmounts; returns when everything has been stored. With `discard` it gives up what cannot be stored.
+    /// Unmounts. Returns when everything has been stored. With `discard`, data that cannot be
+    /// stored is discarded.
     ///
     /// # Errors
-    /// It does not answer or refuses; the mount goes on being served then.
+    ///
+    /// The instance does not answer or refuses the request. The mount continues then.
     pub fn unmount(&self, id: u32, discard: bool) -> Result<(), Refusal> {
         let asked = format!("unmount mount {id}");
         let request =
             request(&asked, "DELETE", &format!("/mounts/{id}?discard={discard}"), Bytes::new())?;
-        self.body(LONG_PATIENCE, &asked, request).map(drop)
+        self.body(WORK_TIMEOUT, &asked, request).map(drop)
     }
 
-    /// Changes who caches the files that match; returns how many of them are known now.
+    /// Changes the cache mode of the matching files. Returns how many of them the kernel currently
+    /// knows.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn set_cache_mode(&self, glob: &str, mode: CacheMode) -> Result<u64, Refusal> {
         let asked = format!("change the cache mode of {glob}");
         let body = CacheRequest { glob: glob.to_owned(), mode };
-        let answer = self.body(LONG_PATIENCE, &asked, post(&asked, "/cache", &body)?)?;
+        let answer = self.body(WORK_TIMEOUT, &asked, post(&asked, "/cache", &body)?)?;
         understood::<CacheAnswer>(&asked, &answer).map(|answer| answer.files)
     }
 
-    /// Asks what can be answered at once.
+    /// Sends a query that can be answered at once.
     pub(crate) fn get<T: DeserializeOwned>(&self, asked: &str, path: &str) -> Result<T, Refusal> {
         let request = get(asked, path)?;
         understood(asked, &self.body(self.patience, asked, request)?)
@@ -330,23 +357,23 @@ impl Client {
     }
 }
 
-/// What became of waiting for a line.
+/// The result of waiting for a line.
 enum Read {
-    /// It stands here in what was read.
+    /// The range of the buffer that contains the line.
     Line(Range<usize>),
-    /// None came in the time given.
+    /// No line arrived in the given time.
     Quiet,
-    /// None will come.
+    /// The answer has ended.
     End,
 }
 
 impl<T> Lines<T> {
-    /// How many lines will come at most, if that is known.
+    /// Returns the maximum number of lines that will arrive, if it is known.
     pub fn expected(&self) -> Option<u64> {
         self.expected
     }
 
-    /// The next line that is not empty.
+    /// Returns the next line that is not empty.
     fn line(&mut self, until: Option<Instant>) -> Result<Read, Refusal> {
         loop {
             let unread = &self.read[self.at..];
@@ -367,7 +394,7 @@ impl<T> Lines<T> {
         }
     }
 
-    /// Reads on; false if nothing came in time, or nothing will.
+    /// Reads more data. Returns `false` if none arrived in time or the answer has ended.
     fn more(&mut self, until: Option<Instant>) -> Result<bool, Refusal> {
         loop {
             let began = Instant::now();
@@ -397,7 +424,8 @@ impl<T> Lines<T> {
 }
 
 impl<T: DeserializeOwned> Lines<T> {
-    /// The next line, if it comes within that time: `None` when there are no more, `Ok(None)` when none came.
+    /// Returns the next line if it arrives within `time`: `None` if the answer has ended,
+    /// `Ok(None)` if no line arrived.
     pub fn next_within(&mut self, time: Duration) -> Option<Result<Option<T>, Refusal>> {
         self.take(Instant::now().checked_add(time))
     }
@@ -440,9 +468,8 @@ pub(crate) fn post<T: Serialize>(
     path: &str,
     body: &T,
 ) -> Result<Request<Full<Bytes>>, Refusal> {
-    let body = serde_json::to_vec(body).map_err(|e| {
-        Refusal::new(Kind::Malformed, asked, e.to_string(), "names that are sent must be UTF-8")
-    })?;
+    let body = serde_json::to_vec(body)
+        .map_err(|e| Refusal::new(Kind::Malformed, asked, e.to_string(), "use names in UTF-8"))?;
     request(asked, "POST", path, Bytes::from(body))
 }
 
@@ -451,9 +478,8 @@ pub(crate) fn with_query<T: Serialize>(
     path: &str,
     query: &T,
 ) -> Result<String, Refusal> {
-    let query = serde_urlencoded::to_string(query).map_err(|e| {
-        Refusal::new(Kind::Malformed, asked, e.to_string(), "ask for something simpler")
-    })?;
+    let query = serde_urlencoded::to_string(query)
+        .map_err(|e| Refusal::new(Kind::Malformed, asked, e.to_string(), "simplify the request"))?;
     Ok(format!("{path}?{query}"))
 }
 
@@ -473,7 +499,7 @@ fn request(
         .header(header::HOST, "refit")
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(body))
-        .map_err(|e| Refusal::new(Kind::Malformed, asked, e.to_string(), "ask for less at once"))
+        .map_err(|e| Refusal::new(Kind::Malformed, asked, e.to_string(), "reduce the request"))
 }
 
 async fn send(
@@ -484,7 +510,7 @@ async fn send(
     let stream = UnixStream::connect(socket).await.map_err(|e| unreachable(socket, asked, &e))?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|e| broken_off(asked, &e))?;
-    // Its errors come out of the calls below as well.
+    // Errors of the connection are also returned by the calls below.
     tokio::spawn(async move {
         let _ = connection.await;
     });
@@ -507,7 +533,9 @@ fn silent(socket: &Path, asked: &str, patience: Duration) -> Refusal {
         Kind::Unreachable,
         asked,
         format!("instance {pid} has not answered for {} s", patience.as_secs_f64()),
-        format!("see whether process {pid} is stopped or busy; it may still do what was asked"),
+        format!(
+            "check whether process {pid} is stopped or busy; it may still carry out the request"
+        ),
     )
 }
 
@@ -525,10 +553,12 @@ fn unreachable(socket: &Path, asked: &str, e: &io::Error) -> Refusal {
             (format!("there is no instance {pid}"), "see `refit mounts` for what there is")
         }
         io::ErrorKind::WouldBlock => (
-            format!("instance {pid} takes no more callers; too many are waiting"),
-            "see whether its process is stopped or busy",
+            format!("instance {pid} accepts no more connections; too many are waiting"),
+            "check whether its process is stopped or busy",
         ),
-        _ => (format!("{}: {}", socket.display(), reason(e)), "ask as the user who started it"),
+        _ => {
+            (format!("{}: {}", socket.display(), reason(e)), "run this as the user who started it")
+        }
     };
     Refusal::new(Kind::Unreachable, asked, obstacle, remedy)
 }
@@ -537,8 +567,8 @@ fn broken_off(asked: &str, e: &hyper::Error) -> Refusal {
     Refusal::new(
         Kind::Unreachable,
         asked,
-        format!("the instance broke off ({e})"),
-        "see whether it still runs; what was in progress is rolled back",
+        format!("the instance closed the connection ({e})"),
+        "check whether it still runs; a change in progress is rolled back",
     )
 }
 
@@ -546,7 +576,7 @@ fn not_understood(asked: &str, e: &serde_json::Error) -> Refusal {
     Refusal::new(
         Kind::Failed,
         asked,
-        format!("the answer makes no sense ({e})"),
+        format!("the answer cannot be decoded ({e})"),
         "use the same version of refit at both ends",
     )
 }
@@ -555,7 +585,7 @@ fn said(asked: &str, status: StatusCode) -> Refusal {
     Refusal::new(
         Kind::Failed,
         asked,
-        format!("the instance said {status}"),
+        format!("the instance answered {status}"),
         "use the same version of refit at both ends",
     )
 }

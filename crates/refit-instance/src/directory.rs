@@ -1,14 +1,17 @@
-//! Where instances put their sockets, and how they are found again.
+//! The directories in which instances create their sockets, and the search for instances.
 //!
-//! An instance listens on `PID.sock` in a directory that only its user may enter: `$XDG_RUNTIME_DIR/refit`,
-//! for root `/run/refit`, else `/tmp/refit-UID`. `$REFIT_RUNTIME_DIR` overrides all of them. Since a user may
-//! be logged in with and without a runtime directory (`su`, `sudo`, cron), an instance is served in the first
-//! of these and looked for in each.
+//! An instance listens on `PID.sock` in a directory that only its user can enter:
+//! `$XDG_RUNTIME_DIR/refit`, for root `/run/refit`, otherwise `/tmp/refit-UID`.
+//! `$REFIT_RUNTIME_DIR` overrides all of them. Since a user may be logged in with and without a
+//! runtime directory (`su`, `sudo`, cron), an instance listens in the first of these and is
+//! searched for in each.
 //!
-//! A socket whose owner was killed stays behind as a file that refuses connections. That cannot be mistaken
-//! for an instance that is just starting: the file gets its name only after the socket listens.
+//! The socket of an instance that was killed remains as a file that refuses connections. It cannot
+//! be mistaken for the socket of an instance that is starting: the file gets its name only after
+//! the socket listens.
 //!
-//! Beside it, `PID.log` tells of faults of the instance's own, where it has no terminal. It is left where there is one.
+//! The file `PID.log` beside the socket records internal errors of an instance that has no
+//! terminal. It is kept after the end of the instance if it exists.
 
 use std::env;
 use std::fs;
@@ -23,39 +26,42 @@ use rustix::process::geteuid;
 
 use crate::refusal::{Kind, Refusal};
 
-/// The directory, by which it is named in messages, and how to go round it.
+/// The environment variable that overrides the directory; messages mention it.
 const OVERRIDE: &str = "REFIT_RUNTIME_DIR";
 
 /// A directory for sockets that belongs to this user alone.
 #[derive(Clone, Debug)]
 pub struct SocketDirectory(PathBuf);
 
-/// What was found when looking for instances.
+/// The result of the search for instances.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Sockets that answer, with the process that bound them, by process.
+    /// Sockets that accept connections, with the process that bound them, sorted by process.
     pub live: Vec<(u32, PathBuf)>,
-    /// Processes whose sockets were left behind; the sockets are gone now.
+    /// Processes whose sockets were left behind; the sockets have been removed.
     pub dead: Vec<u32>,
-    /// Directories that were passed over, since they are not this user's alone: what is in them cannot be trusted, and anybody can make some
-    /// of them.
+    /// Directories that were skipped because others than this user can write to them. Their
+    /// contents cannot be trusted, and anybody can create some of these directories.
     pub distrusted: Vec<Refusal>,
 }
 
 impl SocketDirectory {
-    /// The directory in which an instance of this user listens; it is made if it is missing.
+    /// Opens the directory in which an instance of this user listens, and creates it if it is
+    /// missing.
     ///
     /// # Errors
-    /// It cannot be made, or it is not this user's alone.
+    ///
+    /// The directory cannot be created, or others can write to it.
     pub fn open() -> Result<Self, Refusal> {
         let path = candidates().into_iter().next().unwrap_or_else(|| per_user(Path::new("/tmp")));
         Self::at(&path)
     }
 
-    /// A directory of the caller's choice; it is made if it is missing.
+    /// Opens a directory of the caller's choice, and creates it if it is missing.
     ///
     /// # Errors
-    /// It cannot be made, or it is not this user's alone.
+    ///
+    /// The directory cannot be created, or others can write to it.
     pub fn at(path: &Path) -> Result<Self, Refusal> {
         match fs::DirBuilder::new().mode(0o700).create(path) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
@@ -67,25 +73,26 @@ impl SocketDirectory {
         Ok(SocketDirectory(path.to_owned()))
     }
 
-    /// Its path.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The socket of a process.
+    /// Returns the path of the socket of a process.
     pub fn socket(&self, pid: u32) -> PathBuf {
         self.0.join(format!("{pid}.sock"))
     }
 
-    /// Where a process that has no terminal writes what it never should have to.
+    /// Returns the path of the file to which a process without a terminal writes internal errors.
     pub fn log(&self, pid: u32) -> PathBuf {
         self.0.join(format!("{pid}.log"))
     }
 
-    /// Listens on the socket of a process, mode 0600.
+    /// Listens on the socket of a process, which has the mode 0600.
     ///
     /// # Errors
-    /// The system call that failed.
+    ///
+    /// Returns the error of the system call that failed.
     pub(crate) fn listen(&self, pid: u32) -> io::Result<UnixListener> {
         let making = self.0.join(format!(".{pid}.new"));
         let _ = fs::remove_file(&making);
@@ -96,10 +103,11 @@ impl SocketDirectory {
     }
 }
 
-/// Looks for the instances of this user; sockets of dead ones are removed.
+/// Searches for the instances of this user, and removes the sockets of those that have died.
 ///
 /// # Errors
-/// The directory that `REFIT_RUNTIME_DIR` names is not this user's alone.
+///
+/// The directory named by `REFIT_RUNTIME_DIR` can be written by others.
 pub fn find() -> Result<Found, Refusal> {
     let named = named();
     let found = look_for(&candidates());
@@ -124,7 +132,7 @@ fn look_for(directories: &[PathBuf]) -> Found {
     found
 }
 
-/// The directory that the environment names.
+/// Returns the directory that the environment names.
 fn named() -> Option<PathBuf> {
     env::var_os(OVERRIDE).filter(|name| !name.is_empty()).map(PathBuf::from)
 }
@@ -135,7 +143,7 @@ fn look_into(directory: &Path, found: &mut Found) {
         let path = entry.path();
         let Some(pid) = pid_of(&path) else { continue };
         match knock(&path) {
-            // One that has a queue at its door lives, too.
+            // An instance whose queue of connections is full is alive, too.
             Ok(()) | Err(Errno::AGAIN) => found.live.push((pid, path)),
             Err(Errno::CONNREFUSED) => {
                 let log = path.with_extension("log");
@@ -146,18 +154,19 @@ fn look_into(directory: &Path, found: &mut Found) {
                     found.dead.push(pid);
                 }
             }
-            // Gone since the directory was read, or out of reach: neither live nor known to be dead.
+            // Removed since the directory was read, or inaccessible: neither alive nor known to be
+            // dead.
             Err(_) => {}
         }
     }
 }
 
-/// Whether somebody listens there, busy or not.
+/// Returns whether a process listens on the socket, busy or not.
 pub(crate) fn listens(path: &Path) -> bool {
     matches!(knock(path), Ok(()) | Err(Errno::AGAIN))
 }
 
-/// Calls, and does not wait until they have time.
+/// Connects to the socket without waiting for `accept`.
 fn knock(path: &Path) -> rustix::io::Result<()> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -168,14 +177,14 @@ fn pid_of(path: &Path) -> Option<u32> {
     path.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()
 }
 
-/// Directories in which a socket of this user may be, the preferred one first.
+/// Returns the directories in which a socket of this user may be, the preferred one first.
 fn candidates() -> Vec<PathBuf> {
     if let Some(path) = named() {
         return vec![path];
     }
     let mut all = Vec::new();
     if let Some(runtime) = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
-        // After `su` the variable may still name the runtime directory of somebody else.
+        // After `su` the variable may still name the runtime directory of another user.
         if fs::metadata(&runtime).is_ok_and(|m| m.is_dir() && m.uid() == geteuid().as_raw()) {
             all.push(runtime.join("refit"));
         }
@@ -196,7 +205,8 @@ fn per_user(parent: &Path) -> PathBuf {
     parent.join(format!("refit-{}", geteuid().as_raw()))
 }
 
-/// Whoever may write into the directory could put a socket of their own there.
+/// Checks that nobody else can write to the directory, since they could create a socket of their
+/// own in it.
 fn check(path: &Path) -> Result<(), Refusal> {
     let meta = fs::symlink_metadata(path)
         .map_err(|e| refused(path, format!("cannot be read: {}", reason(&e))))?;
@@ -221,7 +231,7 @@ fn refused(path: &Path, obstacle: String) -> Refusal {
     )
 }
 
-/// The words of the system for an error, without the number that `io::Error` puts after them.
+/// Returns the system's text for an error, without the number that `io::Error` appends.
 pub(crate) fn reason(e: &io::Error) -> String {
     let text = e.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
@@ -262,7 +272,8 @@ mod tests {
         assert_eq!(why.obstacle, "cannot be made: no such file or directory");
     }
 
-    /// Anybody can make `/tmp/refit-UID`: that must not keep the user from the instances in other directories.
+    /// Anybody can create `/tmp/refit-UID`, which must not hide the instances in other directories
+    /// from the user.
     #[test]
     fn a_directory_of_somebody_else_hides_no_instance() {
         let top = tempfile::tempdir().expect("a temporary directory");

@@ -1,18 +1,19 @@
-//! The OpenAPI document, completed by what holds for every route.
+//! The OpenAPI document, completed by the parts that hold for every route.
 //!
-//! Handlers describe what is theirs. That the wrong user is refused, that a body can be too long, that a request can be
-//! malformed and that refit can make a mistake is the same everywhere, so it is added here, once.
+//! Each handler describes its own answers. Any route can refuse another user, a body that is too
+//! long or a malformed request, and can fail by an error in refit. These answers are added here
+//! once for all routes.
 
 use axum::http::{HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 use utoipa::openapi::OpenApi;
 
-/// Methods under a path of the document.
+/// The methods under a path of the document.
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
 
-/// The document as it is served.
+/// Returns the document as it is served.
 pub(crate) fn complete(document: &OpenApi) -> Value {
-    // A document is plain data, which always serialises.
+    // A document is plain data, which can always be serialized.
     let mut document = serde_json::to_value(document).unwrap_or_default();
     let paths = document.get_mut("paths").and_then(Value::as_object_mut);
     for path in paths.into_iter().flat_map(Map::values_mut).filter_map(Value::as_object_mut) {
@@ -27,7 +28,8 @@ pub(crate) fn complete(document: &OpenApi) -> Value {
     document
 }
 
-/// Gives alternatives that are put together of parts a schema of their own: many generators of clients cannot read them in place.
+/// Gives each inline alternative that is composed of several parts a schema of its own, because
+/// many generators of clients cannot read it in place.
 fn name_alternatives(schemas: &mut Map<String, Value>) {
     let mut named = Map::new();
     for (name, schema) in schemas.iter_mut() {
@@ -68,24 +70,24 @@ fn complete_operation(operation: &mut Value) {
     }
 }
 
-/// What a status means here.
+/// Returns the meaning of an HTTP status in this API.
 fn meaning(status: &str) -> &'static str {
     match status {
-        "200" => "done; the answer",
-        "201" => "made; what was made",
-        "204" => "done",
-        "400" => "the request makes no sense",
+        "200" => "success, with the answer",
+        "201" => "created, with the result",
+        "204" => "success, without an answer",
+        "400" => "the request is malformed",
         "403" => "the instance belongs to another user",
-        "404" => "there is nothing of that name",
-        "409" => "something is in use, or in another state",
+        "404" => "there is no such item",
+        "409" => "an item is in use, or not in the required state",
         "413" => "the body is too long",
         "415" => "the body is not declared to be JSON",
-        "500" => "the host cannot do it, or failed at it",
+        "500" => "the host does not support the request, or it failed",
         _ => "refused",
     }
 }
 
-/// The value of `Allow` for a path of the document, as its routes spell it.
+/// Returns the value of `Allow` for a path of the document, as its routes spell it.
 pub(crate) fn allowed(document: &Value, path: &str) -> Option<HeaderValue> {
     let methods = document.get("paths")?.get(path)?.as_object()?.keys();
     let known: Vec<String> =

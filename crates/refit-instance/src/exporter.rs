@@ -1,4 +1,4 @@
-//! Metrics over TCP, for scrapers that cannot ask a Unix socket.
+//! Metrics over TCP, for scrapers that cannot connect to a Unix socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,15 +14,17 @@ use axum::routing::get;
 
 use crate::metrics;
 
-/// How often the end is looked for.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often the thread checks whether it is to end.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Makes the text for each reading; the error says why there is none.
+/// A function that returns the text for each request, or the reason why there is none.
 pub type MakeText = Arc<dyn Fn() -> Result<String, String> + Send + Sync>;
 
-/// Serves `GET /metrics` at the address until `ended` is true. `listening` is told where, since port 0 means any.
+/// Serves `GET /metrics` at `address` until `ended` is true. Calls `listening` with the actual
+/// address, since port 0 means any port.
 ///
 /// # Errors
+///
 /// The address cannot be listened on, or `listening` fails.
 pub fn serve(
     address: SocketAddr,
@@ -36,9 +38,9 @@ pub fn serve(
         listening(listener.local_addr()?)?;
         let app = Router::new().route("/metrics", get(move || answer(Arc::clone(&text))));
         let over = async {
-            // Relaxed: nothing else is read on the strength of it.
+            // Relaxed, because the flag publishes no other data.
             while !ended.load(Ordering::Relaxed) {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         tokio::select! {
@@ -56,7 +58,7 @@ async fn answer(text: MakeText) -> impl IntoResponse {
         Err(_) => (
             StatusCode::INTERNAL_SERVER_ERROR,
             [(CONTENT_TYPE, "text/plain")],
-            "refit made a mistake (a panic, see its standard error)".to_owned(),
+            "internal error of refit (a panic, see its standard error)".to_owned(),
         ),
     }
 }

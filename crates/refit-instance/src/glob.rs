@@ -14,39 +14,39 @@ use crate::wire::ObjectInfo;
 #[derive(Clone, Debug)]
 pub struct Glob {
     text: String,
-    /// Only objects of this mount.
+    /// If given, only objects of this mount match.
     mount: Option<String>,
 }
 
 impl Glob {
-    /// Every text is a pattern.
+    /// Creates a pattern. Every text is a valid one.
     pub fn new(text: &str) -> Self {
         Glob { text: text.to_owned(), mount: None }
     }
 
-    /// The same pattern, for objects of one mount only.
+    /// Returns the same pattern restricted to objects of one mount, if given.
     #[must_use]
     pub fn of_mount(self, mount: Option<&str>) -> Self {
         Glob { mount: mount.map(str::to_owned), ..self }
     }
 
-    /// Whether an object is meant, whose [mount](ObjectInfo::mount) is known.
+    /// Returns whether an object matches. Its [mount](ObjectInfo::mount) must be known.
     pub(crate) fn selects(&self, object: &ObjectInfo) -> bool {
         self.matches(&object.name)
             && self.mount.as_ref().is_none_or(|m| object.mount.as_ref() == Some(m))
     }
 
-    /// The pattern as it was written.
+    /// Returns the text of the pattern.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether the pattern can match only the name that is spelled like it.
+    /// Returns whether the pattern matches only the name that is spelled like it.
     pub fn is_literal(&self) -> bool {
         glob::is_literal(self.text.as_bytes())
     }
 
-    /// Whether the whole of `name` matches.
+    /// Returns whether the whole of `name` matches.
     pub fn matches(&self, name: &str) -> bool {
         glob::matches(self.text.as_bytes(), name.as_bytes())
     }

@@ -1,4 +1,4 @@
-//! The real [`System`]: the objects of this process and the file servers in it.
+//! The production implementation of [`System`]: the objects of this process and its file servers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,18 +23,20 @@ use crate::wire::{
     RegionInfo, WrapperFailure, WrapperInfo,
 };
 
-/// The objects and file servers of this process, for which replacement policies can be loaded.
+/// Returns a system with the objects and file servers of this process, into which plugins can be
+/// loaded.
 pub fn host() -> Arc<dyn System> {
     host_of(Arc::default(), None)
 }
 
-/// The same, with the processes of a tree and their memory; without `memory` nothing of it is known, and it cannot be limited.
+/// Returns a system that also contains the processes of a tree and their memory. Without `memory`
+/// their memory cannot be queried or limited.
 pub fn host_of(tree: Arc<Supervisor>, memory: Option<Arc<Memory>>) -> Arc<dyn System> {
     refit_objects::plugin::accept::<ReplacementPolicyInterface>();
     Arc::new(Host { tree, memory, kernel: None })
 }
 
-/// The same, of an instance that is one of several, with the programs that it follows.
+/// Returns the system of an instance that is one of several, with the programs that it supervises.
 pub fn host_of_kernel(kernel: Arc<Node>, processors: Vec<usize>) -> Arc<dyn System> {
     refit_objects::plugin::accept::<ReplacementPolicyInterface>();
     Arc::new(Host { tree: Arc::default(), memory: None, kernel: Some((kernel, processors)) })
@@ -43,18 +45,18 @@ pub fn host_of_kernel(kernel: Arc<Node>, processors: Vec<usize>) -> Arc<dyn Syst
 struct Host {
     tree: Arc<Supervisor>,
     memory: Option<Arc<Memory>>,
-    /// And the processors that are its own.
+    /// The node, and the processors that belong to the instance.
     kernel: Option<(Arc<Node>, Vec<usize>)>,
 }
 
 impl Host {
-    /// All processes that are followed here.
+    /// Returns all processes that this instance supervises.
     fn all(&self) -> Vec<Process> {
         let of_kernel = self.kernel.iter().flat_map(|(kernel, _)| kernel.processes());
         self.tree.processes().into_iter().chain(of_kernel).collect()
     }
 
-    /// A process, and where its threads are.
+    /// Returns the information about a process, including the instances at which its threads run.
     fn told(&self, process: Process) -> ProcessInfo {
         let places = self.kernel.as_ref().map(|(kernel, _)| kernel.places(process.id));
         let places = places.unwrap_or_default().into_iter();
@@ -62,7 +64,7 @@ impl Host {
         ProcessInfo { places, ..process.into() }
     }
 
-    /// The memory of what runs here.
+    /// Returns the memory of the programs that run under this instance.
     fn memory_of_tree(&self, asked: &str) -> Result<&Memory, Refusal> {
         if self.tree.process_numbers().is_empty() {
             return Err(memory::no_program(asked));
@@ -104,7 +106,7 @@ impl System for Host {
             dry_run: request.dry_run,
             protocol: request.protocol.clone(),
             handover: request.handover,
-            // A process whose purpose this is: calls of its clients wait.
+            // This process exists to serve its clients, whose calls wait.
             urgent: true,
             ..defaults
         };
@@ -262,8 +264,8 @@ impl System for Host {
     }
 }
 
-/// A mount of the file server. Unmounting takes the mount by value and gives it back if it is in use, so it
-/// stands in an option that is empty only when the mount is over.
+/// A mount of the file server. Unmounting takes the mount by value and returns it if it is in use,
+/// so it is kept in an option that is empty only after the end of the mount.
 struct FileServer {
     source: PathBuf,
     mountpoint: PathBuf,
@@ -374,7 +376,8 @@ fn not_mounted(error: &MountError) -> Refusal {
     refusal(kind, &error.to_string())
 }
 
-/// The file server's errors are sentences: `what was asked: what stood in the way; what to do`.
+/// Splits an error of the file server, which has the form `what was asked: what prevented it; what
+/// to do`.
 fn refusal(kind: Kind, text: &str) -> Refusal {
     let (asked, rest) = text.split_once(": ").unwrap_or(("serve a directory", text));
     let (obstacle, remedy) = rest.split_once("; ").unwrap_or((rest, ""));

@@ -1,8 +1,9 @@
 //! The instance: several mounts, one journal, one control socket.
 //!
-//! A mount stands in a slot from the moment it serves until it is gone. Unmounting can take long (dirty pages
-//! are written back), so it is done outside of the lock on the slots; meanwhile the slot says that the mount
-//! is leaving, and nobody can unmount it twice or take the instance for idle.
+//! A mount occupies a slot from the time it serves requests until it has ended. Unmounting can take
+//! long, because dirty pages are written back, and is done without the lock on the slots. Meanwhile
+//! the slot is marked as leaving, so that nobody can unmount the mount twice or take the instance
+//! to be idle.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,30 +22,33 @@ use crate::system::{Served, System};
 use crate::upgrades::Upgrades;
 use crate::wire::{CacheMode, Health, Mount, MountRequest, ObjectInfo};
 
-/// Reports that the journal keeps: at something over half a kilobyte each, about ten megabytes when it is full.
+/// The maximum number of reports in the journal, which take about ten megabytes at somewhat over
+/// half a kilobyte each.
 const JOURNAL_REPORTS: usize = 16_384;
 
-/// How an instance is to be.
+/// The options of an instance.
 #[derive(Debug)]
 pub struct InstanceOptions {
-    /// Where it listens.
+    /// The directory of its socket.
     pub directory: SocketDirectory,
-    /// Who may ask besides root; anybody else is refused, even if they can open the socket.
+    /// The user who may send requests besides root. Others are refused even if they can open the
+    /// socket.
     pub uid: u32,
-    /// How many reports the journal keeps.
+    /// The maximum number of reports in the journal.
     pub journal_reports: usize,
 }
 
 impl InstanceOptions {
-    /// For the user of this process, in the directory that is theirs.
+    /// Returns options for the user of this process, in the user's default directory.
     ///
     /// # Errors
-    /// The directory cannot be made or is not this user's alone.
+    ///
+    /// The directory cannot be created, or others can write to it.
     pub fn of_this_user() -> Result<Self, Refusal> {
         Ok(Self::at(SocketDirectory::open()?))
     }
 
-    /// For the user of this process, in a directory of the caller's choice.
+    /// Returns options for the user of this process, in the given directory.
     pub fn at(directory: SocketDirectory) -> Self {
         InstanceOptions {
             directory,
@@ -54,16 +58,16 @@ impl InstanceOptions {
     }
 }
 
-/// A kernel instance. Dropping it ends the control API and removes its socket; mounts that are left are
-/// dropped, which ends them as the file server sees fit: call [`Instance::unmount_all`] first.
+/// A kernel instance. Dropping it ends the control API and removes its socket. Mounts that are left
+/// are dropped, which ends them as the file server decides; call [`Instance::unmount_all`] first.
 pub struct Instance {
     core: Arc<Core>,
     server: Server,
-    /// Writes down which wrappers had to be detached. Told for as long as it lives.
+    /// Records in the journal which wrappers had to be detached, for as long as it exists.
     _failures: Arc<dyn Fn(&refit_objects::WrapperFailure) + Send + Sync>,
 }
 
-/// What the control API and the owner of the instance both work on.
+/// The state that the control API and the owner of the instance share.
 pub(crate) struct Core {
     pub(crate) system: Arc<dyn System>,
     pub(crate) journal: Journal,
@@ -72,7 +76,7 @@ pub(crate) struct Core {
     totals: Mutex<Totals>,
     pub(crate) uid: u32,
     slots: Mutex<Slots>,
-    /// What mounts that have ended could not store.
+    /// Reports of data that mounts that have ended could not store.
     lost: Mutex<Vec<Refusal>>,
     began: Instant,
 }
@@ -89,10 +93,11 @@ struct Slot {
 }
 
 impl Instance {
-    /// Starts to listen.
+    /// Starts an instance and listens for requests.
     ///
     /// # Errors
-    /// The socket cannot be made.
+    ///
+    /// The socket cannot be created.
     pub fn start(system: Arc<dyn System>, options: InstanceOptions) -> Result<Self, Refusal> {
         let pid = std::process::id();
         let socket = options.directory.socket(pid);
@@ -122,35 +127,36 @@ impl Instance {
         Ok(Instance { core, server, _failures: failures })
     }
 
-    /// Where it listens.
+    /// Returns the path of the socket.
     pub fn socket(&self) -> PathBuf {
         self.server.socket().to_owned()
     }
 
-    /// Mounts and returns the number of the mount.
+    /// Mounts a directory and returns the number of the mount.
     ///
     /// # Errors
-    /// What stood in the way; nothing is left mounted.
+    ///
+    /// Returns what prevented the mount. Nothing is left mounted.
     pub fn mount(&self, request: &MountRequest) -> Result<u32, Refusal> {
         self.core.mount(request)
     }
 
-    /// All mounts.
+    /// Returns all mounts.
     pub fn mounts(&self) -> Vec<Mount> {
         self.core.mounts()
     }
 
-    /// Forgets mounts that somebody else has unmounted; how many there were.
+    /// Removes mounts that somebody else has unmounted. Returns how many there were.
     pub fn reap(&self) -> usize {
         self.core.reap()
     }
 
-    /// Whether nothing is mounted, nor still being unmounted.
+    /// Returns whether nothing is mounted or being unmounted.
     pub fn idle(&self) -> bool {
         self.core.slots().mounts.is_empty()
     }
 
-    /// What mounts that have ended since it was asked last could not store; it is lost.
+    /// Takes the reports of data that mounts could not store and that is lost.
     pub fn take_lost(&self) -> Vec<Refusal> {
         std::mem::take(&mut *self.core.lost())
     }
@@ -158,20 +164,22 @@ impl Instance {
     /// Unmounts everything that can be unmounted.
     ///
     /// # Errors
-    /// One refusal per mount that is in the way; those go on being served.
+    ///
+    /// Returns a refusal per mount that could not be unmounted. Those mounts continue.
     pub fn unmount_all(&self) -> Result<(), Vec<Refusal>> {
         self.each_mount(|id| self.core.unmount(id, false))
     }
 
-    /// Takes everything out of sight at once, whoever uses it.
+    /// Detaches all mounts at once, even if they are in use.
     ///
     /// # Errors
-    /// One refusal per mount for which not even that could be done.
+    ///
+    /// Returns a refusal per mount that could not even be detached.
     pub fn detach_all(&self) -> Result<(), Vec<Refusal>> {
         self.each_mount(|id| self.core.leave(id, |served| served.detach()))
     }
 
-    /// The journal.
+    /// Returns the journal.
     pub fn journal(&self) -> &Journal {
         &self.core.journal
     }
@@ -185,7 +193,7 @@ impl Instance {
 
 impl Core {
     fn slots(&self) -> MutexGuard<'_, Slots> {
-        // The lock is held for map operations only; a panic in one leaves the map whole.
+        // The lock is held for map operations only; a panic in one leaves the map valid.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -251,7 +259,7 @@ impl Core {
             self.lost().push(refusal.clone());
         }
         let mut slots = self.slots();
-        // It may be gone although something went wrong: not all could be stored.
+        // The mount may have ended despite the error, if not all data could be stored.
         if result.is_ok() || ended {
             slots.mounts.remove(&id);
         } else if let Some(slot) = slots.mounts.get_mut(&id) {
@@ -271,7 +279,7 @@ impl Core {
             !ended
         });
         drop(slots);
-        // Outside of the lock: the file server may have something to put away.
+        // Without the lock, since the file server may have data to store.
         let lost = gone.iter().filter_map(|served| served.unmount(false).err());
         let lost: Vec<_> = lost.collect();
         self.lost().extend(lost);
@@ -284,7 +292,7 @@ impl Core {
         all.iter().map(|served| served.set_cache_mode(path_glob, mode)).sum()
     }
 
-    /// Objects whose names match, by name.
+    /// Returns the objects whose names match, sorted by name.
     pub(crate) fn objects(&self, glob: &Glob) -> Vec<ObjectInfo> {
         let mut objects = self.system.objects();
         placement::assign(&mut objects);
@@ -293,13 +301,13 @@ impl Core {
         objects
     }
 
-    /// Writes down how a change has ended.
+    /// Records the end of a change in the journal and the metrics.
     pub(crate) fn ended(&self, report: Report) {
         self.change_times.observe(&report);
         self.journal.write(report);
     }
 
-    /// What has been counted in all, for whoever reads metrics: one at a time.
+    /// Locks the totals for reading metrics, which one request does at a time.
     pub(crate) fn totals(&self) -> MutexGuard<'_, Totals> {
         self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -313,7 +321,7 @@ impl Core {
     }
 }
 
-/// A wrapper that panics is detached by the object system itself; the journal has to have that too.
+/// Records wrappers that panicked in the journal; the object system detaches these itself.
 fn write_down_failures(
     core: &Arc<Core>,
 ) -> Arc<dyn Fn(&refit_objects::WrapperFailure) + Send + Sync> {

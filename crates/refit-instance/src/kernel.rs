@@ -1,4 +1,5 @@
-//! An instance as one of several that make one system: which there are, whose programs it follows, where their threads run; and its routes.
+//! An instance as one of several that form one system: its peers, the programs that it supervises,
+//! the placement of their threads, and the routes for these.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,56 +20,58 @@ use crate::refusal::{Kind, Refusal};
 use crate::rejection::{blocking, rejected};
 use crate::server::Shared;
 
-/// An instance that is one of several.
+/// The state of an instance that is one of several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KernelInfo {
     /// Its number.
     pub number: u16,
-    /// The processors that are its own, by number.
+    /// The numbers of the processors that belong to it.
     pub processors: Vec<usize>,
-    /// Where instances of other hosts can join it.
+    /// The address at which instances of other hosts can join it.
     pub address: Option<String>,
-    /// The others that it has messages with, by number.
+    /// The connected instances, sorted by number.
     pub peers: Vec<PeerInfo>,
-    /// Those of other hosts that are lost and not there again, by number.
+    /// Instances of other hosts that are lost and have not come back, sorted by number.
     #[serde(default)]
     pub lost: Vec<LostInfo>,
     /// Its memory for programs that move.
     pub memory: OwnedInfo,
 }
 
-/// The memory of an instance for programs that move: frames of those that began there, and pages that it holds for others.
+/// The memory of an instance for programs that move: the frames of programs that began there, and
+/// the pages that it holds for other instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OwnedInfo {
-    /// Bytes that are used.
+    /// Bytes in use.
     pub used: u64,
-    /// Bytes that it owns; `null`: as many as there are.
+    /// Bytes that it owns; `null` means unlimited.
     pub owned: Option<u64>,
 }
 
-/// Another instance that one has messages with.
+/// A connected instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PeerInfo {
     /// Its number.
     pub number: u16,
-    /// How messages come to it.
+    /// The transport of messages to it.
     pub reached: ReachedInfo,
-    /// The path or address that one of the two has joined the other by.
+    /// The path or address with which one of the two joined the other.
     pub place: String,
-    /// For how many seconds it is connected.
+    /// How long it has been connected, in seconds.
     pub seconds: u64,
 }
 
-/// Another instance that was a peer, and is lost.
+/// An instance that was connected and is lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LostInfo {
     /// Its number.
     pub number: u16,
-    /// What told of the loss, e.g. that it has fallen silent.
+    /// How the loss was detected, for example because the instance stopped responding.
     pub why: String,
-    /// For how many seconds it is lost.
+    /// How long it has been lost, in seconds.
     pub seconds: u64,
-    /// The address at which this instance tries to join it again; `null`: it waits to be joined.
+    /// The address at which this instance tries to join it again; `null` means that this instance
+    /// waits for the other to join.
     pub dials: Option<String>,
 }
 
@@ -79,15 +82,15 @@ impl From<Absence> for LostInfo {
     }
 }
 
-/// How messages come to another instance.
+/// The transport of messages to another instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReachedInfo {
-    /// By memory that both share, on this host.
+    /// Shared memory on this host.
     Memory,
-    /// By TCP, for anybody to read.
+    /// TCP without encryption.
     Tcp,
-    /// By TLS, with certificates of both.
+    /// TLS with certificates of both sides.
     Tls,
 }
 
@@ -124,7 +127,7 @@ impl KernelInfo {
     }
 }
 
-/// Asks to follow a process that is about to become a program.
+/// A request to supervise a process that is about to execute a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FollowRequest {
@@ -132,45 +135,45 @@ pub struct FollowRequest {
     pub pid: u32,
     /// Whether it is to be movable.
     pub movable: bool,
-    /// How its threads are to go from instance to instance by themselves; `null`: not at all.
+    /// How its threads are to move between instances by themselves; `null` means not at all.
     pub roam: Option<RoamRequest>,
-    /// The processors that its programs are told of, by number; `null`: those that are the instance's own.
+    /// The numbers of the processors that its programs see; `null` means the instance's own.
     pub processors: Option<Vec<usize>>,
 }
 
-/// How threads go from instance to instance by themselves.
+/// How threads move between instances by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RoamRequest {
-    /// To the next, every so many milliseconds.
+    /// To the next instance at an interval in milliseconds.
     Every(u64),
-    /// To the next, and they stay there.
+    /// To the next instance once.
     Once,
-    /// Likewise, but back for each system call.
+    /// To the next instance once, returning for each system call.
     Calls,
-    /// To all in turn, and they stay there.
+    /// To all instances in turn, once.
     Spread,
 }
 
-/// Asks for a process, or one thread of it, to run elsewhere.
+/// A request to move a process, or one of its threads, to another instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveRequest {
     /// The process.
     pub pid: u32,
-    /// The thread; `null`: all, and those that it makes later.
+    /// The thread; `null` means all threads, including those that it creates later.
     pub thread: Option<u32>,
-    /// The number of the instance; `null`: all in turn.
+    /// The number of the instance; `null` means all in turn.
     pub to: Option<u16>,
 }
 
-/// It is not one of several.
+/// Returns the refusal of an instance that is not one of several.
 pub(crate) fn alone(asked: &str) -> Refusal {
     let remedy = "start several with `refit boot --instances 2`, and the program with `refit run --on 0 --movable -- COMMAND`";
     Refusal::new(Kind::Unknown, asked, "this instance is not one of several", remedy)
 }
 
-/// Follows, on behalf of a request, with these processors.
+/// Supervises a process for a request, with the given processors.
 pub(crate) fn follow(
     (kernel, own): &(Arc<Node>, Vec<usize>),
     request: &FollowRequest,
@@ -193,7 +196,7 @@ pub(crate) fn follow(
     })
 }
 
-/// Moves, on behalf of a request.
+/// Moves a process or thread for a request.
 pub(crate) fn move_to(kernel: &Node, request: &MoveRequest) -> Result<(), Refusal> {
     let asked = match request.thread {
         Some(thread) => format!("move thread {thread} of process {}", request.pid),
@@ -223,7 +226,7 @@ pub(crate) fn move_to(kernel: &Node, request: &MoveRequest) -> Result<(), Refusa
     })
 }
 
-/// What an instance is that is one of several.
+/// Returns the state of an instance that is one of several.
 #[utoipa::path(get, path = "/kernel", responses(
     (status = 200, body = KernelInfo),
     (status = 404, body = Refusal),
@@ -235,7 +238,7 @@ pub(crate) async fn kernel(State(shared): State<Shared>) -> Result<Json<KernelIn
     .await
 }
 
-/// Follows a process that is about to become a program.
+/// Supervises a process that is about to execute a program.
 #[utoipa::path(post, path = "/programs", request_body = FollowRequest, responses(
     (status = 204),
     (status = 400, body = Refusal),
@@ -254,7 +257,8 @@ pub(crate) async fn programs(
     .await
 }
 
-/// Has a process, or one thread of it, run elsewhere; answers when it does.
+/// Moves a process, or one of its threads, to another instance. The answer is sent when it runs
+/// there.
 #[utoipa::path(post, path = "/moves", request_body = MoveRequest, responses(
     (status = 204),
     (status = 400, body = Refusal),
@@ -271,10 +275,11 @@ pub(crate) async fn moves(
 }
 
 impl Client {
-    /// What it is, if it is one of several.
+    /// Returns the state of the instance as one of several, or `None` if it is the only one.
     ///
     /// # Errors
-    /// It does not answer.
+    ///
+    /// The instance does not answer.
     pub fn kernel(&self) -> Result<Option<KernelInfo>, Refusal> {
         match self.get("show the instance", "/kernel") {
             Ok(found) => Ok(Some(found)),
@@ -283,20 +288,23 @@ impl Client {
         }
     }
 
-    /// Has it follow a process that is about to become a program.
+    /// Makes the instance supervise a process that is about to execute a program.
     ///
     /// # Errors
-    /// It does not answer, or cannot.
+    ///
+    /// The instance does not answer, or cannot supervise the process.
     pub fn follow(&self, request: &FollowRequest) -> Result<(), Refusal> {
         let asked = "follow the program";
         let request = post(asked, "/programs", request)?;
         self.body(self.patience, asked, request).map(drop)
     }
 
-    /// Has a process, or one thread of it, run elsewhere.
+    /// Moves a process, or one of its threads, to another instance.
     ///
     /// # Errors
-    /// It does not answer, or cannot; what has not moved goes on where it was.
+    ///
+    /// The instance does not answer, or cannot move the process. Threads that have not moved
+    /// continue where they were.
     pub fn move_to(&self, request: &MoveRequest) -> Result<(), Refusal> {
         let asked = format!("move {}", request.pid);
         let request = post(&asked, "/moves", request)?;

@@ -1,4 +1,4 @@
-//! A kernel instance: what is served, what is changed, and the control API over both.
+//! A kernel instance: its mounts, its changes, and the control API over both.
 //!
 //! ```text
 //!   refit ls, swap, … ── Client ──► Unix socket ──► control API ──► Instance ──► System
@@ -6,10 +6,11 @@
 //!                                                                   journal      file servers
 //! ```
 //!
-//! Does: own mounts (several at once) and the journal; serve the control API on a socket that only its user
-//! and root may use; find the other instances of the user and clear away the sockets of dead ones.
-//! Does not: serve files or swap objects itself. That is done behind [`System`], of which there is one
-//! implementation for the world ([`host`]) and as many for tests as they like.
+//! - Does: own the mounts (several at once) and the journal; serve the control API on a socket that
+//!   only its user and root can use; find the other instances of the user and remove the sockets of
+//!   dead ones.
+//! - Does not: serve files or swap objects itself. That is done behind [`System`], which has one
+//!   production implementation ([`host`]) and others for tests.
 
 #![forbid(unsafe_code)]
 

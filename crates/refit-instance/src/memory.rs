@@ -1,4 +1,4 @@
-//! How much memory the program under an instance may have, and what it has: what is said and heard of it, and its routes.
+//! The memory of the program under an instance: its limit, its use, and the routes for these.
 
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
@@ -12,35 +12,38 @@ use crate::rejection::{blocking, rejected};
 use crate::server::Shared;
 use crate::wire::ProcessInfo;
 
-/// The anonymous memory of a program and of all that it has started, when it was last looked at.
+/// The anonymous memory of a program and of all processes that it has started, when it was last
+/// measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MemoryInfo {
-    /// What it may have; none: all there is.
+    /// The limit in bytes; `null` means unlimited.
     pub limit_bytes: Option<u64>,
-    /// What of it is in memory.
+    /// The resident memory, in bytes.
     pub resident_bytes: u64,
-    /// Of that, what is served: the kernel resolves the faults of the rest.
+    /// The part of it that the instance serves, in bytes; for the rest the kernel resolves the
+    /// faults.
     pub served_bytes: u64,
-    /// Pages that are out.
+    /// The pages in the store.
     pub store: StoreInfo,
-    /// Pages that are lost: the disk did not give them back.
+    /// The number of pages that are lost because the disk could not return them.
     pub lost: u64,
-    /// Whether nothing more can go out, so that more is in memory than may be.
+    /// Whether the store is full, so that more is resident than the limit permits.
     pub full: bool,
-    /// How often the limit was not kept for a while by a fault of refit's own, which `PID.log` beside the socket tells of.
+    /// How often the limit was exceeded for a while because of an internal error of refit, which
+    /// `PID.log` beside the socket describes.
     pub failures: u64,
-    /// Programs that are not served although they should be.
+    /// Programs that should be served but are not.
     pub refused: Vec<RefusedInfo>,
 }
 
-/// Pages that are out, by where they are.
+/// The number of pages in the store, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StoreInfo {
-    /// Pages of zeros, which take no room.
+    /// Pages of zeros, which take no space.
     pub zeros: u64,
     /// Pages that are compressed in memory.
     pub compressed: u64,
-    /// The bytes that those take.
+    /// The space that the compressed pages take, in bytes.
     pub compressed_bytes: u64,
     /// Pages in the swap file.
     pub in_file: u64,
@@ -51,7 +54,7 @@ pub struct StoreInfo {
 pub struct RefusedInfo {
     /// Its process.
     pub pid: u32,
-    /// Why not.
+    /// The reason.
     pub why: String,
 }
 
@@ -61,62 +64,64 @@ pub struct ProcessMemory {
     /// The process.
     #[serde(flatten)]
     pub process: ProcessInfo,
-    /// What is served of its memory; empty where the kernel alone resolves its faults.
+    /// The regions of its memory that are served; empty if the kernel alone resolves its faults.
     pub regions: Vec<RegionInfo>,
-    /// Why it is not served, although it should be.
+    /// Why it is not served although it should be.
     pub refused: Option<String>,
 }
 
-/// A region of a process that is served; what it holds is in pages.
+/// A region of a process that is served. Its counts are in pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RegionInfo {
     /// Its first address.
     pub start: u64,
-    /// The address behind its last.
+    /// The address after its last byte.
     pub end: u64,
-    /// What the kernel calls it, e.g. `[heap]`; most have no name.
+    /// Its name in the kernel, e.g. `[heap]`; most regions have none.
     pub name: String,
-    /// Pages that are in memory, or on their way.
+    /// Pages that are resident or being fetched.
     pub resident: u64,
-    /// Pages that the store has.
+    /// Pages in the store.
     pub stored: u64,
     /// Pages that threads have waited for.
     pub faults: u64,
-    /// Pages that came with them.
+    /// Pages that were fetched together with those.
     pub around: u64,
-    /// Pages that were taken out.
+    /// Pages that were evicted.
     pub evictions: u64,
-    /// Pages that came back soon after that.
+    /// Pages that were fetched again soon after their eviction.
     pub returns: u64,
-    /// The implementation of the region; `null`: nothing of it has been touched yet.
+    /// The implementation of the region; `null` if none of it has been accessed yet.
     pub region: Option<String>,
-    /// The implementation of its cache, likewise.
+    /// The implementation of its cache; `null` if none of it has been accessed yet.
     pub cache: Option<String>,
-    /// The kernel alone resolves its faults.
+    /// Whether the kernel alone resolves its faults.
     pub native: bool,
 }
 
-/// Asks for another limit.
+/// A request to change the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LimitRequest {
-    /// What the program and all that it has started may have; `null`: all there is.
+    /// The limit for the program and all processes that it has started, in bytes; `null` means
+    /// unlimited.
     #[serde(deserialize_with = "number_or_null")]
     #[schema(required = true)]
     pub limit_bytes: Option<u64>,
 }
 
-/// What became of it.
+/// The result of a change of the limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LimitAnswer {
-    /// What it might have before.
+    /// The former limit, in bytes; `null` means unlimited.
     pub was_bytes: Option<u64>,
-    /// What it comes to now.
+    /// The memory after the change.
     #[serde(flatten)]
     pub memory: MemoryInfo,
 }
 
-/// As it is read without this, only that it must be there: a body that was forgotten is no wish for all there is.
+/// Deserializes an optional number like the default implementation, but requires the field to be
+/// present: an empty body must not remove the limit.
 fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     Option::deserialize(from)
 }
@@ -172,13 +177,13 @@ impl From<refit_memory::program::RegionInfo> for RegionInfo {
     }
 }
 
-/// There is nothing whose memory it could be.
+/// Returns the refusal of an instance under which no program runs.
 pub(crate) fn no_program(asked: &str) -> Refusal {
     let remedy = "start one with `refit run`";
     Refusal::new(Kind::Unknown, asked, "no program runs under this instance", remedy)
 }
 
-/// What the memory of the program that runs under the instance comes to.
+/// Returns the memory of the program that runs under the instance.
 #[utoipa::path(get, path = "/memory", responses(
     (status = 200, body = MemoryInfo),
     (status = 404, body = Refusal),
@@ -187,7 +192,8 @@ pub(crate) async fn memory(State(shared): State<Shared>) -> Result<Json<MemoryIn
     blocking("show memory", move || shared.core.system.memory().map(Json)).await
 }
 
-/// Limits it, or lets it have all there is. What is too much goes out bit by bit.
+/// Limits the memory of the program or removes the limit. Memory above the limit is evicted
+/// gradually.
 #[utoipa::path(post, path = "/memory", request_body = LimitRequest, responses(
     (status = 200, body = LimitAnswer),
     (status = 400, body = Refusal),
@@ -202,7 +208,7 @@ pub(crate) async fn limit(
     blocking("limit memory", move || shared.core.system.limit(asked.limit_bytes).map(Json)).await
 }
 
-/// A process of the program that runs under the instance, and its memory.
+/// Returns a process of the program that runs under the instance, and its memory.
 #[utoipa::path(get, path = "/processes/{pid}", params(("pid" = u32, Path,)), responses(
     (status = 200, body = ProcessMemory),
     (status = 404, body = Refusal),
@@ -226,28 +232,32 @@ pub(crate) async fn process(
 }
 
 impl Client {
-    /// What the memory of the program that runs under it comes to.
+    /// Returns the memory of the program that runs under the instance.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn memory(&self) -> Result<MemoryInfo, Refusal> {
         self.get("show memory", "/memory")
     }
 
-    /// Limits it; `None`: it may have all there is.
+    /// Limits the memory of the program; `None` removes the limit.
     ///
     /// # Errors
-    /// It does not answer or refuses; the limit is what it was then.
+    ///
+    /// The instance does not answer or refuses the request. The limit is unchanged then.
     pub fn limit(&self, limit_bytes: Option<u64>) -> Result<LimitAnswer, Refusal> {
         let asked = "limit memory";
         let request = post(asked, "/memory", &LimitRequest { limit_bytes })?;
         understood(asked, &self.body(self.patience, asked, request)?)
     }
 
-    /// A process of the program that runs under it; `None`: it is not one of those.
+    /// Returns a process of the program that runs under the instance, or `None` if the program has
+    /// no such process.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn process(&self, pid: u32) -> Result<Option<ProcessMemory>, Refusal> {
         match self.get(&format!("show process {pid}"), &format!("/processes/{pid}")) {
             Ok(found) => Ok(Some(found)),

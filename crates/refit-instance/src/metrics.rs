@@ -1,8 +1,9 @@
-//! What an instance counts, for whoever scrapes it: OpenMetrics text, made anew for each reading.
+//! The metrics of an instance as OpenMetrics text, which is generated for each request.
 //!
-//! Objects, mounts and programs come and go, and with them what they count, whereas a counter must only grow. So the instance remembers what
-//! each of them had counted at the last reading and adds up the differences ([`Totals`]); what somebody counts between the last reading and its
-//! end is not seen. How much there is of something now is a gauge, summed over all that live.
+//! Objects, mounts and programs come and go together with their counters, whereas a metric of the
+//! type counter must only grow. The instance therefore remembers the value of each counter at the
+//! last request and sums the differences ([`Totals`]). What is counted between the last request and
+//! the end of an object is not seen. Current amounts are gauges, summed over all that exist.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU64;
@@ -19,89 +20,86 @@ use crate::glob::Glob;
 use crate::instance::Core;
 use crate::wire::TimesInfo;
 
-/// The type of the text.
+/// The content type of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Labels and their values, in order.
 type Labels = Vec<(&'static str, String)>;
 
-/// Whether what is told grows only.
+/// Whether a value only grows.
 #[derive(Clone, Copy, PartialEq)]
-enum Sort {
+enum MetricKind {
     Counter,
     Gauge,
 }
 
-/// Something that is told under a name: what it is told as, and how it is exported.
-struct Known {
+/// A statistic and the metric as which it is exported.
+struct Metric {
     told: &'static str,
-    sort: Sort,
-    /// Without the prefix, the unit and `_total`.
+    kind: MetricKind,
+    /// The name without the prefix, the unit and `_total`.
     name: &'static str,
-    /// Whether it is told in bytes.
+    /// Whether the unit is bytes.
     bytes: bool,
     help: &'static str,
 }
 
-const fn counter(told: &'static str, name: &'static str, help: &'static str) -> Known {
-    Known { told, sort: Sort::Counter, name, bytes: false, help }
+const fn counter(told: &'static str, name: &'static str, help: &'static str) -> Metric {
+    Metric { told, kind: MetricKind::Counter, name, bytes: false, help }
 }
 
-const fn gauge(told: &'static str, name: &'static str, help: &'static str) -> Known {
-    Known { told, sort: Sort::Gauge, name, bytes: false, help }
+const fn gauge(told: &'static str, name: &'static str, help: &'static str) -> Metric {
+    Metric { told, kind: MetricKind::Gauge, name, bytes: false, help }
 }
 
-const OF_OBJECTS: &[Known] = &[
+const OF_OBJECTS: &[Metric] = &[
     counter("calls", "object_calls", "Calls of objects"),
-    counter("faults", "object_faults", "Pages that were asked for and not there"),
-    counter("around", "object_faulted_around", "Pages that came with one that was asked for"),
-    counter("evictions", "object_evictions", "Pages that were given up for others"),
-    counter("returns", "object_returns", "Pages that were given up and asked for again"),
-    counter("write_backs", "object_write_backs", "Pages that were written back"),
-    Known { bytes: true, ..gauge("size", "object_size", "Size of what is cached") },
-    gauge("resident", "object_resident_pages", "Pages that are in memory"),
-    gauge("dirty", "object_dirty_pages", "Pages that are to be written back"),
-    gauge("total", "object_frames", "Page frames that there are"),
-    gauge("free", "object_free_frames", "Page frames that hold nothing"),
+    counter("faults", "object_faults", "Page faults"),
+    counter("around", "object_faulted_around", "Pages fetched together with a faulting page"),
+    counter("evictions", "object_evictions", "Pages evicted"),
+    counter("returns", "object_returns", "Pages that faulted again soon after their eviction"),
+    counter("write_backs", "object_write_backs", "Pages written back"),
+    Metric { bytes: true, ..gauge("size", "object_size", "Size of the cached data") },
+    gauge("resident", "object_resident_pages", "Resident pages"),
+    gauge("dirty", "object_dirty_pages", "Dirty pages"),
+    gauge("total", "object_frames", "Page frames"),
+    gauge("free", "object_free_frames", "Free page frames"),
     gauge("to_move", "object_lazy_pages", "Pages that a lazy transfer has not moved yet"),
 ];
 
-const OF_MOUNTS: &[Known] = &[
+const OF_MOUNTS: &[Metric] = &[
     counter("requests", "mount_requests", "Requests of the kernel"),
-    counter("replies", "mount_replies", "Requests that were answered"),
-    counter("errors", "mount_errors", "Requests that were answered with an error"),
-    counter("panics", "mount_panics", "Requests in which refit made a mistake"),
-    counter("reads", "mount_reads", "Reads that came to refit"),
-    counter("writes", "mount_writes", "Writes that came to refit"),
-    Known { bytes: true, ..counter("read_bytes", "mount_read", "What was read") },
-    Known { bytes: true, ..counter("written_bytes", "mount_written", "What was written") },
+    counter("replies", "mount_replies", "Requests answered"),
+    counter("errors", "mount_errors", "Requests answered with an error"),
+    counter("panics", "mount_panics", "Requests in which refit panicked"),
+    counter("reads", "mount_reads", "Reads that reached refit"),
+    counter("writes", "mount_writes", "Writes that reached refit"),
+    Metric { bytes: true, ..counter("read_bytes", "mount_read", "Data read") },
+    Metric { bytes: true, ..counter("written_bytes", "mount_written", "Data written") },
     counter("write_back_errors", "mount_write_back_errors", "Write-backs that failed"),
     counter("changed_beside", "mount_changed_beside", "Files found changed beside the mount"),
     counter(
         "written_over",
         "mount_written_over",
-        "Such files that unstored pages were written over",
+        "Such files of which dirty pages overwrote the changes",
     ),
-    gauge("inodes", "mount_inodes", "Files that the kernel knows"),
-    gauge(
-        "waiting_for_write_back",
-        "mount_waiting_for_write_back",
-        "Files with something to write back",
-    ),
+    gauge("inodes", "mount_inodes", "Inodes that the kernel knows"),
+    gauge("waiting_for_write_back", "mount_waiting_for_write_back", "Files waiting for write-back"),
 ];
 
-/// What has been counted in all, by whatever counted it.
+/// The sums of all counters over everything that has existed.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     sums: BTreeMap<(&'static str, Labels), f64>,
-    /// What was counted at the last reading, by whom.
+    /// The value of each counter at the last request.
     seen: HashMap<(&'static str, u64, Labels), f64>,
-    /// The same of the reading under way.
+    /// The value of each counter in the request in progress.
     seeing: HashMap<(&'static str, u64, Labels), f64>,
 }
 
 impl Totals {
-    /// Adds what `who` has counted since the last reading, of all that it has counted by now. What is less than before began at zero again.
+    /// Adds the difference between the value `now` of a counter and its value at the last request.
+    /// A value that is less than before has started again at zero.
     fn take(&mut self, name: &'static str, who: u64, labels: &Labels, now: f64) {
         let key = (name, who, labels.clone());
         let before = self.seen.get(&key).copied().unwrap_or(0.0);
@@ -110,7 +108,7 @@ impl Totals {
         self.seeing.insert(key, now);
     }
 
-    /// Forgets what was counted by those that this reading has not seen: they have ended.
+    /// Drops the counters that this request has not seen, whose owners have ended.
     fn end_reading(&mut self) {
         self.seen = std::mem::take(&mut self.seeing);
     }
@@ -123,13 +121,13 @@ impl Totals {
     }
 }
 
-/// How long changes took, by mechanism and end.
+/// The durations of changes, by mechanism and end.
 #[derive(Clone, Debug)]
 pub(crate) struct ChangeTimes(Family<Labels, Histogram, fn() -> Histogram>);
 
 impl Default for ChangeTimes {
     fn default() -> Self {
-        // From a microsecond on, four times as much each: the last is 17 s.
+        // The buckets begin at a microsecond and grow by a factor of four; the last one is 17 s.
         ChangeTimes(Family::new_with_constructor(|| {
             Histogram::new(exponential_buckets(1e-6, 4.0, 13))
         }))
@@ -146,7 +144,7 @@ impl ChangeTimes {
     }
 }
 
-/// Everything, as OpenMetrics text.
+/// Returns all metrics as OpenMetrics text.
 pub(crate) fn text(core: &Core) -> Result<String, std::fmt::Error> {
     let pid = std::process::id().to_string();
     let labels = [("pid".into(), pid.into())].into_iter();
@@ -166,18 +164,18 @@ pub(crate) fn text(core: &Core) -> Result<String, std::fmt::Error> {
     Ok(text)
 }
 
-/// What one of many tells.
-struct Told<'a> {
+/// The statistics of one object, mount or program.
+struct Statistics<'a> {
     who: u64,
     labels: Labels,
     told: &'a BTreeMap<String, u64>,
 }
 
-/// Exports what is known of what all tell: a family each.
-fn export(known: &[Known], all: &[Told<'_>], totals: &mut Totals, registry: &mut Registry) {
+/// Exports each of the `known` metrics as a family with the values of `all`.
+fn export(known: &[Metric], all: &[Statistics<'_>], totals: &mut Totals, registry: &mut Registry) {
     for one in known {
         let found = all.iter().filter_map(|told| Some((told, *told.told.get(one.told)?)));
-        if one.sort == Sort::Counter {
+        if one.kind == MetricKind::Counter {
             found.for_each(|(told, n)| totals.take(one.name, told.who, &told.labels, n as f64));
             let family = Family::<Labels, Counter<f64, AtomicU64>>::default();
             for (labels, n) in totals.of(one.name) {
@@ -196,7 +194,7 @@ fn export(known: &[Known], all: &[Told<'_>], totals: &mut Totals, registry: &mut
 
 fn register(
     registry: &mut Registry,
-    one: &Known,
+    one: &Metric,
     metric: impl prometheus_client::registry::Metric,
 ) {
     if one.bytes {
@@ -218,10 +216,10 @@ fn objects(core: &Core, totals: &mut Totals, registry: &mut Registry) {
         ];
         alive.get_or_create(&labels).inc();
         reps.get_or_create(&labels).inc_by(signed(object.reps));
-        all.push(Told { who: object.id, labels, told: &object.stats });
+        all.push(Statistics { who: object.id, labels, told: &object.stats });
     }
-    registry.register("objects", "Objects that live", alive);
-    registry.register("object_reps", "Representatives of objects that live", reps);
+    registry.register("objects", "Existing objects", alive);
+    registry.register("object_reps", "Representatives of existing objects", reps);
     export(OF_OBJECTS, &all, totals, registry);
 }
 
@@ -235,7 +233,7 @@ fn changes(core: &Core, registry: &mut Registry) {
     }
     registry.register("changes", "Changes that have ended", ended);
     registry.register("change_blocked_calls", "Calls that had to wait for changes", blocked);
-    let help = "How long changes took";
+    let help = "Duration of changes";
     registry.register_with_unit("change_time", help, Unit::Seconds, core.change_times.0.clone());
 }
 
@@ -247,12 +245,16 @@ fn mounts(core: &Core, totals: &mut Totals, registry: &mut Registry) {
     };
     let all: Vec<_> = mounts
         .iter()
-        .map(|mount| Told { who: u64::from(mount.id), labels: told(mount), told: &mount.stats })
+        .map(|mount| Statistics {
+            who: u64::from(mount.id),
+            labels: told(mount),
+            told: &mount.stats,
+        })
         .collect();
     export(OF_MOUNTS, &all, totals, registry);
 }
 
-/// What moves come to, by what was counted; see the control API's `/moves/{pid}`.
+/// Exports the statistics of moves, by counter; see `/moves/{pid}` of the control API.
 fn moves(core: &Core, totals: &mut Totals, registry: &mut Registry) {
     const COUNTS: &str = "moves";
     const TIME: &str = "moves_time";
@@ -295,8 +297,12 @@ fn moves(core: &Core, totals: &mut Totals, registry: &mut Registry) {
         }
         family
     };
-    registry.register(COUNTS, "What moves of programs that began here come to", summed(COUNTS));
-    let help = "Time that moves of programs that began here took";
+    registry.register(
+        COUNTS,
+        "Operations in moves of programs that began at this instance",
+        summed(COUNTS),
+    );
+    let help = "Time taken by moves of programs that began at this instance";
     registry.register_with_unit(TIME, help, Unit::Seconds, summed(TIME));
 }
 
@@ -304,7 +310,8 @@ fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-/// Puts the texts of several instances into one: each family once, with the samples of all. Their labels tell them apart.
+/// Merges the texts of several instances: each family appears once, with the samples of all
+/// instances, which their labels distinguish.
 pub fn merged(texts: &[String]) -> String {
     let mut order: Vec<&str> = Vec::new();
     let mut families: HashMap<&str, (Vec<&str>, Vec<&str>)> = HashMap::new();

@@ -1,4 +1,4 @@
-//! What the moves of a program come to: what is told of it, and its route.
+//! The statistics of the moves of a program: their data and their route.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -11,21 +11,21 @@ use crate::refusal::{Kind, Refusal};
 use crate::rejection::blocking;
 use crate::server::Shared;
 
-/// How often something was done, and how long it took.
+/// The count and the duration of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TimesInfo {
-    /// How often.
+    /// The number of operations.
     pub count: u64,
-    /// All of it together.
+    /// The total duration.
     pub total_ns: u64,
-    /// The shortest.
+    /// The shortest duration.
     pub least_ns: u64,
-    /// The longest.
+    /// The longest duration.
     pub most_ns: u64,
 }
 
 impl TimesInfo {
-    /// What it took in the middle; 0 if it was never done.
+    /// Returns the mean duration; 0 if there was no operation.
     pub fn mean_ns(&self) -> u64 {
         self.total_ns.checked_div(self.count).unwrap_or(0)
     }
@@ -38,85 +38,87 @@ impl From<Times> for TimesInfo {
     }
 }
 
-/// What the moves of a program come to, since its first.
+/// The statistics of the moves of a program since its first move.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MovesInfo {
     /// Its process.
     pub pid: u32,
-    /// Threads that have left: from where they stood to where they run.
+    /// Departures of threads, measured from the stop to the start at the destination.
     pub out: TimesInfo,
-    /// Threads that were to leave, and could not.
+    /// Threads that could not depart.
     pub refused: u64,
-    /// Of those, and of threads that were away and had to come: an instance had no memory for them.
+    /// Departures that failed, and returns that were forced, because an instance lacked memory.
     pub no_memory: u64,
-    /// Threads that have come back: from the message of it to where they run.
+    /// Returns of threads, measured from the message to the start at the origin.
     pub back: TimesInfo,
-    /// Of those: they were wanted back.
+    /// Returns because the thread was recalled.
     pub recalled: u64,
-    /// They came for a system call.
+    /// Returns for a system call.
     pub for_calls: u64,
-    /// They came to fault.
+    /// Returns to handle a fault.
     pub for_exceptions: u64,
-    /// Signals for which threads were called back.
+    /// Signals for which threads were recalled.
     pub signals: u64,
-    /// Retrievals whose answer was frames that others have, too.
+    /// Retrievals that were answered with frames that others share.
     pub shared: u64,
-    /// Private memory that became frames for it.
+    /// Retrievals for which private memory was converted to shareable frames.
     #[serde(alias = "made")]
     pub converted: u64,
-    /// A file.
+    /// Retrievals that were answered with a file.
     pub files: u64,
-    /// Nothing, so that the thread came.
+    /// Retrievals that could not be answered, so that the thread returned.
     #[serde(alias = "nothing")]
     pub unmapped: u64,
-    /// Finding the answers.
+    /// The time to find the answers of retrievals.
     pub answers: TimesInfo,
-    /// How long the questions waited for that.
+    /// The time that retrievals waited before that.
     pub questions: TimesInfo,
-    /// Changes of the memory that threads elsewhere wanted.
+    /// Changes of the memory that threads at other instances made.
     pub changes: u64,
-    /// Those of threads here.
+    /// Changes of the memory that threads at the origin made.
     pub changes_here: u64,
-    /// Changes that others were told of, until they had forgotten what was so no more.
+    /// Changes that other instances were notified of, measured until they had invalidated what is
+    /// no longer valid.
     pub forgets: TimesInfo,
-    /// How many were told, in sum.
+    /// The total number of those notifications.
     #[serde(alias = "told")]
     pub invalidations_sent: u64,
-    /// Whatever was asked of the program's coordinator: how long it waited in the queue.
+    /// Requests to the program's coordinator, measured from their arrival in the queue to their
+    /// start.
     pub waits: TimesInfo,
-    /// Its pages, where they move.
+    /// The statistics of its pages, where pages move.
     pub pages: PagesInfo,
-    /// What is counted where threads of it are, or were.
+    /// The statistics of each instance at which threads of it run or ran.
     #[serde(alias = "hosts")]
     pub destinations: Vec<DestinationInfo>,
-    /// What has gone between this instance and others, of whatever program.
+    /// The traffic between this instance and others, for all programs.
     pub traffic: Vec<TrafficInfo>,
 }
 
-/// What becomes of a program's pages where they move.
+/// The statistics of a program's pages, where pages move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PagesInfo {
-    /// Questions of other instances for pages; until they were answered.
+    /// Requests of other instances for pages, measured until they were answered.
     pub fetches: TimesInfo,
-    /// How long these waited for that.
+    /// The time that these requests waited.
     pub waits: TimesInfo,
-    /// Of those: to write.
+    /// Those of these requests that were for writing.
     pub to_write: u64,
-    /// Pages that were sent with what is on them.
+    /// Pages that were sent with their contents.
     pub sent: u64,
-    /// Pages of zeros, which were only told.
+    /// Pages of zeros, for which no contents were sent.
     pub zeros: u64,
-    /// Pages that who asked had already, and may write to now.
+    /// Pages that the requesting instance had already and was permitted to write.
     pub permitted: u64,
-    /// Pages that were given unasked, since they come after one that was asked for.
+    /// Pages that were sent without a request because they follow a requested one.
     pub ahead: u64,
-    /// Of those: the page behind them was asked for next.
+    /// Pages sent without a request whose successor was requested next.
     pub ahead_used: u64,
-    /// Pages that the program needed at its origin; until it had them.
+    /// Pages that the program needed at its origin, measured until they were there.
     pub home: TimesInfo,
-    /// Pages that had to be had from another instance first.
+    /// Pages that had to be retrieved from another instance first.
     pub taken: u64,
-    /// How often a holder was left alone for a while with what it wrote to.
+    /// How often an instance was left undisturbed for a while with a page that it wrote to.
     pub turns: u64,
 }
 
@@ -138,65 +140,66 @@ impl From<PageCounts> for PagesInfo {
     }
 }
 
-/// What an instance counts of a program's threads that run there as replicas.
+/// The statistics of an instance about a program's threads that run there as replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DestinationInfo {
     /// The number of the instance.
     pub number: u16,
-    /// System calls that shadows have made; from the stop before it to the result.
+    /// System calls that shadows made, measured from the stop before the call to the result.
     pub calls: Vec<CallInfo>,
-    /// System calls on files that were made there.
+    /// System calls on files that were made at the instance itself.
     pub files: Vec<CallInfo>,
-    /// System calls that needed nobody.
+    /// System calls that needed no other instance.
     pub local: u64,
     /// System calls that change the memory.
     pub changes: TimesInfo,
-    /// Retrievals: accesses to what was not mapped; from the stop to the mapping.
+    /// Retrievals, which are accesses to unmapped memory, measured from the stop to the mapping.
     pub faults: TimesInfo,
-    /// Of that: from the question to its answer.
+    /// The part of the retrievals from the request to its answer.
     pub asks: TimesInfo,
-    /// Answers that were too old when they came, so that it was asked again.
+    /// Answers that were outdated on arrival, so that the request was repeated.
     #[serde(alias = "again")]
     pub retries: u64,
-    /// Retrievals that another instance has answered than that where the program began.
+    /// Retrievals that were answered by another instance than the program's origin.
     pub by_members: u64,
-    /// Mappings that were made unasked with another one.
+    /// Mappings that were created without a request together with a requested one.
     #[serde(alias = "beside")]
     pub fault_around: u64,
     /// Messages that retrievals took.
     pub messages: u64,
-    /// Pages that came where they move; from the thread that is heard to wait for one to the page.
+    /// Pages that arrived where pages move, measured from the detection of the waiting thread to
+    /// the arrival.
     pub pages: TimesInfo,
     /// Waits for the lock on the memory, where instances agree on it by messages.
     pub locks: TimesInfo,
-    /// Messages that these took.
+    /// Messages that these waits took.
     pub lock_messages: u64,
 }
 
-/// A system call, as often as it was made.
+/// The statistics of a system call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallInfo {
-    /// Its number; 1024 and above are one.
+    /// Its number; numbers from 1024 on are counted together.
     pub number: u32,
-    /// How often, and what it took.
+    /// The count and the duration.
     #[serde(flatten)]
     pub times: TimesInfo,
 }
 
-/// What has gone between two instances since they are connected.
+/// The traffic between two instances since they were connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TrafficInfo {
-    /// The number of the other one.
+    /// The number of the other instance.
     pub number: u16,
     /// Messages to it.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of the messages to it.
     pub sent_bytes: u64,
     /// Messages from it.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes of the messages from it.
     pub received_bytes: u64,
-    /// How long one of those was under way, on an average of samples; 0: there is none.
+    /// The mean transit time of sampled messages from it, in nanoseconds; 0 without samples.
     pub transit_ns: u64,
 }
 
@@ -259,7 +262,8 @@ impl MovesInfo {
     }
 }
 
-/// What the moves come to of a program that began at the instance, and has moved; it may have ended not long ago.
+/// Returns the statistics of the moves of a program that began at the instance and has moved. The
+/// program may have ended recently.
 #[utoipa::path(get, path = "/moves/{pid}", params(("pid" = u32, Path,)), responses(
     (status = 200, body = MovesInfo),
     (status = 404, body = Refusal),
@@ -279,10 +283,12 @@ pub(crate) async fn counts(
 }
 
 impl Client {
-    /// What the moves come to of a program that began there; `None`: it has not moved, or did not begin there.
+    /// Returns the statistics of the moves of a program that began at the instance, or `None` if it
+    /// has not moved or did not begin there.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn moves(&self, pid: u32) -> Result<Option<MovesInfo>, Refusal> {
         match self.get(&format!("show the moves of {pid}"), &format!("/moves/{pid}")) {
             Ok(found) => Ok(Some(found)),

@@ -1,4 +1,5 @@
-//! Paths in JSON: as [`printable::name`] writes them, since JSON has no bytes and a path need not be UTF-8.
+//! Paths in JSON, in the form of [`printable::name`]: JSON has no byte strings, and a path need not
+//! be UTF-8.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -7,10 +8,11 @@ use std::path::{Path, PathBuf};
 use refit_sys::printable;
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// Writes a path as text.
+/// Serializes a path as text.
 ///
 /// # Errors
-/// The serializer's.
+///
+/// Returns the error of the serializer.
 pub fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&text(path))
 }
@@ -19,17 +21,17 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf,
     String::deserialize(from).map(|text| path(&text))
 }
 
-/// The path that a text stands for.
+/// Returns the path that a text represents.
 pub(crate) fn path(text: &str) -> PathBuf {
     OsString::from_vec(printable::bytes(text)).into()
 }
 
-/// The text that stands for a path.
+/// Returns the text that represents a path.
 pub(crate) fn text(path: &Path) -> String {
     printable::name(path.as_os_str().as_bytes())
 }
 
-/// The same for a path that need not be there.
+/// The same functions for an optional path.
 pub(crate) mod optional {
     use super::*;
 
@@ -52,7 +54,7 @@ pub(crate) mod optional {
     }
 }
 
-/// The same for any number of paths.
+/// The same functions for a list of paths.
 pub(crate) mod several {
     use super::*;
 

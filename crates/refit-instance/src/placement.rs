@@ -1,14 +1,17 @@
-//! Which mount an object belongs to: names of files' objects are paths within a mount, so two mounts have the same ones.
+//! The mount to which an object belongs. The names of files' objects are paths within a mount, so
+//! that two mounts can have objects of the same names.
 
 use std::collections::HashMap;
 
 use crate::refusal::{Kind, Refusal};
 use crate::wire::ObjectInfo;
 
-/// The classes that every mount has one object of; the instance part of its name is the mountpoint.
+/// The classes of which every mount has one object; the instance part of its name is the mount
+/// point.
 const OF_MOUNT: [&str; 2] = ["pm", "policy"];
 
-/// Fills in [`ObjectInfo::mount`]: an object that calls a mount's page frames, or is called by one that does, is of that mount.
+/// Sets [`ObjectInfo::mount`]. An object belongs to a mount if it calls the mount's page frames or
+/// is called by an object that does.
 pub(crate) fn assign(objects: &mut [ObjectInfo]) {
     let mut mounts: HashMap<u64, String> = HashMap::new();
     for object in &*objects {
@@ -18,7 +21,7 @@ pub(crate) fn assign(objects: &mut [ObjectInfo]) {
             mounts.insert(object.id, mountpoint.to_owned());
         }
     }
-    // What calls them, and what is called by that.
+    // The objects that call the page frames, and those that they call.
     let mut related = Vec::new();
     for object in &*objects {
         if let Some(mount) = called(object, &mounts) {
@@ -34,7 +37,7 @@ pub(crate) fn assign(objects: &mut [ObjectInfo]) {
     }
 }
 
-/// The mount whose objects this one calls.
+/// Returns the mount whose objects this one calls.
 fn called(object: &ObjectInfo, mounts: &HashMap<u64, String>) -> Option<String> {
     object.imports.iter().find_map(|import| mounts.get(&import.object)).cloned()
 }
@@ -42,7 +45,9 @@ fn called(object: &ObjectInfo, mounts: &HashMap<u64, String>) -> Option<String> 
 /// Refuses a name that objects of several mounts have.
 ///
 /// # Errors
-/// It is `Malformed` for whoever asks: which of them is meant is not said.
+///
+/// Returns a refusal of the kind `Malformed`, since the request does not say which of them is
+/// meant.
 pub(crate) fn unambiguous(asked: &str, objects: &[ObjectInfo]) -> Result<(), Refusal> {
     let mounts: Vec<&str> = objects.iter().filter_map(|object| object.mount.as_deref()).collect();
     let [_, _, ..] = mounts[..] else { return Ok(()) };

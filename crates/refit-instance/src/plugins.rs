@@ -1,4 +1,4 @@
-//! Loading implementations over the control API: what it says and hears, and its routes.
+//! Loading implementations through the control API: its data and its routes.
 
 use std::path::{Path, PathBuf};
 
@@ -10,56 +10,56 @@ use refit_objects::plugin::{LoadError, Obstacle};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::client::{Client, LONG_PATIENCE, post, understood};
+use crate::client::{Client, WORK_TIMEOUT, post, understood};
 use crate::refusal::{Kind, Refusal};
 use crate::rejection::{blocking, malformed, rejected};
 use crate::server::Shared;
 
-/// Asks for a plugin to be loaded, or unloaded.
+/// A request to load or unload a plugin.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PluginRequest {
-    /// The file, from the root; to unload, its build id will do.
+    /// The absolute path of the file. To unload, the build ID can be given instead.
     #[schema(value_type = String)]
     pub path: PathBuf,
 }
 
-/// A plugin that is loaded, and stays mapped.
+/// A plugin that is loaded and stays mapped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PluginInfo {
-    /// The file, as it was asked for.
+    /// The path of the file as it was requested.
     #[schema(value_type = String)]
     pub path: PathBuf,
-    /// Identifies the code.
+    /// The build ID, which identifies the code.
     pub build_id: String,
-    /// Name and version of its package.
+    /// The name and the version of its package.
     pub package: String,
-    /// What compiled it.
+    /// The compiler that compiled it.
     pub rustc: String,
-    /// Memory that it takes for as long as the instance lives.
+    /// The memory that it takes for as long as the instance exists, in bytes.
     pub mapped_bytes: u64,
-    /// What it implements.
+    /// Its implementations.
     pub implementations: Vec<LoadedInfo>,
 }
 
-/// An implementation that is loaded.
+/// An implementation that was loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LoadedInfo {
     /// Its interface.
     pub interface: String,
     /// The version of the interface that it was built against.
     pub version: u32,
-    /// Its name; it means the code that was loaded last under this name.
+    /// Its name, which refers to the code that was last loaded under this name.
     pub name: String,
-    /// The name of exactly this code.
+    /// The name that refers to exactly this code.
     pub precise: String,
-    /// Whether `name` means it.
+    /// Whether `name` refers to it.
     pub latest: bool,
-    /// Objects that it serves.
+    /// The number of objects that it serves.
     pub objects: u64,
-    /// Roots of it that live, those included that are being swapped in or out.
+    /// The number of its roots, including those that are being swapped in or out.
     pub roots: u64,
-    /// Panics of it that were caught.
+    /// The number of its panics that were caught.
     pub panics: u64,
 }
 
@@ -86,7 +86,7 @@ impl From<refit_objects::plugin::PluginInfo> for PluginInfo {
     }
 }
 
-/// A refusal to load or unload, as one of this crate.
+/// Returns an error of loading or unloading as a refusal.
 pub(crate) fn refusal(what: &str, error: &LoadError) -> Refusal {
     let kind = match &error.obstacle {
         Obstacle::NotLoaded | Obstacle::UnknownInterface { .. } => Kind::Unknown,
@@ -100,14 +100,15 @@ pub(crate) fn refusal(what: &str, error: &LoadError) -> Refusal {
     Refusal::new(kind, asked, error.obstacle.to_string(), error.obstacle.remedy())
 }
 
-/// There is nothing that could load it.
+/// Returns the refusal of a system that loads no plugins.
 pub(crate) fn loads_nothing(what: &str, path: &Path) -> Refusal {
     Refusal::new(Kind::Failed, format!("{what} {}", path.display()), "nothing is loaded here", "")
 }
 
 type Asked = Result<Json<PluginRequest>, JsonRejection>;
 
-/// Loaded code: what it implements, what it serves, and the memory that it takes.
+/// Lists the plugins with their implementations, the objects that they serve, and the memory that
+/// they take.
 #[utoipa::path(get, path = "/plugins", responses((status = 200, body = [PluginInfo])))]
 pub(crate) async fn plugins(
     State(shared): State<Shared>,
@@ -115,7 +116,8 @@ pub(crate) async fn plugins(
     blocking("list plugins", move || Ok(Json(shared.core.system.plugins()))).await
 }
 
-/// Checks a plugin and loads it; its implementations can be swapped to when the answer comes.
+/// Checks a plugin and loads it. When the answer arrives, objects can be swapped to its
+/// implementations.
 #[utoipa::path(post, path = "/plugins", request_body = PluginRequest, responses(
     (status = 201, body = PluginInfo),
     (status = 400, body = Refusal),
@@ -136,7 +138,7 @@ pub(crate) async fn load(
     blocking("load", move || Ok((StatusCode::CREATED, Json(load()?)))).await
 }
 
-/// Refused, with the reason and who uses it: code is never unmapped.
+/// Refuses to unload a plugin, with the reason and its users: code is never unmapped.
 #[utoipa::path(post, path = "/plugins/unload", request_body = PluginRequest, responses(
     (status = 404, body = Refusal),
     (status = 409, body = Refusal),
@@ -155,18 +157,20 @@ impl Client {
     /// Loads a plugin.
     ///
     /// # Errors
-    /// It does not answer or refuses; nothing is loaded then.
+    ///
+    /// The instance does not answer or refuses the request. Nothing is loaded then.
     pub fn load(&self, path: &Path) -> Result<PluginInfo, Refusal> {
         let asked = format!("load {}", path.display());
         let body = PluginRequest { path: path.to_owned() };
-        let answer = self.body(LONG_PATIENCE, &asked, post(&asked, "/plugins", &body)?)?;
+        let answer = self.body(WORK_TIMEOUT, &asked, post(&asked, "/plugins", &body)?)?;
         understood(&asked, &answer)
     }
 
-    /// Code that was loaded.
+    /// Returns the plugins that were loaded.
     ///
     /// # Errors
-    /// It does not answer or refuses.
+    ///
+    /// The instance does not answer or refuses the request.
     pub fn plugins(&self) -> Result<Vec<PluginInfo>, Refusal> {
         self.get("list plugins", "/plugins")
     }
@@ -174,7 +178,8 @@ impl Client {
     /// Unloads a plugin.
     ///
     /// # Errors
-    /// It does not answer, or refuses, which it always does.
+    ///
+    /// The instance does not answer, or refuses the request, which it always does.
     pub fn unload(&self, path: &Path) -> Result<(), Refusal> {
         let asked = format!("unload {}", path.display());
         let body = PluginRequest { path: path.to_owned() };

@@ -1,7 +1,8 @@
-//! An instance that is recorded: it joins the sessions of recorders, and tells of its changes
-//! there.
+//! The recording of an instance, which joins the sessions of recorders and writes events of its
+//! changes to them.
 //!
-//! Its other parts have instruments of their own, which find the session by themselves.
+//! Other parts of the instance have instruments of their own, which find the sessions by
+//! themselves.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -32,15 +33,15 @@ static PHASES: [Event; 6] = [
     of_change("change::roll back", Role::Change),
 ];
 
-/// Carries a change out, told to whoever records.
+/// Runs a change within its trace event.
 pub(crate) fn changing<T>(change: ChangeId, work: impl FnOnce() -> T) -> T {
     let _span = CHANGE.span([change, 0]);
     watch::during(change, work)
 }
 
-/// Has changes tell of their phases.
+/// Makes changes write events of their phases.
 pub(crate) fn listen() {
-    // Another instance in this process has done it already: that is as good.
+    // If another instance in this process has registered a listener already, that one suffices.
     let _ = watch::listen(on_step);
 }
 
@@ -61,56 +62,58 @@ fn on_step(step: Step) {
     }
 }
 
-/// Asks an instance to take part in a recording.
+/// A request to take part in a recording.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecordRequest {
-    /// Where the session of the recorder is, e.g. `/proc/4711/fd/5`.
+    /// The path of the recorder's session, e.g. `/proc/4711/fd/5`.
     #[schema(value_type = String)]
     #[serde(with = "crate::path_text")]
     pub session: PathBuf,
 }
 
-/// Whether an instance takes part in a recording.
+/// The recordings in which an instance takes part.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Recorded {
-    /// Where the session of the first recorder is; none: it is not recorded.
+    /// The path of the first recorder's session; `null` if the instance is not recorded.
     #[schema(value_type = Option<String>)]
     #[serde(with = "crate::path_text::optional")]
     pub session: Option<PathBuf>,
-    /// Where the sessions of all recorders are; `session` is the first of them.
+    /// The paths of all sessions, of which `session` is the first.
     #[schema(value_type = Vec<String>)]
     #[serde(default, with = "crate::path_text::several")]
     pub sessions: Vec<PathBuf>,
 }
 
-/// Which recording to leave.
+/// The recording to leave.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct EndRecordQuery {
-    /// The path by which its session was joined; all, without.
+    /// The path with which its session was joined; without it, all sessions are left.
     pub session: Option<String>,
 }
 
-/// The sessions that the instance takes part in, by the path at which each was asked for.
+/// The sessions in which the instance takes part, with the path that each was requested with.
 ///
-/// The lock is held while an instrument is attached or detached, so that they agree.
+/// The lock is held while an instrument is attached or detached, so that the list agrees with the
+/// instruments.
 static ATTACHED: Mutex<Vec<(PathBuf, &'static Session)>> = Mutex::new(Vec::new());
-/// How many recorders an instance serves at a time: the memory of each session is locked.
-const MOST: usize = 8;
+/// The maximum number of recorders per instance, since the memory of each session is locked.
+const MAX_SESSIONS: usize = 8;
 
 fn sessions() -> MutexGuard<'static, Vec<(PathBuf, &'static Session)>> {
     ATTACHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Joins a session, beside those of other recorders.
+/// Joins a session in addition to those of other recorders.
 ///
 /// # Errors
-/// There is none at the path, the instance takes part in it already, or in too many.
+///
+/// There is no session at the path, or the instance takes part in it or in too many others already.
 pub(crate) fn attach(asked: &RecordRequest) -> Result<(), Refusal> {
     let what = || format!("record into {}", asked.session.display());
     let mut all = sessions();
-    // Those whose recorder was killed.
+    // Leaves the sessions whose recorder was killed.
     leave(&mut all, |path, session| session.ended() || !path.exists());
     let busy = |obstacle: String| {
         Refusal::new(Kind::Busy, what(), obstacle, "end another recording first")
@@ -118,8 +121,8 @@ pub(crate) fn attach(asked: &RecordRequest) -> Result<(), Refusal> {
     if all.iter().any(|(path, _)| *path == asked.session) {
         return Err(busy("the instance is recorded into it already".to_owned()));
     }
-    if all.len() >= MOST {
-        return Err(busy(format!("{MOST} others record the instance already")));
+    if all.len() >= MAX_SESSIONS {
+        return Err(busy(format!("{MAX_SESSIONS} others record the instance already")));
     }
     let session = Session::open(&asked.session).map_err(|error| {
         let remedy = "name the session of a recorder that runs, as `refit record` does";
@@ -139,27 +142,27 @@ pub(crate) fn attach(asked: &RecordRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Where the sessions are, for other processes, that the instance takes part in and whose
-/// recorders are at work; in the order in which it has joined them.
+/// Returns the paths, for other processes, of the sessions in which the instance takes part and
+/// whose recorders are running, in the order in which they were joined.
 pub(crate) fn attached() -> Vec<PathBuf> {
     let all = sessions();
     let live = all.iter().filter(|(path, session)| !session.ended() && path.exists());
     live.map(|(_, session)| session.path()).collect()
 }
 
-/// Leaves the session that was asked for by this path, or all, and gives their memory back.
+/// Leaves the session that was requested with this path, or all sessions, and frees their memory.
 pub(crate) fn detach(asked: Option<&Path>) {
     leave(&mut sessions(), |path, _| asked.is_none_or(|asked| path == asked));
 }
 
-/// Leaves those of which this is so.
+/// Leaves the sessions for which the predicate holds.
 fn leave(
     all: &mut Vec<(PathBuf, &'static Session)>,
     mut which: impl FnMut(&Path, &Session) -> bool,
 ) {
     for (_, session) in all.extract_if(.., |(path, session)| which(path, session)) {
         instrument::leave(session);
-        // Memory that cannot be given back is all that a refusal comes to.
+        // A refusal only means that the memory cannot be freed.
         let _ = session.withdraw();
     }
 }

@@ -1,50 +1,50 @@
-//! The one error of this crate: what was asked, what stood in the way, what to do.
+//! The error type of this crate: what was requested, what prevented it, and what to do.
 //!
-//! A refusal travels: the API sends it as JSON, the client reads it back, the command prints it as one line.
+//! The API sends a refusal as JSON, the client decodes it, and the command prints it as one line.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Why something was not done.
+/// Why a request was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, thiserror::Error)]
 #[error("{asked}: {obstacle}{}{remedy}", if remedy.is_empty() { "" } else { "; " })]
 pub struct Refusal {
-    /// What sort of obstacle.
+    /// The kind of the obstacle.
     pub kind: Kind,
-    /// What was asked, e.g. `swap fcm:/a to paged`.
+    /// The request, e.g. `swap fcm:/a to paged`.
     pub asked: String,
-    /// What stood in the way, e.g. `no such implementation`.
+    /// The obstacle, e.g. `no such implementation`.
     pub obstacle: String,
-    /// What to do, e.g. `there are: shared, partitioned`; empty if that goes without saying.
+    /// What to do, e.g. `there are: shared, partitioned`; empty if that is obvious.
     pub remedy: String,
 }
 
-/// Sorts of obstacles, for programs; each is an HTTP status.
+/// The kinds of obstacles, for programs. Each corresponds to an HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// The request makes no sense.
+    /// The request is malformed.
     Malformed,
-    /// The one who asks may not.
+    /// The requester lacks permission.
     Forbidden,
-    /// There is nothing of that name.
+    /// There is no object, mount or other item of that name.
     Unknown,
-    /// Something is in use, or in another state than is needed.
+    /// An item is in use, or not in the required state.
     Busy,
-    /// The path knows other methods.
+    /// The path does not support the method.
     WrongMethod,
-    /// What was sent is too long.
+    /// The body is too long.
     TooLarge,
-    /// What was sent is not declared to be JSON.
+    /// The body is not declared to be JSON.
     WrongType,
-    /// The host cannot do it, or failed at it.
+    /// The host does not support the request, or it failed.
     Failed,
-    /// There is no instance that could do it.
+    /// There is no instance to send the request to.
     Unreachable,
 }
 
 impl Refusal {
-    /// A refusal; the three parts are fragments without a full stop.
+    /// Creates a refusal. The three parts are fragments without a full stop.
     pub fn new(
         kind: Kind,
         asked: impl Into<String>,

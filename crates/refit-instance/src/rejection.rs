@@ -1,4 +1,5 @@
-//! Requests that are refused before anything is done: what cannot be read, what is not there, and what each refusal is in HTTP.
+//! Requests that are refused before anything is done because they cannot be read or name an unknown
+//! route, and the HTTP form of refusals.
 
 use axum::Json;
 use axum::extract::MatchedPath;
@@ -9,17 +10,18 @@ use axum::response::{IntoResponse, Response};
 use crate::document;
 use crate::refusal::{Kind, Refusal};
 
-/// Answers a path that does not exist.
+/// Answers a request for a path that does not exist.
 pub(crate) async fn unknown_route(method: Method, uri: Uri) -> Refusal {
     Refusal::new(
         Kind::Unknown,
         format!("{method} {}", uri.path()),
-        "there is no such thing here",
-        "see /openapi.json for what there is",
+        "there is no such path",
+        "see /openapi.json for the paths",
     )
 }
 
-/// Answers a method that the path does not know, with those that it knows.
+/// Answers a request with a method that the path does not support, and lists those that it
+/// supports.
 pub(crate) fn wrong_method(
     document: &serde_json::Value,
     method: &Method,
@@ -30,13 +32,14 @@ pub(crate) fn wrong_method(
     let allowed = document::allowed(document, path).unwrap_or(HeaderValue::from_static("GET"));
     let asked = format!("{method} {}", uri.path());
     let remedy = format!("it knows {}", allowed.to_str().unwrap_or_default());
-    let refusal = Refusal::new(Kind::WrongMethod, asked, "it does not know this method", remedy);
+    let refusal = Refusal::new(Kind::WrongMethod, asked, "it does not support this method", remedy);
     let mut response = refusal.into_response();
     response.headers_mut().insert(ALLOW, allowed);
     response
 }
 
-/// Runs work that takes long or takes locks on another thread than the one that serves everybody.
+/// Runs work that is slow or takes locks on another thread than the one that serves all
+/// connections.
 pub(crate) async fn blocking<T: Send + 'static>(
     asked: &str,
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
@@ -45,13 +48,14 @@ pub(crate) async fn blocking<T: Send + 'static>(
         Err(Refusal::new(
             Kind::Failed,
             asked,
-            "refit made a mistake (a panic, see its standard error)",
-            "report it; the instance goes on",
+            "internal error of refit (a panic, see its standard error)",
+            "report it; the instance continues",
         ))
     })
 }
 
-/// Refuses a request that the extractor of its body or query could not read, with the status that it gives.
+/// Refuses a request whose body or query could not be extracted, with the status from the
+/// extractor.
 pub(crate) fn rejected(asked: &str, status: StatusCode, what: &str) -> Refusal {
     let kind = match status {
         StatusCode::PAYLOAD_TOO_LARGE => Kind::TooLarge,
@@ -61,14 +65,9 @@ pub(crate) fn rejected(asked: &str, status: StatusCode, what: &str) -> Refusal {
     Refusal { kind, ..malformed(asked, what) }
 }
 
-/// Refuses a request that makes no sense.
+/// Refuses a malformed request.
 pub(crate) fn malformed(asked: &str, what: &str) -> Refusal {
-    Refusal::new(
-        Kind::Malformed,
-        asked,
-        what.to_owned(),
-        "see /openapi.json for what is understood",
-    )
+    Refusal::new(Kind::Malformed, asked, what.to_owned(), "see /openapi.json for the format")
 }
 
 impl IntoResponse for Refusal {

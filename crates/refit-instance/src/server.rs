@@ -1,7 +1,9 @@
-//! The control API's own thread: a socket, a current-thread runtime, and who may speak.
+//! The server of the control API: a thread with a socket and a current-thread runtime, and the
+//! check of its clients.
 //!
-//! The socket's mode and directory keep others out; the credentials of the peer are checked as well, since a
-//! descriptor can be handed on and a mode can be changed. Whoever is refused is told so.
+//! The socket's mode and directory keep other users out. The credentials of the peer are checked as
+//! well, since a descriptor can be passed on and a mode can be changed. A client that is refused
+//! receives an answer that says so.
 
 use std::fs;
 use std::io;
@@ -23,22 +25,23 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tracing::{debug, trace, warn};
 
-use crate::accept::Reserving;
+use crate::accept::ReservingListener;
 use crate::api;
 use crate::instance::Core;
 use crate::refusal::{Kind, Refusal};
 
-/// Threads for what can be answered once, such as mounts; more of them at once have to wait. Answers that grow have threads of their own.
+/// The number of threads for requests that have a single answer, such as mounts; further ones wait.
+/// Streaming answers have threads of their own.
 const BLOCKING_THREADS: usize = 96;
 
-/// How long answers may take to be written after the instance has been told to end.
+/// How long answers may take to be sent after the instance has been told to end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What a handler works with.
+/// The state that the handlers share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) core: Arc<Core>,
-    /// Becomes true when the instance ends; streams that would never end watch it.
+    /// Becomes true when the instance ends. Streams that would not end otherwise watch it.
     pub(crate) ending: watch::Receiver<bool>,
 }
 
@@ -49,7 +52,7 @@ pub(crate) struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Who is at the other end, as the kernel says.
+/// The credentials of the client from the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     uid: Option<u32>,
@@ -57,7 +60,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// For reports: who asked.
+    /// Returns a description of the requester for reports.
     pub(crate) fn owner(self) -> String {
         let uid = self.uid.map_or_else(|| "?".to_owned(), |uid| uid.to_string());
         match self.pid {
@@ -67,8 +70,8 @@ impl Peer {
     }
 }
 
-impl Connected<IncomingStream<'_, Reserving>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, Reserving>) -> Self {
+impl Connected<IncomingStream<'_, ReservingListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, ReservingListener>) -> Self {
         let credentials = stream.io().credentials();
         Peer { uid: credentials.map(|c| c.uid()), pid: credentials.and_then(|c| c.pid()) }
     }
@@ -88,12 +91,12 @@ impl Server {
             .build()?;
         let listener = {
             let _inside = runtime.enter();
-            Reserving::new(UnixListener::from_std(listener)?)?
+            ReservingListener::new(UnixListener::from_std(listener)?)?
         };
         let (end, ending) = watch::channel(false);
         let thread = thread::Builder::new().name("refit-control".into()).spawn(move || {
             runtime.block_on(serve(Shared { core, ending }, listener));
-            // Changes in flight have been cancelled; each ends by itself within its deadline.
+            // Changes in progress have been cancelled; each ends by itself within its deadline.
             runtime.shutdown_background();
         })?;
         Ok(Server { socket, end, thread: Some(thread) })
@@ -106,7 +109,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // First the name, so that nobody new comes.
+        // The socket is removed first, so that no new client connects.
         let _ = fs::remove_file(&self.socket);
         let _ = self.end.send(true);
         if let Some(thread) = self.thread.take() {
@@ -115,7 +118,7 @@ impl Drop for Server {
     }
 }
 
-async fn serve(shared: Shared, listener: Reserving) {
+async fn serve(shared: Shared, listener: ReservingListener) {
     let mut ending = shared.ending.clone();
     let mut last_call = shared.ending.clone();
     let app: Router = api::router(shared.clone())
@@ -169,7 +172,7 @@ async fn only_owner_and_root(
         Kind::Forbidden,
         format!("{} {}", request.method(), request.uri().path()),
         format!("this instance belongs to uid {}; you are {}", shared.core.uid, peer.owner()),
-        "ask as that user or as root",
+        "run this as that user or as root",
     )
     .into_response()
 }

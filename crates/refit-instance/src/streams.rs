@@ -1,10 +1,11 @@
-//! Answers that grow while they are read: reports as changes end, the journal as it is written.
+//! Answers that grow while they are read: reports as changes end, and the journal as it is written.
 //!
-//! The work is done on a blocking thread that hands lines to the connection through a channel. When the
-//! requester goes away the connection drops its end of the channel, and with it the guard that cancels the
-//! change in progress. Lines that are ready together leave together: a swap of ten thousand objects is some
-//! hundred writes, not ten thousand. When there is nothing to say for a while, an empty line says that the
-//! instance lives, so that whoever waits can tell a quiet journal from an instance that hangs.
+//! The work is done on a blocking thread that passes lines to the connection through a channel.
+//! When the client disconnects, the connection drops its end of the channel and with it the guard
+//! that cancels the change in progress. Lines that are ready at the same time are sent together: a
+//! swap of ten thousand objects takes some hundred writes, not ten thousand. When there is nothing
+//! to send for a while, an empty line shows that the instance is alive, so that the client can
+//! distinguish a quiet journal from an instance that hangs.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,68 +24,71 @@ use tokio_stream::Stream;
 use crate::directory::reason;
 use crate::refusal::{Kind, Refusal};
 
-/// Lines that may be ready before the one who makes them has to wait for the one who reads them.
-const READY: usize = 1024;
+/// The number of lines that may be ready before their producer waits for the reader.
+const MAX_READY: usize = 1024;
 
-/// Between two empty lines. Clients wait for several of them.
-const BEAT: Duration = Duration::from_secs(2);
+/// The interval between two empty lines. Clients wait for several intervals.
+const EMPTY_LINE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Answers that grow at the same time at most; each has a thread. What is more than this is refused, so that whoever follows many things
-/// does not keep others from an answer.
-const STREAMS: usize = 1024;
+/// The maximum number of streaming answers, each of which has a thread. Further ones are refused,
+/// so that a client that follows many answers does not block others.
+const MAX_STREAMS: usize = 1024;
 
-/// Answers that grow now.
-static GROWING: AtomicUsize = AtomicUsize::new(0);
+/// The number of streaming answers in progress.
+static OPEN_STREAMS: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts an answer that grows for as long as it lives.
-struct Growing;
+/// Counts a streaming answer for as long as it exists.
+struct StreamGuard;
 
-impl Growing {
+impl StreamGuard {
     fn begin() -> Option<Self> {
-        // Relaxed: a count, which guards nothing.
-        let before = GROWING.fetch_add(1, Ordering::Relaxed);
-        let growing = Growing;
-        (before < STREAMS).then_some(growing)
+        // Relaxed, because the count guards no data.
+        let before = OPEN_STREAMS.fetch_add(1, Ordering::Relaxed);
+        let guard = StreamGuard;
+        (before < MAX_STREAMS).then_some(guard)
     }
 }
 
-impl Drop for Growing {
+impl Drop for StreamGuard {
     fn drop(&mut self) {
-        GROWING.fetch_sub(1, Ordering::Relaxed);
+        OPEN_STREAMS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Makes the lines of an answer on a thread of its own: it may take as long as somebody reads, and threads that answer at once are few.
+/// Produces the lines of an answer on a thread of its own, because it lasts as long as the client
+/// reads, and the threads for single answers are few.
 ///
 /// # Errors
-/// So many answers grow already, or the host has no thread to give.
+///
+/// There are too many streaming answers, or the host cannot create a thread.
 pub(crate) fn begin(asked: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {
-    let Some(growing) = Growing::begin() else {
-        let obstacle = format!("{STREAMS} answers are being followed already");
+    let Some(guard) = StreamGuard::begin() else {
+        let obstacle = format!("{MAX_STREAMS} streaming answers are in progress already");
         return Err(Refusal::new(Kind::Busy, asked, obstacle, "end some of them first"));
     };
     let run = move || {
-        let _growing = growing;
+        let _growing = guard;
         work();
     };
     let begun = std::thread::Builder::new().name("refit-change".into()).spawn(run);
     begun.map(drop).map_err(|e| Refusal::new(Kind::Failed, asked, reason(&e), "try again"))
 }
 
-/// Tells the one who makes lines that nobody wants them any more.
+/// Signals the producer of lines that the client has disconnected.
 #[derive(Debug)]
 struct Cancel(Arc<AtomicBool>);
 
 impl Drop for Cancel {
     fn drop(&mut self) {
-        // Pairs with the load in whoever does the work; nothing else is published with it.
+        // Pairs with the load in the producer; nothing else is published with it.
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// The two ends of an answer of lines of type `T`; the flag becomes true when the requester has gone.
+/// Returns the two ends of an answer of lines of type `T`, and a flag that becomes true when the
+/// client has disconnected.
 pub(crate) fn lines<T: Serialize + Send + 'static>() -> (Sender<T>, Arc<AtomicBool>, Response) {
-    let (sender, receiver) = mpsc::channel(READY);
+    let (sender, receiver) = mpsc::channel(MAX_READY);
     let gone = Arc::new(AtomicBool::new(false));
     let body = Body::from_stream(chunks(receiver, Cancel(Arc::clone(&gone))));
     let mut response = body.into_response();
@@ -98,7 +102,7 @@ fn chunks<T: Serialize + Send + 'static>(
     receiver: Receiver<T>,
     cancel: Cancel,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-    let beat = interval_at(Instant::now() + BEAT, BEAT);
+    let beat = interval_at(Instant::now() + EMPTY_LINE_INTERVAL, EMPTY_LINE_INTERVAL);
     Chunks { receiver, waiting: Vec::new(), beat, _cancel: cancel }
 }
 
@@ -120,7 +124,7 @@ impl<T: Serialize> Stream for Chunks<T> {
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Self::Item>> {
         let Chunks { receiver, waiting, beat, .. } = self.get_mut();
-        let Poll::Ready(n) = receiver.poll_recv_many(cx, waiting, READY) else {
+        let Poll::Ready(n) = receiver.poll_recv_many(cx, waiting, MAX_READY) else {
             return beat.poll_tick(cx).map(|_| Some(Ok(Bytes::from_static(b"\n"))));
         };
         if n == 0 {
@@ -128,7 +132,7 @@ impl<T: Serialize> Stream for Chunks<T> {
         }
         let mut text = Vec::with_capacity(n * 512);
         for item in waiting.drain(..) {
-            // Plain data always serialises; a line that did not would be left out whole.
+            // Plain data can always be serialized; a line that could not be is omitted as a whole.
             let start = text.len();
             match serde_json::to_writer(&mut text, &item) {
                 Ok(()) => text.push(b'\n'),

@@ -1,9 +1,9 @@
-//! What a request for swaps comes to: which objects, to what, and how often.
+//! The processing of a request for swaps: the objects, their new implementations, and repetition.
 //!
-//! Once: every object that matches and can, in the order of names. Again and again: one object after the other,
-//! each to the implementation after its present one, a swap per beat of the requested pace. The list of objects
-//! is made anew when a round is over, so that objects that come are noticed, but not at every beat: there may be
-//! a hundred thousand of them.
+//! A single swap concerns every matching object that has the implementation, in the order of names.
+//! Repeated swaps take one object after the other and swap it to the implementation after its
+//! present one, one swap per interval. The list of objects is updated after each round, so that new
+//! objects are included, but not for each swap, since there may be a hundred thousand objects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,11 +23,11 @@ use crate::server::Shared;
 use crate::system::SwapRequest;
 use crate::wire::{self, ObjectInfo, Repeat, Swap, SwapPart};
 
-/// How old the list of objects may become while they are swapped again and again.
-const LIST_LIVES: Duration = Duration::from_millis(100);
+/// The maximum age of the list of objects while they are swapped repeatedly.
+const MAX_LIST_AGE: Duration = Duration::from_millis(100);
 
-/// How long a pause goes on without a look whether anybody still wants to know.
-const LOOK: Duration = Duration::from_millis(20);
+/// The longest sleep before the thread checks again whether the client is still connected.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// An object that is to be swapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,23 +36,24 @@ pub(crate) struct Target {
     to: String,
 }
 
-/// A request under way.
+/// A request in progress.
 pub(crate) struct Work {
     pub(crate) shared: Shared,
     pub(crate) asked: Swap,
     pub(crate) owner: String,
-    /// Becomes true when the requester has gone.
+    /// Becomes true when the client has disconnected.
     pub(crate) gone: Arc<AtomicBool>,
     pub(crate) sender: Sender<Report>,
 }
 
-/// Nobody wants to know any more.
-struct Over;
+/// The work has ended because the client disconnected or the instance ends.
+struct Ended;
 
-/// What a request means now.
+/// Returns the objects that a request currently concerns.
 ///
 /// # Errors
-/// There is no such object, or none that knows such an implementation.
+///
+/// There is no such object, or none that has such an implementation.
 pub(crate) fn targets(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal> {
     clustering(asked)?;
     probation(asked)?;
@@ -68,7 +69,7 @@ pub(crate) fn targets(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal>
     Ok(targets)
 }
 
-/// Which processors are to share a representative.
+/// Returns which processors are to share a representative.
 fn clustering(asked: &Swap) -> Result<Clustering, Refusal> {
     let Some(text) = &asked.reps else { return Ok(Clustering::AsMade) };
     text.parse().map_err(|_| {
@@ -78,7 +79,7 @@ fn clustering(asked: &Swap) -> Result<Clustering, Refusal> {
     })
 }
 
-/// How an implementation has to prove itself.
+/// Returns the conditions of the probation, if there is one.
 fn probation(asked: &Swap) -> Result<Option<Probation>, Refusal> {
     let Some(wire::Probation { ms, until }) = &asked.probation else { return Ok(None) };
     let what = || format!("swap {} to {} on probation", asked.glob, asked.implementation);
@@ -88,14 +89,14 @@ fn probation(asked: &Swap) -> Result<Option<Probation>, Refusal> {
         return Err(Refusal::new(Kind::Malformed, what(), obstacle, remedy));
     }
     let until: Condition = until.parse().map_err(|error: NoCondition| {
-        Refusal::new(Kind::Malformed, what(), error.to_string(), "mend the condition")
+        Refusal::new(Kind::Malformed, what(), error.to_string(), "correct the condition")
     })?;
     let after = Duration::from_millis(*ms);
     let before = after.min(Duration::from_secs(1));
     Ok(Some(Probation { before, ..Probation::new(after, until) }))
 }
 
-/// The objects that are meant.
+/// Returns the pattern of the selected objects.
 fn selected(asked: &Swap) -> Glob {
     Glob::new(&asked.glob).of_mount(asked.mount.as_deref())
 }
@@ -123,13 +124,14 @@ fn targets_of(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal> {
     Ok(chosen(&objects, asked))
 }
 
-/// A pattern may well take in objects of other interfaces; a name is meant as it stands.
+/// Returns the targets among the objects. A pattern may match objects of other interfaces, which
+/// are omitted; a literal name is taken as it is.
 fn chosen(objects: &[ObjectInfo], asked: &Swap) -> Vec<Target> {
     let able = objects.iter().filter(|o| asked.implementations().all(|i| can(o, i)));
     able.map(|o| Target { id: o.id, to: next(asked, &o.implementation).to_owned() }).collect()
 }
 
-/// The implementation after this one.
+/// Returns the implementation after `now`.
 fn next<'a>(asked: &'a Swap, now: &str) -> &'a str {
     let after = asked.implementations().skip_while(|i| *i != now).nth(1);
     after.unwrap_or(&asked.implementation)
@@ -156,9 +158,9 @@ fn no_such_implementation(what: String, objects: &[ObjectInfo], implementation: 
 }
 
 impl Work {
-    /// Until everything is swapped, the time is over, or nobody wants to know any more.
+    /// Runs until everything is swapped, the time is over, or the client disconnects.
     pub(crate) fn run(&self, targets: Vec<Target>) {
-        // Whoever wanted to know has gone: that ends it, and there is nobody to tell.
+        // If the client has disconnected the work ends, and there is nobody to report to.
         let _ = match &self.asked.repeat {
             None if self.asked.together => self.swap(&targets),
             None => targets.chunks(1).try_for_each(|target| self.swap(target)),
@@ -166,7 +168,7 @@ impl Work {
         };
     }
 
-    fn again_and_again(&self, mut targets: Vec<Target>, repeat: &Repeat) -> Result<(), Over> {
+    fn again_and_again(&self, mut targets: Vec<Target>, repeat: &Repeat) -> Result<(), Ended> {
         let every = Duration::from_micros(repeat.every_us);
         let began = Instant::now();
         let until = repeat.for_ms.and_then(|ms| began.checked_add(Duration::from_millis(ms)));
@@ -179,7 +181,7 @@ impl Work {
                     return Ok(());
                 }
                 self.swap(std::slice::from_ref(target))?;
-                // Right unless somebody else swaps it too; then the next list puts it right.
+                // Correct unless another request swaps the object too; the next list corrects that.
                 target.to = next(&self.asked, &target.to).to_owned();
                 self.pause(beat.checked_add(every), until)?;
             }
@@ -188,9 +190,9 @@ impl Work {
                 if over(beat) {
                     return Ok(());
                 }
-                self.pause(beat.checked_add(LIST_LIVES), until)?;
+                self.pause(beat.checked_add(MAX_LIST_AGE), until)?;
             }
-            if targets.is_empty() || listed.elapsed() >= LIST_LIVES {
+            if targets.is_empty() || listed.elapsed() >= MAX_LIST_AGE {
                 let objects = self.shared.core.objects(&selected(&self.asked));
                 targets = chosen(&objects, &self.asked);
                 listed = Instant::now();
@@ -198,25 +200,25 @@ impl Work {
         }
     }
 
-    /// Sleeps until then (`None`: for ever), or until the end if that is sooner.
-    fn pause(&self, then: Option<Instant>, end: Option<Instant>) -> Result<(), Over> {
+    /// Sleeps until `then` (`None` means without limit), or until `end` if that is earlier.
+    fn pause(&self, then: Option<Instant>, end: Option<Instant>) -> Result<(), Ended> {
         let then = [then, end].into_iter().flatten().min();
-        sleep_until(then, LOOK, &|| self.over()).then_some(()).ok_or(Over)
+        sleep_until(then, POLL_INTERVAL, &|| self.over()).then_some(()).ok_or(Ended)
     }
 
     fn over(&self) -> bool {
         self.gone.load(Ordering::Relaxed) || *self.shared.ending.borrow()
     }
 
-    /// One change.
-    fn swap(&self, targets: &[Target]) -> Result<(), Over> {
+    /// Performs one change.
+    fn swap(&self, targets: &[Target]) -> Result<(), Ended> {
         if self.over() {
-            return Err(Over);
+            return Err(Ended);
         }
         let core = &self.shared.core;
         let request = SwapRequest {
             objects: targets.iter().map(|target| (target.id, target.to.clone())).collect(),
-            // It was checked before anything was begun.
+            // Checked before the work began.
             clustering: clustering(&self.asked).unwrap_or_default(),
             probation: probation(&self.asked).unwrap_or_default(),
             retries: self.asked.retries,
@@ -229,15 +231,16 @@ impl Work {
             owner: self.owner.clone(),
         };
         let report = recording::changing(request.change, || core.system.swap(&request));
-        // Deleted since the list was made: nobody asked for that object by name, so it is not missed.
+        // The object ended after the list was made. It was not requested by name, so it is not
+        // reported.
         if report.target_gone && !self.asked.together {
             return Ok(());
         }
-        // A dry run is no change, however it ends.
+        // A dry run is no change, whatever its result.
         if !self.asked.dry_run {
             core.ended(report.clone());
         }
-        self.sender.blocking_send(report).map_err(|_| Over)
+        self.sender.blocking_send(report).map_err(|_| Ended)
     }
 }
 

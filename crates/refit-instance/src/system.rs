@@ -1,7 +1,8 @@
-//! What an instance stands on: objects that can be swapped and file servers that can be mounted.
+//! The system under an instance: objects that can be swapped and file servers that can be mounted.
 //!
-//! The instance knows the object system and the file server only through these two traits, so that the API
-//! can be tested over a real socket with changes that take exactly as long as a test wants.
+//! The instance uses the object system and the file server only through these two traits, so that
+//! the API can be tested over a real socket with changes that take exactly as long as a test
+//! requires.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,129 +22,131 @@ use crate::wire::{
     ObjectInfo, PluginInfo, ProcessInfo, ProcessMemory,
 };
 
-/// Objects are to be swapped: one, or several as one change.
+/// A request to swap one object, or several as one change.
 #[derive(Clone, Debug)]
 pub struct SwapRequest {
-    /// Which, and to what.
+    /// The objects and their new implementations.
     pub objects: Vec<(u64, String)>,
     /// Which processors are to share a representative.
     pub clustering: Clustering,
-    /// How it has to prove itself; only with one object.
+    /// The conditions that the new implementation must satisfy; only with one object.
     pub probation: Option<Probation>,
-    /// How often it is tried again when it is late.
+    /// How often the swap is retried when it misses its deadline.
     pub retries: u32,
-    /// Number of the change.
+    /// The number of the change.
     pub change: ChangeId,
-    /// Time it may take; `None`: the default of the object system.
+    /// The deadline; `None` means the default of the object system.
     pub deadline: Option<Duration>,
-    /// Whether it is to be taken back before the commit.
+    /// Whether the swap is to be rolled back before the commit.
     pub dry_run: bool,
-    /// The protocol for the state; `None`: the best.
+    /// The protocol for the state; `None` means the best one that both implementations know.
     pub protocol: Option<String>,
-    /// What becomes of the state of the implementation that is swapped out.
+    /// What happens to the state of the old implementation.
     pub handover: Handover,
-    /// Becomes true when the requester has gone: roll back.
+    /// Becomes true when the client has disconnected, upon which the swap is rolled back.
     pub cancel: Arc<AtomicBool>,
-    /// Who asks.
+    /// The requester.
     pub owner: String,
 }
 
-/// A class is to be upgraded.
+/// A request to upgrade a class.
 #[derive(Clone, Debug)]
 pub struct UpgradeRequest {
-    /// Which.
+    /// The class.
     pub class: String,
-    /// To what.
+    /// The new implementation.
     pub implementation: String,
-    /// Objects per second at the most.
+    /// The maximum number of objects per second.
     pub rate: Option<f64>,
-    /// Number of the change.
+    /// The number of the change.
     pub change: ChangeId,
-    /// Time that a batch of objects may take; `None`: the default of the object system.
+    /// The deadline for a batch of objects; `None` means the default of the object system.
     pub deadline: Option<Duration>,
-    /// Becomes true when the requester has gone: roll back.
+    /// Becomes true when the client has disconnected, upon which the upgrade is rolled back.
     pub cancel: Arc<AtomicBool>,
-    /// Who asks.
+    /// The requester.
     pub owner: String,
-    /// By which it is followed and held up.
+    /// Reports the progress, and pauses the upgrade.
     pub control: Arc<UpgradeControl>,
 }
 
-/// What is to be done with the wrappers of an object.
+/// A change of the wrappers of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WrapAct {
-    /// One more.
+    /// Attach a wrapper.
     Attach {
         /// Its name.
         wrapper: String,
-        /// What it is to be set to.
+        /// Its settings.
         settings: Vec<(String, String)>,
     },
-    /// Some less.
+    /// Detach wrappers.
     Detach {
-        /// Name or number of those that are to go; `None`: all.
+        /// The name or the number of the wrappers to detach; `None` means all.
         wrapper: Option<String>,
     },
 }
 
-/// One object is to be wrapped or unwrapped.
+/// A request to wrap or unwrap one object.
 #[derive(Clone, Debug)]
 pub struct WrapRequest {
-    /// Which.
+    /// The object.
     pub object: u64,
-    /// How.
+    /// The change.
     pub act: WrapAct,
-    /// Number of the change.
+    /// The number of the change.
     pub change: ChangeId,
-    /// Who asks.
+    /// The requester.
     pub owner: String,
 }
 
-/// Objects, swaps and file servers of this process.
+/// The objects, swaps and file servers of this process.
 pub trait System: Send + Sync + 'static {
-    /// All objects.
+    /// Returns all objects.
     fn objects(&self) -> Vec<ObjectInfo>;
 
-    /// One object.
+    /// Returns one object.
     fn object(&self, id: u64) -> Option<ObjectInfo> {
         self.objects().into_iter().find(|o| o.id == id)
     }
 
-    /// What all objects do.
+    /// Returns the activity of all objects.
     fn activity(&self) -> Vec<ObjectActivity> {
         self.objects().into_iter().map(ObjectActivity::from).collect()
     }
 
-    /// Swaps and reports; takes as long as it takes.
+    /// Swaps objects and returns the report. May take long.
     fn swap(&self, request: &SwapRequest) -> Report;
 
-    /// The classes that can be upgraded; none unless said otherwise.
+    /// Returns the classes that can be upgraded; by default none.
     fn classes(&self) -> Vec<ClassInfo> {
         Vec::new()
     }
 
-    /// Upgrades a class and reports; takes as long as it takes.
+    /// Upgrades a class and returns the report. May take long.
     fn upgrade(&self, request: &UpgradeRequest) -> Report {
         let UpgradeRequest { change, class, implementation, owner, .. } = request;
         let change = Change::new(*change, "upgrade", class, "", implementation, owner);
         Report::refused(change, "there are no classes here")
     }
 
-    /// Whether an act is possible on objects like this one; if not, why not.
+    /// Checks whether a change of wrappers is possible for an object like this one.
     ///
     /// # Errors
-    /// What stands in the way, then `; ` and what to do.
+    ///
+    /// Returns the obstacle, then `; ` and what to do.
     fn can_wrap(&self, object: u64, act: &WrapAct) -> Result<(), String> {
         let _ = (object, act);
         Err("there are no wrappers here; ask another instance".into())
     }
 
-    /// Wraps or unwraps one object, for which [`Self::can_wrap`] said yes, and reports; waits for nobody.
+    /// Wraps or unwraps an object for which [`Self::can_wrap`] succeeded, and returns the report.
+    /// Does not block.
     fn wrap(&self, request: &WrapRequest) -> Report {
         unreachable!("{request:?}, but this system said that it cannot wrap")
     }
 
-    /// Code that was loaded; none unless said otherwise.
+    /// Returns the plugins that were loaded; by default none.
     fn plugins(&self) -> Vec<PluginInfo> {
         Vec::new()
     }
@@ -151,113 +154,125 @@ pub trait System: Send + Sync + 'static {
     /// Loads implementations from a file.
     ///
     /// # Errors
-    /// What stood in the way.
+    ///
+    /// Returns what prevented it.
     fn load(&self, path: &Path) -> Result<PluginInfo, Refusal> {
         Err(plugins::loads_nothing("load", path))
     }
 
-    /// Unloads them again.
+    /// Unloads implementations.
     ///
     /// # Errors
-    /// What stood in the way; there is always something.
+    ///
+    /// Returns what prevented it, which something always does.
     fn unload(&self, path: &Path) -> Result<(), Refusal> {
         Err(plugins::loads_nothing("unload", path))
     }
 
-    /// Processes of the program that runs under this instance; none unless one does.
+    /// Returns the processes of the program that runs under this instance; by default none.
     fn processes(&self) -> Vec<ProcessInfo> {
         Vec::new()
     }
 
-    /// One of them, and its memory.
+    /// Returns a process of the program, and its memory.
     fn process(&self, pid: u32) -> Option<ProcessMemory> {
         let _ = pid;
         None
     }
 
-    /// What their memory comes to.
+    /// Returns the memory of the program.
     ///
     /// # Errors
+    ///
     /// No program runs under this instance.
     fn memory(&self) -> Result<MemoryInfo, Refusal> {
         Err(memory::no_program("show memory"))
     }
 
-    /// Limits it; `None`: they may have all there is.
+    /// Limits the memory of the program; `None` removes the limit.
     ///
     /// # Errors
-    /// What stood in the way; the limit is what it was.
+    ///
+    /// Returns what prevented it. The limit is unchanged then.
     fn limit(&self, limit: Option<u64>) -> Result<LimitAnswer, Refusal> {
         let _ = limit;
         Err(memory::no_program("limit memory"))
     }
 
-    /// What it is among several; `None`: it is alone.
+    /// Returns the state of the instance as one of several; `None` if it is the only one.
     fn kernel(&self) -> Option<KernelInfo> {
         None
     }
 
-    /// Follows a process that is about to become a program.
+    /// Supervises a process that is about to execute a program.
     ///
     /// # Errors
-    /// It is alone; it cannot be followed.
+    ///
+    /// The instance is the only one, or the process cannot be supervised.
     fn follow(&self, request: &FollowRequest) -> Result<(), Refusal> {
         Err(kernel::alone(&format!("follow process {}", request.pid)))
     }
 
-    /// Has a process, or one thread of it, run elsewhere.
+    /// Moves a process, or one of its threads, to another instance.
     ///
     /// # Errors
-    /// What stood in the way; what has not moved goes on where it was.
+    ///
+    /// Returns what prevented it. Threads that have not moved continue where they were.
     fn move_to(&self, request: &MoveRequest) -> Result<(), Refusal> {
         Err(kernel::alone(&format!("move process {}", request.pid)))
     }
 
-    /// What the moves come to of a program that began here, and has moved.
+    /// Returns the statistics of the moves of a program that began here and has moved.
     fn moves(&self, pid: u32) -> Option<MovesInfo> {
         let _ = pid;
         None
     }
 
-    /// The same of all such programs, without what is counted elsewhere, nor what goes between instances.
+    /// Returns the statistics of all such programs, without those of other instances and without
+    /// the traffic.
     fn all_moves(&self) -> Vec<MovesInfo> {
         Vec::new()
     }
 
-    /// Mounts; returns when the mount answers.
+    /// Mounts a directory. Returns when the mount serves requests.
     ///
     /// # Errors
-    /// What stood in the way; nothing is left mounted.
+    ///
+    /// Returns what prevented it. Nothing is left mounted.
     fn mount(&self, request: &MountRequest) -> Result<Box<dyn Served>, Refusal>;
 }
 
 /// A directory that is being served.
 pub trait Served: Send + Sync + 'static {
-    /// The directory.
+    /// Returns the directory.
     fn source(&self) -> &Path;
 
-    /// Where it appears.
+    /// Returns the mount point.
     fn mountpoint(&self) -> &Path;
 
-    /// Whether somebody else has unmounted it.
+    /// Returns whether somebody else has unmounted it.
     fn ended(&self) -> bool;
 
-    /// Changes who caches the files whose path matches; how many of them are known now.
+    /// Changes the cache mode of the files whose path matches. Returns how many of them are
+    /// currently known.
     fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize;
 
-    /// What the file server counts.
+    /// Returns the counters of the file server.
     fn stats(&self) -> BTreeMap<String, u64>;
 
-    /// Stores everything and unmounts. With `discard` it gives up what cannot be stored.
+    /// Stores all data and unmounts. With `discard`, data that cannot be stored is discarded.
     ///
     /// # Errors
-    /// What stood in the way, most often that the mount is in use, or that something cannot be stored; it goes on being
-    /// served. If it has [ended](Self::ended) all the same, what could not be stored is lost.
+    ///
+    /// Returns what prevented it, usually that the mount is in use or that some data cannot be
+    /// stored. The mount continues. If it has [ended](Self::ended) nevertheless, the data that
+    /// could not be stored is lost.
     fn unmount(&self, discard: bool) -> Result<(), Refusal>;
 
-    /// Stores what can be stored and takes the mount out of sight at once, whoever uses it.
+    /// Stores the data that can be stored and detaches the mount at once, even if it is in use.
     ///
     /// # Errors
-    /// What could not be stored, and is lost.
+    ///
+    /// Returns the data that could not be stored, which is lost.
     fn detach(&self) -> Result<(), Refusal>;
 }

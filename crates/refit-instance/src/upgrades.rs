@@ -1,4 +1,5 @@
-//! Upgrades of classes: one of each class at a time, followed by who asked for it, held up by anybody.
+//! Upgrades of classes: one per class at a time, followed by its requester, and paused by any
+//! client.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,13 +16,13 @@ use crate::server::Shared;
 use crate::system::UpgradeRequest;
 use crate::wire::{Upgrade, UpgradeLine};
 
-/// Between two lines about how far it is.
-const TELL: Duration = Duration::from_millis(100);
+/// The interval between two lines about the progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Between two looks whether it has ended.
-const LOOK: Duration = Duration::from_millis(5);
+/// How often the thread checks whether the upgrade has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The upgrades that are under way, by class.
+/// The upgrades in progress, by class.
 #[derive(Debug, Default)]
 pub(crate) struct Upgrades(Mutex<BTreeMap<String, Arc<UpgradeControl>>>);
 
@@ -30,10 +31,11 @@ impl Upgrades {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds one up, or lets it go on.
+    /// Pauses or resumes an upgrade.
     ///
     /// # Errors
-    /// There is none of this class.
+    ///
+    /// No upgrade of this class is in progress.
     pub(crate) fn pause(&self, class: &str, paused: bool) -> Result<(), Refusal> {
         let under_way = self.lock();
         let control = under_way.get(class).ok_or_else(|| {
@@ -51,17 +53,18 @@ impl Upgrades {
     }
 }
 
-/// An upgrade that is under way, listed as such until this is dropped.
-pub(crate) struct Upgrading {
+/// An upgrade in progress, which is listed as such until this is dropped.
+pub(crate) struct ActiveUpgrade {
     shared: Shared,
     request: UpgradeRequest,
 }
 
-impl Upgrading {
-    /// Checks what can be checked before anything is changed, and lists it.
+impl ActiveUpgrade {
+    /// Checks an upgrade before anything is changed, and lists it.
     ///
     /// # Errors
-    /// There is no such class, or one is under way.
+    ///
+    /// There is no such class, or an upgrade of it is in progress.
     pub(crate) fn begin(
         shared: Shared,
         asked: Upgrade,
@@ -109,10 +112,10 @@ impl Upgrading {
             owner,
             control,
         };
-        Ok(Upgrading { shared, request })
+        Ok(ActiveUpgrade { shared, request })
     }
 
-    /// Does it, and tells how far it is from time to time.
+    /// Performs the upgrade, and sends its progress at intervals.
     pub(crate) fn run(self, sender: &Sender<UpgradeLine>) {
         let core = &self.shared.core;
         thread::scope(|scope| {
@@ -125,15 +128,15 @@ impl Upgrading {
                     // Pairs with the loads in the object system; nothing else is published with it.
                     self.request.cancel.store(true, Ordering::Relaxed);
                 }
-                if told.elapsed() >= TELL {
+                if told.elapsed() >= PROGRESS_INTERVAL {
                     told = Instant::now();
                     let control = &self.request.control;
                     let ((done, total), paused) = (control.progress(), control.paused());
                     let (done, total) = (done as u64, total as u64);
-                    // Who has gone is noticed by the upgrade itself.
+                    // The upgrade itself notices that the client has disconnected.
                     let _ = sender.try_send(UpgradeLine::Progress { done, total, paused });
                 }
-                thread::sleep(LOOK);
+                thread::sleep(POLL_INTERVAL);
             }
             if let Ok(report) = upgrade.join() {
                 core.ended(report.clone());
@@ -143,7 +146,7 @@ impl Upgrading {
     }
 }
 
-impl Drop for Upgrading {
+impl Drop for ActiveUpgrade {
     fn drop(&mut self) {
         self.shared.core.upgrades.lock().remove(&self.request.class);
     }

@@ -1,4 +1,4 @@
-//! What the control API says and hears. Plain data; sizes are in bytes, times in the unit of their name.
+//! The data of the control API. Sizes are in bytes; times are in the unit of their name.
 
 mod wrapping;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use refit_change::Report;
-/// Which building blocks a mount is made of.
+/// The building blocks of a mount.
 pub use refit_objects::composition::Plan;
 use refit_tracer::Process;
 use serde::{Deserialize, Serialize};
@@ -25,47 +25,48 @@ pub use crate::plugins::{LoadedInfo, PluginInfo, PluginRequest};
 pub use crate::recording::{EndRecordQuery, RecordRequest, Recorded};
 pub use wrapping::{Histogram, KnownWrapper, Unwrap, Wrap, WrapperFailure, WrapperInfo};
 
-/// Header of the answer to a swap: how many objects it goes over; fewer reports come if some end meanwhile.
+/// The header of the answer to a swap that gives the number of objects. Fewer reports are sent if
+/// some objects end meanwhile.
 pub const OBJECTS_HEADER: &str = "refit-objects";
 
-/// An object as it stands now.
+/// The current state of an object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ObjectInfo {
     /// Its number within the instance.
     pub id: u64,
-    /// `interface:instance`, e.g. `fcm:/logs/a`.
+    /// Its name, `interface:instance`, e.g. `fcm:/logs/a`.
     pub name: String,
-    /// e.g. `fcm`.
+    /// Its interface, e.g. `fcm`.
     pub interface: String,
-    /// The mountpoint of the mount that it belongs to, if it belongs to one.
+    /// The mount point of the mount that it belongs to, if it belongs to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
-    /// What serves now, e.g. `shared`.
+    /// Its current implementation, e.g. `shared`.
     pub implementation: String,
-    /// What it can be swapped to.
+    /// The implementations that it can be swapped to.
     pub implementations: Vec<String>,
-    /// Representatives made so far.
+    /// The number of representatives created so far.
     pub reps: u64,
-    /// Which processors share one, as in `reps` of a swap.
+    /// Which processors share a representative, as in `reps` of a swap.
     #[serde(default)]
     pub clustering: String,
-    /// Misses of the translation table.
+    /// The number of misses of the translation table.
     pub misses: u64,
     /// The objects that it calls.
     #[serde(default)]
     pub imports: Vec<Import>,
-    /// What the implementation counts: size, resident, dirty, calls, faults …
+    /// The statistics of the implementation: size, resident, dirty, calls, faults and so on.
     pub stats: BTreeMap<String, u64>,
-    /// What is around the implementation, innermost first.
+    /// The wrappers around the implementation, innermost first.
     #[serde(default)]
     pub wrappers: Vec<WrapperInfo>,
-    /// Wrappers that panicked and were detached for it; the last few.
+    /// The last few wrappers that panicked and were detached for that reason.
     #[serde(default)]
     pub wrapper_failures: Vec<WrapperFailure>,
 }
 
 impl ObjectInfo {
-    /// What serves with what is around it: `latency(count(shared))`.
+    /// Returns the implementation within its wrappers: `latency(count(shared))`.
     pub fn composed(&self) -> String {
         let inner = self.implementation.clone();
         self.wrappers.iter().fold(inner, |inner, w| format!("{}({inner})", w.name))
@@ -75,81 +76,84 @@ impl ObjectInfo {
 /// A reference that an object holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Import {
-    /// What it is to the object, e.g. `pm`.
+    /// The name under which the object uses it, e.g. `pm`.
     pub port: String,
-    /// Number of the object to which it leads.
+    /// The number of the object that it refers to.
     pub object: u64,
 }
 
-/// Which objects.
+/// A selection of objects.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ObjectQuery {
-    /// Pattern over names; `*` matches any characters, `/` too, `?` one. Without it: all.
+    /// A pattern for names; `*` matches any characters including `/`, and `?` matches one. The
+    /// default is all objects.
     pub glob: Option<String>,
-    /// Only objects of the mount at this mountpoint.
+    /// Only objects of the mount at this mount point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
 }
 
-/// Asks for a swap.
+/// A request for a swap.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Swap {
-    /// Pattern over names.
+    /// A pattern for names.
     pub glob: String,
-    /// What is to serve.
+    /// The new implementation.
     pub implementation: String,
-    /// For how long each object may take before it is rolled back, in milliseconds. Without it: the default
-    /// of the object system.
+    /// The deadline for each object, after which its swap is rolled back, in milliseconds. The
+    /// default is that of the object system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// Which processors are to share a representative: `one`, `each`, `groups:4`, `map:0,0,1,1`. Without it: as the
-    /// implementation has it.
+    /// Which processors are to share a representative: `one`, `each`, `groups:4`, `map:0,0,1,1`.
+    /// The default is that of the implementation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reps: Option<String>,
-    /// How often each is tried again when it misses its deadline.
+    /// How often each swap is retried when it misses its deadline.
     #[serde(default)]
     pub retries: u32,
-    /// Each has to keep to a condition for a while, or is swapped back.
+    /// A condition that each object must satisfy for a while, or it is swapped back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probation: Option<Probation>,
-    /// All of them, and those of `with`, as one change: no request sees some old and some new, and if one cannot be
-    /// swapped, none is.
+    /// Swap all objects, and those of `with`, as one change: no request sees some old and some new
+    /// implementations, and if one object cannot be swapped, none is.
     #[serde(default)]
     pub together: bool,
-    /// What else changes with it; only with `together`.
+    /// Further objects that are changed together with these; only with `together`.
     #[serde(default)]
     pub with: Vec<SwapPart>,
-    /// Swap again and again. Without it: each object once.
+    /// Swap repeatedly. The default is to swap each object once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat: Option<Repeat>,
-    /// Go as far as to the commit, measure, and take it back: nothing changes, and nothing is written down. Not
-    /// together with `repeat`.
+    /// Perform the swap up to the commit, measure it, and roll it back: nothing is changed, and
+    /// nothing is recorded in the journal. Cannot be combined with `repeat`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// Move state in the protocol of this name. Without it: in the best that both implementations know.
+    /// The protocol for the state. The default is the best one that both implementations know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// What becomes of the state of the implementation that is swapped out.
+    /// What happens to the state of the old implementation.
     #[serde(default, skip_serializing_if = "Handover::is_transfer")]
     pub handover: Handover,
-    /// Only objects of the mount at this mountpoint.
+    /// Only objects of the mount at this mount point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
 }
 
-/// What becomes of the state of the implementation that is swapped out.
+/// What happens to the state of the old implementation in a swap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Handover {
-    /// The new implementation takes it over.
+    /// The new implementation takes the state over.
     #[default]
     Transfer,
-    /// It is left behind. Refused unless the interface says that its state is a hint.
+    /// The state stays with the old implementation. Refused unless the interface declares its state
+    /// to be a hint.
     WithoutState,
-    /// It is thrown away, and the new implementation begins with an empty one. Refused unless the interface has one.
+    /// The state is discarded, and the new implementation begins with an empty one. Refused unless
+    /// the interface has an empty state.
     EmptyState,
 }
 
@@ -169,62 +173,64 @@ impl From<Handover> for refit_objects::Handover {
     }
 }
 
-/// Caches are to be swapped by how they are used, for as long as the answer is read.
+/// A request to swap caches according to their use, for as long as the answer is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Adapt {
-    /// Pattern over names.
+    /// A pattern for names.
     pub glob: String,
-    /// Between two looks, in milliseconds.
+    /// The interval, in milliseconds.
     pub every_ms: u64,
-    /// A cache is swapped when so much of its accesses, in percent, follow each other,
+    /// A cache is swapped when at least this percentage of its accesses follow one another.
     pub above_percent: u64,
-    /// and back when less do.
+    /// A cache is swapped back when less than this percentage of its accesses do.
     pub below_percent: u64,
-    /// For how long, in milliseconds; without it: until nobody listens.
+    /// The duration, in milliseconds. The default is until the client disconnects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_ms: Option<u64>,
 }
 
-/// How an implementation has to prove itself.
+/// The conditions that an implementation must satisfy after a swap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Probation {
-    /// For how long, in milliseconds; for as long, but a second at the most, calls are measured before the swap.
+    /// The duration, in milliseconds. Calls are measured before the swap for as long, but at most a
+    /// second.
     pub ms: u64,
-    /// What has to hold, e.g. `errors == 0 && p99 < 1.2 × before`.
+    /// The condition, e.g. `errors == 0 && p99 < 1.2 × before`.
     pub until: String,
 }
 
-/// Some of the objects of a swap.
+/// A part of the objects of a swap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SwapPart {
-    /// Pattern over names.
+    /// A pattern for names.
     pub glob: String,
-    /// What is to serve.
+    /// The new implementation.
     pub implementation: String,
 }
 
-/// How objects are swapped again and again: in turn, each to the implementation that follows its present one in
-/// the list of `implementation` and `others`, and from the last to the first. Objects that come or go meanwhile
-/// are noticed.
+/// How objects are swapped repeatedly: in turn, each to the implementation that follows its present
+/// one in the list of `implementation` and `others`, and from the last to the first. Objects that
+/// come or go meanwhile are taken into account.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Repeat {
-    /// Implementations besides the first one. Without any: every swap is to the same one, which is a swap too.
+    /// The implementations besides the first one. If there are none, every swap is to the same
+    /// implementation, which is a swap nevertheless.
     #[serde(default)]
     pub others: Vec<String>,
-    /// From the beginning of one swap to that of the next, in microseconds. A swap that takes longer delays the
-    /// next one; none is made up for.
+    /// The interval from the beginning of one swap to the beginning of the next, in microseconds. A
+    /// swap that takes longer delays the next one; delayed swaps are not made up for.
     pub every_us: u64,
-    /// For how long, in milliseconds. Without it: until the requester goes away.
+    /// The duration, in milliseconds. The default is until the client disconnects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_ms: Option<u64>,
 }
 
 impl Swap {
-    /// Each object once, within the default deadline.
+    /// Returns a request that swaps each object once, within the default deadline.
     pub fn once(glob: impl Into<String>, implementation: impl Into<String>) -> Self {
         let (glob, implementation) = (glob.into(), implementation.into());
         Swap {
@@ -244,38 +250,40 @@ impl Swap {
         }
     }
 
-    /// Implementations in the order in which they follow each other.
+    /// Returns the implementations in the order in which they follow one another.
     pub(crate) fn implementations(&self) -> impl Iterator<Item = &str> {
         let others = self.repeat.iter().flat_map(|repeat| &repeat.others);
         std::iter::once(&self.implementation).chain(others).map(String::as_str)
     }
 }
 
-/// A class of objects, as one of its factories knows it.
+/// A class of objects, as one of its factories reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClassInfo {
-    /// Its name, that of its interface, e.g. `fcm`.
+    /// Its name, which is that of its interface, e.g. `fcm`.
     pub class: String,
-    /// The factory, e.g. the mount point whose files it makes caches for.
+    /// The factory, e.g. the mount point for whose files it creates caches.
     pub factory: String,
-    /// What new objects are made of.
+    /// The implementation of new objects.
     pub implementation: String,
-    /// Objects that it has made and that live.
+    /// The number of existing objects that it has created.
     pub instances: u64,
 }
 
-/// Asks for the upgrade of a class: all objects and what new ones are made of, or nothing.
+/// A request to upgrade a class: either all of its objects are swapped and new ones use the new
+/// implementation, or nothing changes.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Upgrade {
     /// The class.
     pub class: String,
-    /// What is to serve.
+    /// The new implementation.
     pub implementation: String,
-    /// For how long a batch of objects may take, in milliseconds. Without it: the default of the object system.
+    /// The deadline for a batch of objects, in milliseconds. The default is that of the object
+    /// system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// Objects per second at the most. Without it: as fast as it goes.
+    /// The maximum number of objects per second. The default is unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
 }
@@ -284,40 +292,40 @@ pub struct Upgrade {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum UpgradeLine {
-    /// How far it is; comes from time to time.
+    /// The progress, which is sent at intervals.
     Progress {
-        /// Objects that have been swapped.
+        /// The number of objects that have been swapped.
         done: u64,
-        /// Objects that are to be.
+        /// The total number of objects.
         total: u64,
-        /// Whether it is held up.
+        /// Whether the upgrade is paused.
         paused: bool,
     },
-    /// What became of it; the last line.
+    /// The result, which is the last line.
     Report(Box<Report>),
 }
 
-/// Holds an upgrade up, or lets it go on.
+/// A request to pause or resume an upgrade.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pause {
-    /// The class whose upgrade it is.
+    /// The class that is being upgraded.
     pub class: String,
-    /// Which of the two.
+    /// Whether to pause or to resume.
     pub paused: bool,
 }
 
-/// Which part of the journal.
+/// A selection of the journal.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ChangesQuery {
-    /// Whether to stay and send what comes.
+    /// Whether to wait for further changes and send them.
     #[serde(default)]
     pub follow: bool,
-    /// First place in the journal that is wanted. Without it: the oldest that is kept.
+    /// The first position in the journal to send. The default is the oldest one that is kept.
     pub from: Option<u64>,
-    /// At most this many of the latest of what is there already.
+    /// The maximum number of existing entries to send, the latest ones.
     pub last: Option<usize>,
 }
 
@@ -327,61 +335,61 @@ pub struct ChangesQuery {
 pub enum JournalLine {
     /// A change.
     Entry {
-        /// Its place in the journal.
+        /// Its position in the journal.
         seq: u64,
-        /// What became of it.
+        /// The report of the change.
         #[serde(flatten)]
         report: Box<Report>,
     },
     /// Changes that were overwritten before they could be read.
     Lost {
-        /// How many.
+        /// The number of these changes.
         lost: u64,
     },
 }
 
-/// Who decides what is cached: the kernel too, refit alone, or per file.
+/// Whether the kernel caches files in addition to refit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheMode {
-    /// The kernel caches; refit is asked on a miss.
+    /// The kernel caches, and refit receives the misses.
     Kernel,
-    /// Every read and write comes to refit.
+    /// Every read and write reaches refit.
     Direct,
-    /// Decided per file.
+    /// Decided for each file.
     Auto,
 }
 
-/// Asks for a mount.
+/// A request to mount a directory.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MountRequest {
-    /// The directory that is served.
+    /// The directory to serve.
     #[schema(value_type = String)]
     #[serde(with = "crate::path_text")]
     pub source: PathBuf,
-    /// Where it appears.
+    /// The mount point.
     #[schema(value_type = String)]
     #[serde(with = "crate::path_text")]
     pub mountpoint: PathBuf,
-    /// Budget of page frames, in bytes.
+    /// The memory for page frames, in bytes.
     pub frames_bytes: u64,
-    /// Who caches.
+    /// Whether the kernel caches files as well.
     pub cache: CacheMode,
-    /// Workers; without it: one per processor.
+    /// The number of workers; the default is one per processor.
     #[serde(default)]
     pub workers: Option<usize>,
-    /// What the file caches begin with, if there is no `composition`.
+    /// The initial implementation of file caches, if there is no `composition`.
     #[serde(default = "shared")]
     pub implementation: String,
-    /// Which building blocks it is made of, and how they are connected; without it: the usual ones.
+    /// The building blocks of the mount and their connections; the default composition if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
     pub composition: Option<Plan>,
-    /// Whether users other than the one who mounts may use it.
+    /// Whether users other than the one who mounts may use the mount.
     #[serde(default)]
     pub allow_other: bool,
-    /// Whether writing is refused.
+    /// Whether the mount is read-only.
     #[serde(default)]
     pub read_only: bool,
 }
@@ -390,22 +398,22 @@ fn shared() -> String {
     "shared".to_owned()
 }
 
-/// A mount as it stands now.
+/// The current state of a mount.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Mount {
     /// Its number within the instance.
     pub id: u32,
-    /// The directory that is served.
+    /// The directory that it serves.
     #[schema(value_type = String)]
     #[serde(with = "crate::path_text")]
     pub source: PathBuf,
-    /// Where it appears.
+    /// Its mount point.
     #[schema(value_type = String)]
     #[serde(with = "crate::path_text")]
     pub mountpoint: PathBuf,
     /// Whether it is being unmounted.
     pub leaving: bool,
-    /// What the file server counts.
+    /// The counters of the file server.
     pub stats: BTreeMap<String, u64>,
 }
 
@@ -414,29 +422,29 @@ pub struct Mount {
 pub struct ProcessInfo {
     /// Its number.
     pub pid: u32,
-    /// Its parent's.
+    /// The number of its parent.
     pub parent: u32,
-    /// As `ps` shows it: `R`, `S`, `D`, `T`, `t`, `Z`.
+    /// Its state as `ps` shows it: `R`, `S`, `D`, `T`, `t`, `Z`.
     pub state: char,
-    /// How many threads it has.
+    /// The number of its threads.
     pub threads: u64,
-    /// Time of processors that it has used.
+    /// The processor time that it has used.
     pub cpu_ms: u64,
-    /// Memory of it that is there now.
+    /// Its resident memory.
     pub resident_bytes: u64,
-    /// What it was started as.
+    /// The command with which it was started.
     pub command: String,
-    /// Whether it holds nothing of the kernel that runs it, and can be moved.
+    /// Whether it holds no state of the kernel that runs it and can be moved.
     pub movable: bool,
-    /// Of threads that have been at other instances: where they run.
+    /// Where those of its threads run that have been at other instances.
     #[serde(default)]
     pub places: Vec<PlaceInfo>,
 }
 
-/// Where a thread runs.
+/// The place where a thread runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlaceInfo {
-    /// Its number.
+    /// The number of the thread.
     pub thread: u32,
     /// The number of the instance.
     pub at: u16,
@@ -452,30 +460,30 @@ impl From<Process> for ProcessInfo {
     }
 }
 
-/// Asks for another cache mode.
+/// A request to change the cache mode.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheRequest {
-    /// Pattern over the names of files, as in `fcm:` names with or without the `fcm:`.
+    /// A pattern for names of files, as in `fcm:` names, with or without the `fcm:`.
     pub glob: String,
-    /// Who caches from now on.
+    /// The new mode.
     pub mode: CacheMode,
 }
 
-/// What became of a request for another cache mode.
+/// The result of a change of the cache mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CacheAnswer {
-    /// Files that match and are known now.
+    /// The number of matching files that are currently known.
     pub files: u64,
 }
 
-/// That the instance lives.
+/// The health of an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
     /// Its process.
     pub pid: u32,
     /// Its version.
     pub version: String,
-    /// For how long it has lived, in milliseconds.
+    /// The time since its start, in milliseconds.
     pub uptime_ms: u64,
 }

@@ -1,7 +1,7 @@
-//! Wraps and unwraps that were asked for: which objects they mean, and doing them one after the other.
+//! The processing of requests to wrap and unwrap objects one after the other.
 //!
-//! A pattern may take in objects that the wrapper does not fit, or that do not have the one that is to go; those are
-//! left out, unless there are no others.
+//! A pattern may match objects that the wrapper does not fit, or that do not have the wrapper to be
+//! removed. These are omitted unless there are no others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::server::Shared;
 use crate::system::{WrapAct, WrapRequest};
 use crate::wire::{ObjectInfo, Unwrap, Wrap};
 
-/// A request under way.
+/// A request in progress.
 pub(crate) struct Work {
     pub(crate) shared: Shared,
     pub(crate) act: WrapAct,
     pub(crate) owner: String,
-    /// Becomes true when the requester has gone.
+    /// Becomes true when the client has disconnected.
     pub(crate) gone: Arc<AtomicBool>,
     pub(crate) sender: Sender<Report>,
 }
@@ -47,16 +47,17 @@ fn matching(
     Ok(objects)
 }
 
-/// The errors of wrappers read `what stands in the way; what to do`.
+/// Splits an error of a wrapper, which has the form `what prevents it; what to do`.
 fn refused(kind: Kind, what: String, why: &str) -> Refusal {
     let (obstacle, remedy) = why.split_once("; ").unwrap_or((why, ""));
     Refusal::new(kind, what, obstacle, remedy)
 }
 
-/// What to wrap, and how.
+/// Returns the change and the objects to wrap.
 ///
 /// # Errors
-/// There is no such object, no such wrapper, or it fits none of them as it is to be set.
+///
+/// There is no such object or no such wrapper, or it fits none of the objects with these settings.
 pub(crate) fn to_wrap(core: &Core, asked: Wrap) -> Result<(WrapAct, Vec<u64>), Refusal> {
     let what = format!("wrap {} in {}", asked.glob, asked.wrapper);
     let objects = matching(core, &what, &asked.glob, asked.mount.as_deref())?;
@@ -75,9 +76,10 @@ pub(crate) fn to_wrap(core: &Core, asked: Wrap) -> Result<(WrapAct, Vec<u64>), R
     }
 }
 
-/// What to unwrap, and of what.
+/// Returns the change and the objects to unwrap.
 ///
 /// # Errors
+///
 /// There is no such object, or none that has such a wrapper.
 pub(crate) fn to_unwrap(core: &Core, asked: Unwrap) -> Result<(WrapAct, Vec<u64>), Refusal> {
     let what = match &asked.wrapper {
@@ -106,7 +108,7 @@ pub(crate) fn to_unwrap(core: &Core, asked: Unwrap) -> Result<(WrapAct, Vec<u64>
 }
 
 impl Work {
-    /// Until everything is done, or nobody wants to know any more.
+    /// Runs until everything is done or the client disconnects.
     pub(crate) fn run(&self, objects: Vec<u64>) {
         let core = &self.shared.core;
         for object in objects {
@@ -120,7 +122,8 @@ impl Work {
                 owner: self.owner.clone(),
             };
             let report = recording::changing(request.change, || core.system.wrap(&request));
-            // Deleted since the list was made: nobody asked for that object by name, so it is not missed.
+            // The object ended after the list was made. It was not requested by name, so it is not
+            // reported.
             if report.target_gone {
                 continue;
             }

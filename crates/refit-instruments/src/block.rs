@@ -1,4 +1,4 @@
-//! The file format of traces: a head line, then blocks that each tell their kind, length and checksum.
+//! The file format of traces: a file head, then blocks, each with its kind, length and checksum.
 //!
 //! ```text
 //! file   = MAGIC, version (u32), 0 (u32), block …
@@ -6,51 +6,55 @@
 //!          zeros up to the next multiple of 8
 //! ```
 //!
-//! All numbers are little-endian. Blocks of unknown kind are skipped, so that later versions can add some; `version` is
-//! raised only when older readers would misunderstand. What its writer was killed at is a last block that is cut off
-//! or does not have its checksum: a reader takes what is before it.
+//! All numbers are little-endian. Readers skip blocks of unknown kind, so that later versions can
+//! add kinds; `version` is increased only if older readers would misinterpret the file. If the
+//! writer is killed, the last block is truncated or has a wrong checksum; a reader uses everything
+//! before it.
 //!
-//! Contents are JSON (`Head`, `Definitions`, …: unknown members are skipped), but for [`Kind::Records`], which is a
-//! [`RecordsHead`] and then records.
+//! The contents are JSON (`Head`, `Definitions` and so on; unknown members are skipped), except for
+//! [`Kind::Records`], which contains a [`RecordsHead`] followed by records.
 
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// First bytes of a trace.
+/// The first bytes of a trace.
 pub const MAGIC: [u8; 8] = *b"rf-trace";
-/// The version that this code writes, and the highest that it reads.
+/// The version that this code writes, and the highest one that it reads.
 pub const VERSION: u32 = 1;
-/// First word of each block.
+/// The first word of each block.
 pub const MARK: u32 = u32::from_le_bytes(*b"blck");
-/// No block is longer; a length beyond this is damage.
+/// The maximum length of a block's content, in bytes. A greater length means that the file is
+/// damaged.
 pub const LONGEST: usize = 64 << 20;
 
-/// What a block holds.
+/// The kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Kind {
-    /// [`Head`]: once, first.
+    /// A [`Head`], once, as the first block.
     Head = 1,
-    /// `Vec<`[`Definition`](crate::definition::Definition)`>`: more of them, before the records that need them or after.
+    /// `Vec<`[`Definition`](crate::definition::Definition)`>`: further definitions, before or after
+    /// the records that need them.
     Definitions = 2,
-    /// [`ClockPair`]: one at begin, one at end, more in between.
+    /// A [`ClockPair`]: one at the beginning, one at the end, and more in between.
     Clock = 3,
-    /// [`RecordsHead`] and records: what one processor's buffer held, in the order of reservation.
+    /// A [`RecordsHead`] and records: the contents of one processor's buffer in the order of
+    /// reservation.
     Records = 4,
     /// `Vec<`[`Thread`]`>`: names of threads, as they become known.
     Threads = 5,
-    /// [`Dump`]: all processors stood still and wrote.
+    /// A [`Dump`], during which all processors waited while their buffers were written.
     Dump = 6,
-    /// `Vec<`[`Cost`]`>`: what measuring costs.
+    /// `Vec<`[`Cost`]`>`: the costs of measuring.
     Costs = 7,
-    /// `Vec<`[`Total`]`>`: what counters and timers held when this was written.
+    /// `Vec<`[`Total`]`>`: the values of counters and timers at the time of writing.
     Totals = 8,
-    /// [`End`]: once, last; where it is missing the writer did not end in peace.
+    /// An [`End`], once, as the last block. If it is missing, the writer did not end regularly.
     End = 9,
 }
 
 impl Kind {
-    /// The kind with this number.
+    /// Returns the kind with this number.
     pub const fn from_number(number: u16) -> Option<Kind> {
         Some(match number {
             1 => Kind::Head,
@@ -67,36 +71,37 @@ impl Kind {
     }
 }
 
-/// How a trace came to be.
+/// The origin of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Head {
-    /// The host's name.
+    /// The host name.
     pub host: String,
-    /// What was recorded: the command and its arguments, or what was attached to.
+    /// The recorded command with its arguments, or a description of what was attached to.
     pub command: Vec<String>,
-    /// How many processors the host can have.
+    /// The maximum number of processors of the host.
     pub processors: u32,
-    /// Where the time of records comes from.
+    /// The clock of the records.
     pub clock: ClockSource,
-    /// Number of the file in a row of them (rotation); 0 for the first.
+    /// The number of the file within a rotation; 0 for the first.
     #[serde(default)]
     pub part: u32,
 }
 
-/// What counts the ticks.
+/// The clock that counts the ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClockSource {
-    /// The processor's cycle counter, which runs evenly; its speed follows from the [`ClockPair`]s.
+    /// The processor's cycle counter, which runs at a constant rate; the rate follows from the
+    /// [`ClockPair`]s.
     Cycles,
-    /// `CLOCK_MONOTONIC_RAW` in nanoseconds.
+    /// `CLOCK_MONOTONIC_RAW`, in nanoseconds.
     MonotonicRaw,
 }
 
-/// Clocks read at the same time; all but `ticks` in nanoseconds.
+/// Clocks that were read at the same time. All but `ticks` are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockPair {
-    /// The clock of the records.
+    /// The clock of the records, in ticks.
     pub ticks: u64,
     /// `CLOCK_MONOTONIC`.
     pub monotonic: u64,
@@ -108,30 +113,33 @@ pub struct ClockPair {
     pub real: u64,
 }
 
-/// Before the records of a [`Kind::Records`] block.
+/// The head of a [`Kind::Records`] block, before its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RecordsHead {
-    /// How many records of this buffer came before the first of this block, written or lost.
+    /// The number of records of this buffer before the first one of this block, written or lost.
     pub sequence: u64,
-    /// Lost before this block, since the buffer began: there was no place.
+    /// The number of records lost before this block, since the beginning of the buffer, because the
+    /// buffer was full.
     pub lost_full: u64,
-    /// Likewise: begun and never ended.
+    /// The number of records lost before this block that were begun and never completed.
     pub lost_torn: u64,
-    /// Likewise: overwritten on purpose (flight recorder).
+    /// The number of records lost before this block that were overwritten deliberately (flight
+    /// recorder).
     pub lost_old: u64,
-    /// Likewise: the file could not take them.
+    /// The number of records lost before this block that could not be written to the file.
     pub lost_unwritten: u64,
     /// The processor.
     pub processor: u16,
-    /// Which buffer of this processor: 0 is that of instruments, others are of further sources.
+    /// The number of the buffer of this processor: 0 is that of instruments, others belong to
+    /// further sources.
     pub stream: u16,
-    /// How many records follow.
+    /// The number of records that follow.
     pub count: u32,
 }
 
 impl RecordsHead {
-    /// The head of an empty first block of a buffer that has lost nothing.
+    /// Returns the head of an empty first block of a buffer that has lost nothing.
     pub fn new(processor: u16, stream: u16) -> RecordsHead {
         RecordsHead {
             sequence: 0,
@@ -146,7 +154,7 @@ impl RecordsHead {
     }
 }
 
-/// A thread and whose it is.
+/// A thread and its process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
     /// The thread.
@@ -157,29 +165,31 @@ pub struct Thread {
     pub name: String,
 }
 
-/// All processors stood still from `begin` to `end` and wrote their buffers (Kohr 1994, §3.2).
+/// A dump: from `begin` to `end` all processors waited while their buffers were written (Kohr 1994,
+/// §3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dump {
-    /// Number of the dump.
+    /// The number of the dump.
     pub number: u64,
-    /// First tick at which somebody stood still.
+    /// The first tick at which a thread waited.
     pub begin: u64,
-    /// Last tick.
+    /// The last tick of the dump.
     pub end: u64,
 }
 
-/// What one kind of instrumentation point costs, in ticks.
+/// The cost of one kind of instrumentation point, in ticks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// `event`, `timer`, `counter`, …
+    /// The kind of the instrument: `event`, `timer`, `counter` and so on.
     pub instrument: String,
-    /// Where measured: `in-vitro` (a loop that does nothing else) or `in-vivo` (between other work).
+    /// Where the cost was measured: `in-vitro` (in a loop without other work) or `in-vivo` (between
+    /// other work).
     pub place: Place,
-    /// Median of the rounds.
+    /// The median of the rounds.
     pub ticks: f64,
     /// Half the distance between the quartiles of the rounds.
     pub spread: f64,
-    /// The dearest: first use after the caches were emptied.
+    /// The highest cost, which is that of the first use after the caches were emptied.
     pub cold: f64,
 }
 
@@ -187,39 +197,39 @@ pub struct Cost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
-    /// In a loop that does nothing else.
+    /// In a loop without other work.
     InVitro,
-    /// Between the work of the program.
+    /// Between other work.
     InVivo,
 }
 
-/// What a counter or timer held.
+/// The value of a counter or timer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Total {
     /// Its name.
     pub name: String,
     /// The instrument manager that it belongs to.
     pub manager: String,
-    /// `counter` or `timer`.
+    /// The kind: `counter` or `timer`.
     pub instrument: String,
-    /// How often.
+    /// The number of additions or runs.
     pub count: u64,
-    /// Sum of the values (counter) or of the ticks (timer).
+    /// The sum of the values (counter) or of the ticks (timer).
     pub sum: u64,
 }
 
-/// The end of a trace, over all of its files.
+/// The end of a trace, with counts over all of its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// Records written.
+    /// The number of records written.
     pub written: u64,
-    /// Records lost, by cause as in [`RecordsHead`].
+    /// The number of records lost because a buffer was full; see [`RecordsHead`].
     pub lost_full: u64,
-    /// Begun and never ended.
+    /// The number of records that were begun and never completed.
     pub lost_torn: u64,
-    /// Overwritten on purpose.
+    /// The number of records that were overwritten deliberately.
     pub lost_old: u64,
-    /// The file could not take them.
+    /// The number of records that could not be written to the file.
     pub lost_unwritten: u64,
 }
 
@@ -227,11 +237,11 @@ pub struct End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FileHead {
-    /// [`MAGIC`].
+    /// The constant [`MAGIC`].
     pub magic: [u8; 8],
-    /// [`VERSION`].
+    /// The constant [`VERSION`].
     pub version: u32,
-    /// 0.
+    /// Reserved; 0.
     pub reserved: u32,
 }
 
@@ -239,19 +249,19 @@ pub struct FileHead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BlockHead {
-    /// [`MARK`].
+    /// The constant [`MARK`].
     pub mark: u32,
-    /// A number of [`Kind`], or of a later version.
+    /// The number of a [`Kind`], possibly of a later version.
     pub kind: u16,
-    /// 0.
+    /// Reserved; 0.
     pub reserved: u16,
-    /// Length of the content in bytes, without the zeros after it.
+    /// The length of the content in bytes, without the padding.
     pub length: u32,
-    /// [`checksum`].
+    /// The [`checksum`] of the block.
     pub checksum: u32,
 }
 
-/// The checksum of a block: over its kind and its content, which may come in parts.
+/// Returns the checksum of a block, which covers its kind and its content, given in parts.
 pub fn checksum<'a>(kind: u16, parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&kind.to_le_bytes());
@@ -259,19 +269,19 @@ pub fn checksum<'a>(kind: u16, parts: impl IntoIterator<Item = &'a [u8]>) -> u32
     hasher.finalize()
 }
 
-/// How many zeros follow a content of this length.
+/// Returns the number of zero bytes that follow a content of this length.
 pub const fn padding(length: usize) -> usize {
     length.next_multiple_of(8) - length
 }
 
-/// A whole block around a content that is at most [`LONGEST`] bytes long.
+/// Returns a complete block with a content of at most [`LONGEST`] bytes.
 pub fn encode(kind: u16, content: &[u8]) -> Vec<u8> {
     let mut block = Vec::new();
     append(&mut block, kind, &[content]);
     block
 }
 
-/// Appends a whole block around a content in parts, which are at most [`LONGEST`] bytes long together.
+/// Appends a complete block whose content is given in parts, together at most [`LONGEST`] bytes.
 pub fn append(to: &mut Vec<u8>, kind: u16, parts: &[&[u8]]) {
     let length = parts.iter().map(|part| part.len()).sum();
     let head = BlockHead {

@@ -1,4 +1,4 @@
-//! What an event is called, and what the payload of its records means.
+//! The definitions of events: their names, and the meaning of the payload of their records.
 
 use std::fmt;
 
@@ -6,43 +6,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::Record;
 
-/// An event that instruments write records of.
+/// An event of which instruments write records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Definition {
-    /// Number of it in records: not 0, unique in its trace.
+    /// Its number in records, which is not 0 and unique in its trace.
     pub id: u32,
-    /// `Class::method` for what objects do, `part::what` for the rest of refit, as they like it for applications.
+    /// Its name: `Class::method` for objects, `part::what` for other parts of refit; applications
+    /// choose their own.
     pub name: String,
     /// The instrument manager that it belongs to: `system`, or one of the user.
     pub manager: String,
-    /// What readers may make of it beyond showing it.
+    /// The role of the event in analyses.
     #[serde(default)]
     pub role: Role,
-    /// How the payload is cut, from its first byte on; what is left means nothing.
+    /// The fields into which the payload is divided, from its first byte on. The rest of the
+    /// payload has no meaning.
     #[serde(default)]
     pub fields: Vec<Field>,
 }
 
-/// What a reader may make of an event beyond showing it. Unknown ones, of later versions, are read as [`Role::Plain`].
+/// The role of an event in analyses. Unknown roles, of later versions, are read as [`Role::Plain`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// A request to an object or a server; fields begin with its id (64 bits), which links it to what delayed it.
+    /// A request to an object or a server. The first field is its ID (64 bits), which links it to
+    /// what delayed it.
     Request,
-    /// A swap or one of its phases; fields begin with the id of the change (64 bits).
+    /// A change or one of its phases. The first field is the ID of the change (64 bits).
     Change,
-    /// Waiting, from begin to end; fields: what for (64 bits: an object or lock), for which thread (32 bits, 0: unknown).
-    /// Where the first field is called `change`, it is the id of a change: that delayed the request it is in.
+    /// A wait, from begin to end. Fields: the object or lock that is waited for (64 bits), and the
+    /// thread that holds it (32 bits; 0: unknown). If the first field is called `change`, it is the
+    /// ID of a change that delayed the enclosing request.
     Wait,
-    /// Holding what others wait for, from begin to end; fields: what (64 bits).
+    /// The possession of something that others wait for, from begin to end. Field: the object or
+    /// lock (64 bits).
     Hold,
-    /// The thread got the processor. Fields: who had it (32 bits, 0: nobody, or unknown).
+    /// The thread got the processor. Field: the thread that had it before (32 bits; 0: none or
+    /// unknown).
     SwitchIn,
-    /// The thread lost the processor. Fields: who has it now (32 bits), 1 if the thread could have gone on (32 bits).
+    /// The thread lost the processor. Fields: the thread that has it now (32 bits), and 1 if the
+    /// thread was preempted (32 bits).
     SwitchOut,
-    /// All processors write their buffers, from begin to end: time that is nobody's.
+    /// A dump, from begin to end, during which all processors wait while their buffers are written.
     Dump,
-    /// Nothing.
+    /// No role.
     #[default]
     #[serde(other)]
     Plain,
@@ -51,13 +58,13 @@ pub enum Role {
 /// A part of the payload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Field {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What it means, and how wide it is.
+    /// Its meaning and width.
     pub kind: FieldKind,
 }
 
-/// Meaning and width of a field.
+/// The meaning and width of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FieldKind {
@@ -67,18 +74,18 @@ pub enum FieldKind {
     I64,
     /// 64 bits, floating point.
     F64,
-    /// 64 bits, shown in base 16.
+    /// 64 bits, shown in hexadecimal.
     Address,
     /// 64 bits: ticks of the trace's clock, shown as a time.
     Ticks,
-    /// 32 bits, unsigned; begins at a multiple of 4 bytes.
+    /// 32 bits, unsigned, aligned to 4 bytes.
     U32,
-    /// 32 bits, signed; begins at a multiple of 4 bytes.
+    /// 32 bits, signed, aligned to 4 bytes.
     I32,
 }
 
 impl FieldKind {
-    /// Width in bytes.
+    /// Returns the width in bytes.
     pub const fn width(self) -> usize {
         match self {
             Self::U64 | Self::I64 | Self::F64 | Self::Address | Self::Ticks => 8,
@@ -87,18 +94,18 @@ impl FieldKind {
     }
 }
 
-/// What a field of a record holds.
+/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
-    /// Of `U64`, `U32`.
+    /// The value of a `U64` or `U32`.
     Unsigned(u64),
-    /// Of `I64`, `I32`.
+    /// The value of an `I64` or `I32`.
     Signed(i64),
-    /// Of `F64`.
+    /// The value of an `F64`.
     Float(f64),
-    /// Of `Address`.
+    /// The value of an `Address`.
     Address(u64),
-    /// Of `Ticks`.
+    /// The value of a `Ticks`.
     Ticks(u64),
 }
 
@@ -114,12 +121,14 @@ impl fmt::Display for Value {
 }
 
 impl Definition {
-    /// The class that it belongs to: what is before the last `::` of its name, or the name if there is none.
+    /// Returns the class of the event: the part of its name before the last `::`, or the whole name
+    /// if it contains none.
     pub fn class(&self) -> &str {
         self.name.rsplit_once("::").map_or(&self.name, |(class, _)| class)
     }
 
-    /// The fields of a record of this event, in order; those that lie beyond the payload are left out.
+    /// Returns the names and values of the fields of a record of this event, in order. Fields that
+    /// lie beyond the payload are omitted.
     pub fn values<'a>(&'a self, record: &Record) -> impl Iterator<Item = (&'a str, Value)> {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&record.payload[0].to_le_bytes());
@@ -133,7 +142,7 @@ impl Definition {
     }
 }
 
-/// `bytes` is as wide as the kind says.
+/// Decodes a field. `bytes` must have the width of `kind`.
 fn value(kind: FieldKind, bytes: &[u8]) -> Value {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);

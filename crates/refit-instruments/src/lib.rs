@@ -1,17 +1,19 @@
-//! Instruments: counters, timers and events, the buffers they write to, and traces (Kohr 1994, §3-6).
+//! Instruments (counters, timers and events), the buffers that they write to, and traces (Kohr
+//! 1994, §3-6).
 //!
-//! An instrument ([`instrument`]) writes fixed-size records ([`record`]) into the buffer of the processor that it runs
-//! on, in a memory area that processes share ([`session`]). What a record means stands in its definition
-//! ([`definition`]). A recorder ([`mod@write`]) takes buffers to a trace: a file of checked blocks ([`block`]) that can be
-//! read up to wherever its writer was killed.
+//! An instrument ([`instrument`]) writes fixed-size records ([`record`]) into the buffer of the
+//! processor that it runs on, in a memory area that processes share ([`session`]). The meaning of a
+//! record is given by its definition ([`definition`]). A recorder ([`mod@write`]) writes the
+//! buffers to a trace, which is a file of blocks with checksums ([`block`]) that can be read up to
+//! the point at which its writer was killed.
 
 #![forbid(unsafe_code)]
 
-// The tests of the write side and the unit tests share a reader, which names the crate.
+// The tests of the write side and the unit tests share a reader, which refers to the crate by name.
 #[cfg(test)]
 extern crate self as refit_instruments;
 
-/// `refit.h`: instruments for programs in C and C++.
+/// The header `refit.h`: instruments for programs in C and C++.
 pub const HEADER: &str = include_str!("../include/refit.h");
 
 pub mod analysis;

@@ -1,8 +1,9 @@
-//! One record: 32 bytes that say what happened, when, and in which thread. The processor is that of the buffer it is in.
+//! A record: 32 bytes that contain the event, the time and the thread. The processor is that of the
+//! buffer.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What an instrument writes. Little-endian, in memory as in files.
+/// A record as instruments write it. Little-endian, in memory as in files.
 ///
 /// ```text
 /// 0        8           12        16                 32
@@ -11,60 +12,62 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 ///   not 0    phase       id        into fields by the definition
 /// ```
 ///
-/// The writer stores `time` last: a record whose time is 0 was begun and not ended.
+/// The writer stores `time` last: a record whose time is 0 was begun and not completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Record {
-    /// When, in ticks of the trace's clock; 0: not there (yet).
+    /// The time, in ticks of the trace's clock; 0 if the record is not complete (yet).
     pub time: u64,
-    /// Which event, in which phase.
+    /// The event and its phase.
     pub what: What,
-    /// The thread, as the kernel numbers it in refit's pid namespace.
+    /// The thread, by its ID in refit's PID namespace.
     pub thread: u32,
-    /// Two words, or up to four half words (see [`Definition::fields`](crate::definition::Definition)).
+    /// Two words, or up to four half words (see
+    /// [`Definition::fields`](crate::definition::Definition)).
     pub payload: [u64; 2],
 }
 
-/// Size of a record in bytes.
+/// The size of a record in bytes.
 pub const SIZE: usize = size_of::<Record>();
 
-/// An event's id and the phase of what happened, in one word.
+/// The ID of an event and its phase, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct What(u32);
 
-/// Bits of [`What`] that hold the phase.
+/// The number of bits of [`What`] that contain the phase.
 const PHASE_BITS: u32 = 3;
 
 impl What {
-    /// Ids are below this: what is left of 32 bits.
+    /// IDs are below this value, which is limited by the remaining bits.
     pub const IDS: u32 = 1 << (u32::BITS - PHASE_BITS);
 
-    /// The word for an event in a phase. `id` is below [`What::IDS`]; higher bits are dropped.
+    /// Returns the word for an event in a phase. `id` must be below [`What::IDS`]; higher bits are
+    /// dropped.
     #[inline]
     pub const fn new(id: u32, phase: Phase) -> What {
         What(id << PHASE_BITS | phase as u32)
     }
 
-    /// What this word says.
+    /// Decodes a word.
     #[cfg_attr(loom, expect(dead_code, reason = "the drainer is not part of the models"))]
     pub(crate) const fn of_word(word: u32) -> What {
         What(word)
     }
 
-    /// The word itself.
+    /// Returns the word itself.
     #[inline]
     pub const fn word(self) -> u32 {
         self.0
     }
 
-    /// The event: [`Definition::id`](crate::definition::Definition).
+    /// Returns the event: [`Definition::id`](crate::definition::Definition).
     #[inline]
     pub const fn id(self) -> u32 {
         self.0 >> PHASE_BITS
     }
 
-    /// The phase; `None`: a number that this version does not know.
+    /// Returns the phase; `None` for a number that this version does not know.
     pub const fn phase(self) -> Option<Phase> {
         Some(match self.0 & ((1 << PHASE_BITS) - 1) {
             0 => Phase::Point,
@@ -78,21 +81,22 @@ impl What {
     }
 }
 
-/// What a record says of its event.
+/// The phase of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Phase {
-    /// It happened.
+    /// The event happened.
     Point = 0,
-    /// It began in this thread; the next [`Phase::End`] of the same event and thread at the same depth ends it.
+    /// The event began in this thread. The next [`Phase::End`] of the same event and thread at the
+    /// same depth ends it.
     Begin = 1,
-    /// It ended.
+    /// The event ended.
     End = 2,
-    /// It has this value now: the first field.
+    /// The event has a value, which is the first field.
     Sample = 3,
-    /// Something left here that arrives where [`Phase::In`] has the same first payload word.
+    /// Something departed here that arrives where [`Phase::In`] has the same first payload word.
     Out = 4,
-    /// It arrived.
+    /// Something arrived; see [`Phase::Out`].
     In = 5,
 }
 

@@ -1,9 +1,10 @@
-//! Models of the ring under loom: two writers, a drainer, a close; and what a writer that never ends leaves.
+//! Models of the ring under loom, with two writers, a drainer and a close, and with a writer that
+//! never completes a record.
 
 use super::*;
 use loom::thread;
 
-/// A ring of two slots that lives for one run of the model.
+/// A ring of two slots that exists for one run of the model.
 struct Area {
     reserved: AtomicU64,
     limit: AtomicU64,
@@ -28,14 +29,14 @@ impl Area {
         Ring { reserved, limit, lost, slots }
     }
 
-    /// Writes a record whose words all say the same.
-    fn write(&self, mark: u64) -> Result<(), Refused> {
+    /// Writes a record whose words all contain `mark`.
+    fn write(&self, mark: u64) -> Result<(), ReserveError> {
         let clock = || self.clock.fetch_add(1, Ordering::AcqRel);
         self.ring().write(clock, mark, [mark, mark])
     }
 }
 
-/// Reads and gives back what is written; the marks of it.
+/// Reads the complete records and gives them back. Returns their marks.
 fn drain(ring: &Ring, from: &mut u64, last: &mut u64) -> Vec<u64> {
     let mut marks = Vec::new();
     while *from < ring.reserved() {
@@ -76,7 +77,7 @@ fn nothing_is_taken_from_a_closed_ring_and_all_before_is_waited_for() {
         };
         let taken = area.ring().close();
         let refused = area.write(2);
-        assert_eq!(refused, Err(Refused::Closed));
+        assert_eq!(refused, Err(ReserveError::Closed));
         let result = writer.join().unwrap();
         assert_eq!(taken, u64::from(result.is_ok()));
         let (mut from, mut last) = (0, 0);

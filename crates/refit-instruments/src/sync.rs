@@ -1,4 +1,5 @@
-//! The atomics that the ring is written on: std's, or loom's when it is model-checked (`RUSTFLAGS="--cfg loom"`).
+//! The atomics that the ring uses: those of std, or those of loom for model checking
+//! (`RUSTFLAGS="--cfg loom"`).
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};

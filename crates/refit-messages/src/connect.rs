@@ -25,9 +25,9 @@ use crate::wire::{RINGS, Wire};
 use crate::{InstanceId, Layer, MessageError, Refusal, Transport, Way};
 
 /// How long one side waits for each step of the other before they are peers.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of connections in their handshake at a time.
-const GREETED: usize = 64;
+const MAX_HANDSHAKES: usize = 64;
 
 impl Layer {
     /// Lets instances of this host join through a Unix socket, which is created at `path`, from
@@ -87,7 +87,7 @@ impl Layer {
                     thread::sleep(Duration::from_millis(50));
                     continue;
                 };
-                if greeted.fetch_add(1, Ordering::Relaxed) >= GREETED {
+                if greeted.fetch_add(1, Ordering::Relaxed) >= MAX_HANDSHAKES {
                     greeted.fetch_sub(1, Ordering::Relaxed);
                     continue;
                 }
@@ -117,7 +117,7 @@ impl Layer {
         let refused = |why| MessageError::Refused { place: place.to_owned(), why };
         let system = || MessageError::system(format!("be joined at {place}"));
         let place = || Place { name: place.to_owned(), dialed: false };
-        wire.socket.patience(Some(PATIENCE)).map_err(system())?;
+        wire.socket.set_timeout(Some(HANDSHAKE_TIMEOUT)).map_err(system())?;
         let user = match transport {
             Transport::Shared => wire.socket.user().map_err(system()).map(known_user)?,
             Transport::Tcp => Ok(()),
@@ -148,7 +148,7 @@ impl Layer {
             self.expect(hello.id, hello.token, first);
         }
         let joined = hello::judge(&mut wire, reserved, hello.id, own).and_then(|reserved| {
-            Ok((reserved, second.recv_timeout(PATIENCE).map_err(|_| Refusal::Silent)?))
+            Ok((reserved, second.recv_timeout(HANDSHAKE_TIMEOUT).map_err(|_| Refusal::Silent)?))
         });
         // In case no second connection has come.
         self.expected(hello.id, hello.token);
@@ -171,7 +171,7 @@ impl Layer {
         let mut urgent = dial()?;
         let (reserved, id, token) = self.introduce(&mut urgent, &place)?;
         let mut bulk = dial()?;
-        bulk.socket.patience(Some(PATIENCE)).map_err(system())?;
+        bulk.socket.set_timeout(Some(HANDSHAKE_TIMEOUT)).map_err(system())?;
         let again = hello::greet(&mut bulk, &Hello::new(own, Way::Bulk, token)).map_err(refused)?;
         let same = if again.id == id { Ok(()) } else { Err(Refusal::Half) };
         hello::judge(&mut bulk, same, again.id, own).map_err(refused)?;
@@ -189,8 +189,8 @@ impl Layer {
     ) -> Result<(Reserved, InstanceId, u64), MessageError> {
         let refused = |why| MessageError::Refused { place: place.to_owned(), why };
         let own = self.own();
-        let patience = wire.socket.patience(Some(PATIENCE));
-        patience.map_err(MessageError::system(format!("join {place}")))?;
+        let outcome = wire.socket.set_timeout(Some(HANDSHAKE_TIMEOUT));
+        outcome.map_err(MessageError::system(format!("join {place}")))?;
         // No other process can know it: its hasher is seeded by the system.
         let token = std::hash::RandomState::new().hash_one(own.0);
         let hello = hello::greet(wire, &Hello::new(own, Way::Urgent, token)).map_err(refused)?;
@@ -202,13 +202,13 @@ impl Layer {
     /// Sets the timeouts of established connections, on which messages or heartbeats arrive from
     /// here on.
     fn prepare(&self, [urgent, bulk]: &[Wire; 2], transport: Transport) -> io::Result<()> {
-        bulk.socket.patience(None)?;
+        bulk.socket.set_timeout(None)?;
         match transport {
             Transport::Shared => Ok(()),
             Transport::Tcp => {
                 urgent.socket.hurry(self.made.silence)?;
                 bulk.socket.hurry(self.made.silence)?;
-                urgent.socket.patience(Some(self.made.silence))
+                urgent.socket.set_timeout(Some(self.made.silence))
             }
         }
     }

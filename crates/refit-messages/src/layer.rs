@@ -74,8 +74,8 @@ impl Layer {
     /// is a handler. Success does not mean that the message has arrived.
     ///
     /// # Errors
-    /// [`NotConnected`](MessageError::NotConnected), [`Lost`](MessageError::Lost), [`TooLong`](MessageError::TooLong),
-    /// [`Encoding`](MessageError::Encoding).
+    /// Returns [`NotConnected`](MessageError::NotConnected), [`Lost`](MessageError::Lost),
+    /// [`TooLong`](MessageError::TooLong) or [`Encoding`](MessageError::Encoding).
     pub fn send<M: Message>(
         &self,
         to: InstanceId,
@@ -91,7 +91,8 @@ impl Layer {
     /// connected. Spins for a moment before it sleeps.
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`Unanswered`](MessageError::Unanswered), [`InHandler`](MessageError::InHandler).
+    /// Returns the errors of [`send`](Self::send), [`Unanswered`](MessageError::Unanswered) or
+    /// [`InHandler`](MessageError::InHandler).
     pub fn ask<Q: Request>(
         &self,
         to: InstanceId,

@@ -22,9 +22,9 @@ use crate::socket::Socket;
 /// The number of queued bytes at which senders wait.
 const ROOM: usize = 1 << 20;
 /// The maximum number of bytes of answers that a peer may leave unread.
-const FLOOD: usize = 512 << 20;
+const MAX_QUEUED_BYTES: usize = 512 << 20;
 /// The maximum number of frames that a sender writes, its own and others'.
-const BURST: usize = 32;
+const MAX_BATCH: usize = 32;
 
 /// The destination of bytes.
 pub(crate) trait Sink: Send {
@@ -76,7 +76,7 @@ impl Outbox {
             return Err(Closed);
         }
         state.bytes += bytes.len();
-        if !wait && state.bytes > FLOOD {
+        if !wait && state.bytes > MAX_QUEUED_BYTES {
             drop(state);
             self.fail();
             return Err(Closed);
@@ -107,7 +107,7 @@ impl Outbox {
 
     /// Writes the queued frames.
     fn write(self: &Arc<Self>, mut sink: Box<dyn Sink>, wait: bool) -> Result<(), Closed> {
-        for _ in 0..BURST {
+        for _ in 0..MAX_BATCH {
             let Some((taken, frame)) = self.next(sink) else { return Ok(()) };
             sink = taken;
             match self.write_one(&mut *sink, frame, wait) {

@@ -15,7 +15,7 @@ use crate::{Layer, Malformed, Way};
 /// The reason of the loss of a peer that has ended or hung up.
 pub const ENDED: &str = "its connection has ended";
 /// The maximum capacity that a buffer keeps from one message to the next.
-const KEPT: usize = 1 << 20;
+const MAX_KEPT_CAPACITY: usize = 1 << 20;
 
 thread_local! {
     static RECEIVING: Cell<bool> = const { Cell::new(false) };
@@ -49,7 +49,7 @@ pub(crate) fn receive(layer: &Layer, link: &Arc<Link>, way: Way, mut from: impl 
             }
         }
         for buffer in [&mut message, &mut body] {
-            if buffer.capacity() > KEPT {
+            if buffer.capacity() > MAX_KEPT_CAPACITY {
                 *buffer = Vec::new();
             }
         }

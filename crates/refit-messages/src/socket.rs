@@ -19,7 +19,7 @@ use crate::outbox::Sink;
 
 /// The multiple of the silence limit for a peer whose kernel still acknowledges data: its process
 /// exists, or the kernel would have ended the connection, but gets no processor, or is stopped.
-const BUSY: u32 = 10;
+const BUSY_FACTOR: u32 = 10;
 
 /// A socket that ends for both sides once [`end`](Socket::end) is called by any thread.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Socket {
 
     /// Sets the time after which reads fail with `WouldBlock`; on a TCP connection that
     /// [hurries](Self::hurry), only if the peer is dead.
-    pub(crate) fn patience(&self, limit: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn set_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         sockopt::set_socket_timeout(&self.fd, Timeout::Recv, limit)?;
         Ok(())
     }
@@ -65,7 +65,7 @@ impl Socket {
         let Some(&silence) = self.silence.get() else { return true };
         let answers = tcp::acknowledged(self.fd.as_fd())
             .is_ok_and(|told| told.outstanding == 0 || told.since < silence);
-        !answers || heard.elapsed() >= silence * BUSY
+        !answers || heard.elapsed() >= silence * BUSY_FACTOR
     }
 
     /// Sends a descriptor to the other side of a Unix socket.

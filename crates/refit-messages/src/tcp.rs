@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::connect::PATIENCE;
+use crate::connect::HANDSHAKE_TIMEOUT;
 use crate::layer::Listener;
 use crate::socket::Socket;
 use crate::tls::Keys;
@@ -93,7 +93,8 @@ impl Layer {
     /// Joins an instance that listens at this address, a name or a number with a port.
     ///
     /// # Errors
-    /// [`Insecure`](MessageError::Insecure), [`Certificate`](MessageError::Certificate); [`System`](MessageError::System): nobody listens there;
+    /// Returns [`Insecure`](MessageError::Insecure), [`Certificate`](MessageError::Certificate),
+    /// [`System`](MessageError::System) if no instance listens there, or
     /// [`Refused`](MessageError::Refused).
     pub fn join(self: &Arc<Self>, address: &str, security: &Security) -> Result<(), MessageError> {
         let what = || MessageError::system(format!("join {address}"));
@@ -106,7 +107,7 @@ impl Layer {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let dial = || {
-            let stream = TcpStream::connect_timeout(&found, PATIENCE).map_err(what())?;
+            let stream = TcpStream::connect_timeout(&found, HANDSHAKE_TIMEOUT).map_err(what())?;
             let socket = Socket::new(stream);
             match &keys {
                 Some(keys) => keys.connect(socket, host).map_err(what()),

@@ -1,4 +1,5 @@
-//! The generic interposer: wrappers around any object, attached and detached while it is called (Soules 2003, §4.3.1).
+//! The generic interposer: wrappers around any object, attached and detached while it is called
+//! (Soules 2003, §4.3.1).
 //!
 //! # Idea
 //!

@@ -137,8 +137,8 @@ impl<I> OwnedRep<I> {
     /// Boxes a value under its vtable. Called by generated code only.
     ///
     /// # Safety
-    /// `vtable` must be a vtable of interface `I` whose functions take a `Rep<T>`, and whose `drop` is
-    /// [`drop_rep::<T>`].
+    /// `vtable` must be a vtable of interface `I` whose functions take a `Rep<T>`, and whose `drop`
+    /// is [`drop_rep::<T>`].
     pub unsafe fn new<T: Send + Sync + 'static>(vtable: VtPtr, value: T) -> Self {
         let rep = Box::new(Rep { header: RepHeader { vtable, object: 0 }, value });
         OwnedRep { header: NonNull::from(Box::leak(rep)).cast(), interface: PhantomData }

@@ -1,5 +1,5 @@
-//! The switch: one implementation takes over from another, in one object or in several at once, while they are called
-//! (Hui 2000, §4.3; Soules 2003, §4.3.2).
+//! The switch: one implementation takes over from another, in one object or in several at once,
+//! while they are called (Hui 2000, §4.3; Soules 2003, §4.3.2).
 //!
 //! | phase | what happens | what calls notice |
 //! |---|---|---|

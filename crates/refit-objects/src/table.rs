@@ -60,8 +60,8 @@ fn reserve(rows: usize) -> *mut AtomicPtr<RepHeader> {
 /// Returns the entry of an object on a processor.
 ///
 /// # Safety
-/// An object with this index must have been created (so that the rows exist), and `processor` must be below
-/// `refit_sys::processor::count()`.
+/// An object with this index must have been created (so that the rows exist), and `processor` must
+/// be below `refit_sys::processor::count()`.
 #[inline(always)]
 unsafe fn entry(processor: usize, index: u32) -> &'static AtomicPtr<RepHeader> {
     // Relaxed: a caller that has a reference got it from a thread that has seen the rows.
@@ -132,8 +132,8 @@ impl Entries {
 /// Points the entry of one processor to a rep.
 ///
 /// # Safety
-/// An object with this index must have been created; the rep must stay alive until the entry has been replaced and
-/// a generation has passed.
+/// An object with this index must have been created, and the rep must stay alive until the entry
+/// has been replaced and a generation has passed.
 pub(crate) unsafe fn install(processor: usize, index: u32, rep: *const RepHeader) {
     // SAFETY: guaranteed by the caller. Release pairs with the acquire load in `look_up`.
     unsafe { entry(processor, index) }.store(rep.cast_mut(), Ordering::Release);

@@ -350,8 +350,8 @@ impl<I> TypedWrapper<I> {
     /// Called by generated code only.
     ///
     /// # Safety
-    /// `vtable` must be a vtable of interface `I` whose functions expect an interposer's rep with a wrapper of type
-    /// `T`.
+    /// `vtable` must be a vtable of interface `I` whose functions expect an interposer's rep with a
+    /// wrapper of type `T`.
     #[doc(hidden)]
     pub unsafe fn new<T: Send + Sync + 'static>(
         vtable: VtPtr,

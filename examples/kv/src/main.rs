@@ -1,4 +1,5 @@
-//! `refit-example-kv 127.0.0.1:7777`, then `nc 127.0.0.1 7777`, `SET a 1`, `SWAP sharded`, `GET a`.
+//! Usage: `refit-example-kv 127.0.0.1:7777`, then `nc 127.0.0.1 7777` and `SET a 1`, `SWAP
+//! sharded`, `GET a`.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The store: one interface, and two implementations of it to choose from while it is used.
+//! The store: an interface with two implementations, which can be swapped while the store is used.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -8,23 +8,23 @@ use refit_objects::{
     CreateError, Factory, Implementations, OwnedRep, Root, TransferError, interface,
 };
 
-/// What the store has, whatever implementation serves it.
+/// The state of a store, which is the same for all implementations.
 pub type Entries = HashMap<String, String>;
 
-/// Keys and values.
+/// A map from keys to values.
 #[interface(name = "store", state = Entries, empty)]
 pub trait Store {
-    /// The value of a key.
+    /// Returns the value of a key.
     fn get(&self, key: &str) -> Option<String>;
-    /// Gives a key a value; the one that it had.
+    /// Sets the value of a key and returns the previous value.
     fn set(&self, key: String, text: String) -> Option<String>;
-    /// Forgets a key; the value that it had.
+    /// Removes a key and returns its value.
     fn remove(&self, key: &str) -> Option<String>;
-    /// Keys that there are.
+    /// Returns the number of keys.
     fn count(&self) -> usize;
 }
 
-/// Maps behind locks: one for everything, or one for each sixteenth of the keys.
+/// Maps with locks: either one for all keys, or one for each sixteenth of them.
 #[derive(Clone)]
 struct Maps {
     name: &'static str,
@@ -93,9 +93,10 @@ impl Implementations<StoreInterface> for Both {
     }
 }
 
-/// Makes an empty store.
+/// Creates an empty store.
 ///
 /// # Errors
+///
 /// There is no such implementation.
 pub fn create(implementation: &str) -> Result<StoreRef, CreateError> {
     Factory::new("kv", implementation).create("kv", Arc::new(Both), None)

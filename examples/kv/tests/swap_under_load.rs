@@ -1,4 +1,4 @@
-//! Clients over TCP use the store while it is swapped to and fro; every answer is checked.
+//! Clients use the store over TCP while it is swapped back and forth; every answer is checked.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -33,7 +33,7 @@ fn serve() -> SocketAddr {
     address
 }
 
-/// One client's commands, of which it knows the answers; how many keys it leaves.
+/// Runs commands of one client with known answers. Returns the number of keys that it leaves.
 fn use_it(address: SocketAddr, own: usize, stop: &AtomicBool) -> usize {
     let mut client = Client::connect(address);
     let (mut round, mut left) = (0, 0);
@@ -66,7 +66,7 @@ fn no_answer_is_wrong_while_the_store_is_swapped() {
         while committed < 200 {
             let to = ["sharded", "one-map"][committed % 2];
             let answer = operator.ask(&format!("SWAP {to}"));
-            // A deadline may pass on a busy machine; then nothing has changed.
+            // A deadline may expire on a busy machine; the store is unchanged then.
             assert!(answer.starts_with("Committed") || answer.contains("deadline"), "{answer}");
             committed += usize::from(answer.starts_with("Committed"));
         }

@@ -1,38 +1,40 @@
-//! A plugin: page replacement policies for `refit mount`, to be loaded while it serves:
+//! A plugin with page replacement policies for `refit mount`, which can be loaded while it serves:
 //!
 //! ```sh
 //! cargo build -p example-policy && refit load target/debug/libexample_policy.so
 //! refit swap 'policy:*' fifo
 //! ```
 //!
-//! It is built from `refit-objects` alone. What makes it fit is that it declares the interface as `refit-memory` does;
-//! `refit load` refuses it otherwise.
+//! It is built with `refit-objects` alone. It is compatible because it declares the interface as
+//! `refit-memory` does; otherwise `refit load` refuses it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use refit_objects::{OwnedRep, Root, State, TransferError, interface};
 
-/// Says which pages are given up when page frames run short.
+/// Decides which pages are evicted when page frames run short.
 #[interface(name = "policy", state = Vec<u8>, loadable, hint)]
 pub trait ReplacementPolicy {
-    /// The hand passes the frames from number `first` on, one for each byte of `marks`. Sets the byte of `verdicts` to
-    /// 1 for each whose page is to go; `round` is 1 when what was named in round 0 was not enough.
+    /// Judges the frames from number `first` on, one for each byte of `marks`, as the clock hand
+    /// passes them. Sets the byte of `verdicts` to 1 for each frame whose page is to be evicted.
+    /// `round` is 1 if the pages chosen in round 0 were not enough.
     fn judge(&self, first: u32, marks: &[u8], round: u32, verdicts: &mut [u8]);
 }
 
-/// Another page than when the hand last came by.
+/// The frame contains another page than at the last pass.
 const NEW: u8 = 1;
-/// Used since then.
+/// The page was used since the last pass.
 const USED: u8 = 2;
-/// Would have to be written back.
+/// The page is dirty and would have to be written back.
 const DIRTY: u8 = 4;
 
-/// Whether a page costs more to give up than this round is willing to pay.
+/// Returns whether the eviction of a page is too expensive in this round.
 fn too_dear(mark: u8, round: u32) -> bool {
     round == 0 && mark & DIRTY != 0
 }
 
-/// First in, first out: the hand gives a frame away where it stands, so what it meets next has been there longest.
+/// First in, first out: the hand evicts the page at its position, so the next one it reaches is the
+/// oldest.
 #[derive(Default)]
 struct Fifo;
 
@@ -54,7 +56,8 @@ impl State<Vec<u8>> for Fifo {
     }
 }
 
-/// Counts in how many passes a page was used, and forgets half of it in each in which it was not.
+/// Counts the passes in which a page was used, and halves the count in each pass in which it was
+/// not.
 #[derive(Default)]
 struct Counted(Mutex<Vec<u8>>);
 
@@ -82,7 +85,8 @@ impl ReplacementPolicy for Counted {
     }
 }
 
-/// A byte for each frame, so that the next build of this policy begins with what this one knows.
+/// The state is a byte for each frame, so that the next build of this policy begins with the counts
+/// of this one.
 impl State<Vec<u8>> for Counted {
     fn export(&self) -> Result<Vec<u8>, TransferError> {
         Ok(self.with(|heat| heat.clone()))

@@ -1,4 +1,4 @@
-//! What the control API says and hears of wrappers.
+//! The data of the control API about wrappers.
 
 use std::collections::BTreeMap;
 
@@ -8,66 +8,66 @@ use utoipa::ToSchema;
 /// A wrapper that is attached to an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WrapperInfo {
-    /// Number of the attachment; no other one of the instance has it.
+    /// The number of the attachment, which is unique within the instance.
     pub id: u64,
-    /// e.g. `count`.
+    /// Its name, e.g. `count`.
     pub name: String,
-    /// What it is set to, `key=value …`.
+    /// Its settings, `key=value …`.
     pub options: String,
-    /// What it has counted. Names that end in `_ns` are times in nanoseconds.
+    /// Its counters. Names that end in `_ns` are times in nanoseconds.
     pub stats: BTreeMap<String, u64>,
-    /// How what it measures is spread.
+    /// The distributions of its measurements.
     pub histograms: Vec<Histogram>,
 }
 
-/// How many measurements lie in which range.
+/// The number of measurements per range.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Histogram {
-    /// What was measured, e.g. `read`.
+    /// The measured quantity, e.g. `read`.
     pub name: String,
-    /// `ns`, `accesses` …; empty for plain numbers.
+    /// The unit, e.g. `ns` or `accesses`; empty for plain numbers.
     pub unit: String,
-    /// `(from, how many)`: measurements of at least `from`, below the `from` of the next range that is possible.
-    /// Empty ranges are left out.
+    /// Pairs `(from, count)`: `count` measurements of at least `from` and below the `from` of the
+    /// next possible range. Empty ranges are omitted.
     #[schema(value_type = Vec<Vec<u64>>)]
     pub ranges: Vec<(u64, u64)>,
 }
 
-/// A wrapper that panicked and was detached for it.
+/// A wrapper that panicked and was detached for that reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WrapperFailure {
     /// Its name.
     pub wrapper: String,
-    /// What it did.
+    /// The description of the panic.
     pub why: String,
 }
 
-/// Asks for a wrapper around objects.
+/// A request to wrap objects.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Wrap {
-    /// Pattern over names.
+    /// A pattern for names.
     pub glob: String,
-    /// Name of the wrapper; `/wrappers` lists them.
+    /// The name of the wrapper; `/wrappers` lists them.
     pub wrapper: String,
-    /// What it is to be set to.
+    /// Its settings.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
-    /// Only objects of the mount at this mountpoint.
+    /// Only objects of the mount at this mount point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
 }
 
-/// Asks for wrappers to be taken away.
+/// A request to remove wrappers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Unwrap {
-    /// Pattern over names.
+    /// A pattern for names.
     pub glob: String,
-    /// Name of the wrapper, or the number of its attachment; without it: all.
+    /// The name of the wrapper or the number of its attachment; the default is all wrappers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wrapper: Option<String>,
-    /// Only objects of the mount at this mountpoint.
+    /// Only objects of the mount at this mount point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
 }
@@ -77,8 +77,8 @@ pub struct Unwrap {
 pub struct KnownWrapper {
     /// Its name.
     pub name: String,
-    /// What it does, in a line.
+    /// A description in one line.
     pub about: String,
-    /// What can be set, and what that means.
+    /// Its settings and their meanings.
     pub options: BTreeMap<String, String>,
 }

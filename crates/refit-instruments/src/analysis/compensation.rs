@@ -1,17 +1,20 @@
-//! What measuring costs, taken out of what was measured (Kohr 1994, §5; Malony, Reed and Wijshoff 1992).
+//! Compensation of measured times for the cost of measuring (Kohr 1994, §5; Malony, Reed and
+//! Wijshoff 1992).
 //!
-//! An interval with `n` records in it took `n·c` longer than it would have, where `c` is what a record costs; time in
-//! which all processors stood still to write their buffers is nobody's. The error says how far that can be wrong: `c`
-//! varies (`σ·√n`), and its value is known only as well as two ways to measure it agree: `n·|in vivo − in vitro|/2`, or,
-//! where it was measured in a loop only, `n·(cold − c)/2`, since a program between two records may have emptied the
-//! caches. What instruments do to caches, to the order of events and to the waiting of others is not taken out.
+//! An interval that contains `n` records took `n·c` longer than without them, where `c` is the cost
+//! of a record. Time in which all processors waited while their buffers were written is subtracted
+//! as well. The error estimates the inaccuracy of the result: `c` varies (`σ·√n`), and its value is
+//! known only as well as two measurements of it agree: `n·|in vivo − in vitro|/2`, or, if it was
+//! measured only in a loop, `n·(cold − c)/2`, since a program may empty the caches between two
+//! records. The effects of instruments on caches, on the order of events and on the waits of other
+//! threads are not compensated.
 
 use serde::Serialize;
 
 use crate::block::{Cost, Place};
 use crate::read::Trace;
 
-/// Takes costs out of times. All times are in ticks.
+/// Subtracts the cost of measuring from times. All times are in ticks.
 #[derive(Clone, Debug)]
 pub struct Compensation {
     cost: f64,
@@ -20,19 +23,19 @@ pub struct Compensation {
     known: bool,
 }
 
-/// A time without what measuring costs.
+/// A time without the cost of measuring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Corrected {
-    /// The time, not below 0.
+    /// The time, which is not below 0.
     pub time: f64,
-    /// How far it can be wrong, to either side.
+    /// The possible error in either direction.
     pub error: f64,
-    /// Which part of the time (0 to 1, dumps left out) was taken for what records cost.
+    /// The share of the time (0 to 1, without dumps) that was attributed to records.
     pub share: f64,
 }
 
 impl Compensation {
-    /// From what a trace says of costs.
+    /// Creates the compensation with the costs in a trace.
     pub fn new(trace: &Trace) -> Compensation {
         let at = |place| {
             let is = |cost: &&Cost| cost.instrument == "event" && cost.place == place;
@@ -50,23 +53,24 @@ impl Compensation {
         Compensation { cost, spread, doubt, known: best.is_some() }
     }
 
-    /// Whether the trace says what a record costs; if not, dumps alone are taken out.
+    /// Returns whether the trace contains the cost of a record; if not, only dumps are subtracted.
     pub fn is_known(&self) -> bool {
         self.known
     }
 
-    /// What a record costs.
+    /// Returns the cost of a record.
     pub fn cost(&self) -> Corrected {
         Corrected { time: self.cost, error: self.spread + self.doubt, share: 0.0 }
     }
 
-    /// What so many records cost, and how far that can be wrong.
+    /// Returns the cost of the given number of records, and its possible error.
     pub fn price(&self, records: u64) -> (f64, f64) {
         let n = records as f64;
         (n * self.cost, n.sqrt() * self.spread + n * self.doubt)
     }
 
-    /// A time that pays for `records` and for `dumped` ticks of dumps, summed over `intervals`.
+    /// Subtracts the cost of `records` and `dumped` ticks of dumps from a time that is a sum over
+    /// `intervals`.
     pub fn correct(&self, time: u64, records: u64, dumped: u64) -> Corrected {
         let (cost, error) = self.price(records);
         let running = (time as f64 - dumped as f64).max(0.0);

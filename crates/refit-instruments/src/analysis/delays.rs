@@ -1,37 +1,38 @@
-//! Which requests were delayed by which changes.
+//! Delays of requests by changes.
 //!
-//! A request was delayed by a change if its thread, while it was in the request, waited for the change: an interval of
-//! [`Role::Wait`] whose first field is called [`CHANGE`].
+//! A request was delayed by a change if its thread waited for the change during the request: it
+//! contains an interval of [`Role::Wait`] whose first field is called [`CHANGE`].
 
 use super::filter::Filter;
 use super::spans::{Spans, Step};
 use crate::definition::{Definition, Role};
 use crate::read::{Error, Trace};
 
-/// Name of the first field of waits for a change: its id.
+/// The name of the first field of waits for a change, which is the ID of the change.
 pub const CHANGE: &str = "change";
 
 /// A request that waited for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delay {
-    /// The request's thread.
+    /// The thread of the request.
     pub thread: u32,
-    /// The request's id.
+    /// The ID of the request.
     pub request: u64,
-    /// Ticks of the request's begin.
+    /// The begin of the request, in ticks.
     pub begin: u64,
-    /// The change's id.
+    /// The ID of the change.
     pub change: u64,
-    /// Ticks of the begin of the wait.
+    /// The begin of the wait, in ticks.
     pub waited: u64,
-    /// How long it waited, in ticks.
+    /// The duration of the wait, in ticks.
     pub ticks: u64,
 }
 
-/// All of them, in the order in which the waits ended.
+/// Returns all delays, in the order in which the waits ended.
 ///
 /// # Errors
-/// A file cannot be read any more.
+///
+/// A file can no longer be read.
 pub fn delays(trace: &Trace, filter: &Filter) -> Result<Vec<Delay>, Error> {
     let role = |event| trace.definition(event).map_or(Role::Plain, |definition| definition.role);
     let mut spans = Spans::default();
@@ -59,7 +60,7 @@ pub fn delays(trace: &Trace, filter: &Filter) -> Result<Vec<Delay>, Error> {
     Ok(found)
 }
 
-/// Whether intervals of this event are waits for a change.
+/// Returns whether intervals of this event are waits for a change.
 fn is_for_change(definition: &Definition) -> bool {
     definition.role == Role::Wait
         && definition.fields.first().is_some_and(|field| field.name == CHANGE)

@@ -1,16 +1,16 @@
-//! Time that is nobody's: all processors stood still and wrote their buffers (Kohr 1994, §3.2).
+//! Dumps, during which all processors waited while their buffers were written (Kohr 1994, §3.2).
 
 use crate::block::Dump;
 
 /// The dumps of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Dumps {
-    /// Begin, end, and the ticks of those before; by begin, without overlaps.
+    /// Begin, end, and the ticks of all earlier dumps; sorted by begin, without overlaps.
     all: Vec<(u64, u64, u64)>,
 }
 
 impl Dumps {
-    /// From dumps in the order of their begin.
+    /// Creates the set from dumps in the order of their begin.
     pub fn new(dumps: &[Dump]) -> Dumps {
         let mut all: Vec<(u64, u64, u64)> = Vec::with_capacity(dumps.len());
         for dump in dumps {
@@ -24,7 +24,7 @@ impl Dumps {
         Dumps { all }
     }
 
-    /// How many ticks of the time from `begin` to `end` are in dumps.
+    /// Returns how many ticks between `begin` and `end` are in dumps.
     pub fn within(&self, begin: u64, end: u64) -> u64 {
         self.until(end).saturating_sub(self.until(begin))
     }

@@ -1,24 +1,25 @@
-//! What of a trace is wanted.
+//! The selection of a part of a trace.
 
 use std::ops::Range;
 
 use crate::definition::Definition;
 
-/// What of a trace is wanted; what is empty wants everything.
+/// A selection of a part of a trace. An empty criterion selects everything.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Classes, or whole names of events.
+    /// Classes, or complete names of events.
     pub classes: Vec<String>,
-    /// Threads, as the kernel numbers them.
+    /// Threads, by their kernel ID.
     pub threads: Vec<u32>,
     /// Processors.
     pub processors: Vec<u32>,
-    /// Ticks.
+    /// A time range, in ticks.
     pub time: Option<Range<u64>>,
 }
 
 impl Filter {
-    /// Whether something of this event at this time is wanted. An interval is where and when it ends.
+    /// Returns whether an event at this time is selected. The place and the time of an interval are
+    /// those of its end.
     pub fn wants(
         &self,
         definition: Option<&Definition>,
@@ -29,7 +30,7 @@ impl Filter {
         self.wants_class(definition) && self.wants_place(thread, processor, time)
     }
 
-    /// Whether something of this thread, on this processor, at this time is wanted.
+    /// Returns whether a record of this thread, on this processor, at this time is selected.
     pub fn wants_place(&self, thread: u32, processor: u32, time: u64) -> bool {
         (self.threads.is_empty() || self.threads.contains(&thread))
             && (self.processors.is_empty() || self.processors.contains(&processor))

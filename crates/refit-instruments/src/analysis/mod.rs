@@ -1,4 +1,5 @@
-//! What is made of a trace: intervals and their times, raw and compensated for what measuring costs.
+//! The analysis of a trace: intervals and their times, raw and compensated for the cost of
+//! measuring.
 
 mod compensation;
 mod delays;

@@ -1,11 +1,14 @@
-//! Where measuring may have changed the order of events of different processors (Kohr 1994, §5).
+//! Places where measuring may have changed the order of events of different processors (Kohr 1994,
+//! §5).
 //!
-//! Records delay the threads that write them. Two threads that wrote as many since they last met were delayed by the
-//! same, and what they do next comes in the order in which it would have come. If the one that came second wrote more
-//! of them, it may have been first without: when the gap between the two is less than what it was delayed beyond the
-//! other. Threads meet where they touch the same thing: ask for it ([`Role::Wait`]) or get it ([`Role::Hold`]). Only
-//! there does an order count, and only there is it looked at. What else the order of events depends on, such as
-//! the scheduler's clock, no trace tells.
+//! Records delay the threads that write them. Two threads that have written the same number of
+//! records since they last met were delayed equally, and the order of their next events is the same
+//! as without measuring. If the second one has written more records, it might have come first
+//! without them: this is possible if the gap between the two events is less than the additional
+//! delay of the second thread. Threads meet where they touch the same object: when they request it
+//! ([`Role::Wait`]) or obtain it ([`Role::Hold`]). Only there does the order matter, and only there
+//! is it examined. Other influences on the order, such as the scheduler's clock, cannot be
+//! determined from a trace.
 
 use std::collections::HashMap;
 
@@ -16,10 +19,10 @@ use crate::definition::Role;
 use crate::read::Seen;
 use crate::record::Phase;
 
-/// How many places are kept: those where the order is least certain.
-const KEPT: usize = 100;
+/// The number of places that are kept, which are those where the order is least certain.
+const MAX_DOUBTS: usize = 100;
 
-/// A thread asks for something, or gets it.
+/// A thread requests or obtains an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Touch {
     /// The thread.
@@ -28,25 +31,25 @@ pub struct Touch {
     pub processor: u32,
     /// The event.
     pub event: u32,
-    /// Ticks.
+    /// The time, in ticks.
     pub time: u64,
 }
 
-/// Two touches of one thing that may have come in the other order.
+/// Two touches of an object that may have been in the other order without measuring.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Doubt {
-    /// The thing.
+    /// The object.
     pub what: u64,
-    /// What came first.
+    /// The first touch.
     pub first: Touch,
-    /// What came next, on another processor.
+    /// The next touch, on another processor.
     pub second: Touch,
-    /// How many ticks the second was delayed beyond the first, at the most.
+    /// The maximum additional delay of the second touch, in ticks.
     pub delay: f64,
 }
 
 impl Doubt {
-    /// Ticks between the two.
+    /// Returns the ticks between the two.
     pub fn gap(&self) -> u64 {
         self.second.time.saturating_sub(self.first.time)
     }
@@ -56,15 +59,16 @@ impl Doubt {
     }
 }
 
-/// All such places.
+/// All places where the order is uncertain.
 #[derive(Debug)]
 pub struct Order {
     compensation: Compensation,
-    /// How many records each thread has written.
+    /// The number of records that each thread has written.
     written: HashMap<u32, u64>,
-    /// Who touched a thing last.
+    /// The last touch of each object.
     last: HashMap<u64, Touch>,
-    /// How many records two threads had written when they last met, the one with the lower number first.
+    /// The numbers of records that two threads had written when they last met, the one with the
+    /// lower ID first.
     met: HashMap<(u32, u32), (u64, u64)>,
     doubts: Vec<Doubt>,
     count: u64,
@@ -72,16 +76,16 @@ pub struct Order {
 }
 
 impl Order {
-    /// Nothing seen yet.
+    /// Creates an empty state.
     pub fn new(compensation: Compensation) -> Order {
         let (written, last, met) = (HashMap::new(), HashMap::new(), HashMap::new());
         Order { compensation, written, last, met, doubts: Vec::new(), count: 0, judged: 0 }
     }
 
-    /// Takes the next record in the order of time.
+    /// Processes the next record in the order of time.
     pub fn see(&mut self, seen: &Seen, role: Role) {
         let record = &seen.record;
-        // The kernel records switches; threads do not pay for that here.
+        // The kernel records context switches, which do not delay threads here.
         if !matches!(role, Role::SwitchIn | Role::SwitchOut) {
             *self.written.entry(record.thread).or_default() += 1;
         }
@@ -112,7 +116,8 @@ impl Order {
         }
     }
 
-    /// Two threads meet: by how much the second was delayed beyond the first since they last did, at the most.
+    /// Records that two threads meet. Returns the maximum additional delay of the second thread
+    /// since they last met.
     fn meet(&mut self, first: u32, second: u32) -> f64 {
         let written = |thread| self.written.get(&thread).copied().unwrap_or(0);
         let now = (written(first.min(second)), written(first.max(second)));
@@ -126,25 +131,25 @@ impl Order {
 
     fn keep(&mut self, doubt: Doubt) {
         self.doubts.push(doubt);
-        if self.doubts.len() >= 2 * KEPT {
+        if self.doubts.len() >= 2 * MAX_DOUBTS {
             self.doubts = self.doubts();
         }
     }
 
-    /// The places where the order is least certain, the least certain first.
+    /// Returns the places where the order is least certain, the least certain first.
     pub fn doubts(&self) -> Vec<Doubt> {
         let mut doubts = self.doubts.clone();
         doubts.sort_by(|a, b| b.weight().total_cmp(&a.weight()));
-        doubts.truncate(KEPT);
+        doubts.truncate(MAX_DOUBTS);
         doubts
     }
 
-    /// How many such places there are.
+    /// Returns the number of places where the order is uncertain.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many touches came after one of another processor, and were looked at.
+    /// Returns the number of touches that followed one on another processor and were examined.
     pub fn judged(&self) -> u64 {
         self.judged
     }

@@ -1,8 +1,9 @@
-//! Intervals from the records of their begin and end.
+//! Intervals, from the records of their begin and end.
 //!
-//! Each thread has a stack. An end closes the innermost interval of its event; what was opened inside of that and is
-//! still open has lost its end, and is given up. An end whose begin is not there is a stray one. Both happen where
-//! records are lost, and where recording began or ended within an interval; they are counted, never guessed.
+//! Each thread has a stack. An end closes the innermost interval of its event; intervals that were
+//! begun inside of it and are still open have lost their end and are dropped. An end without a
+//! begin is a stray one. Both occur where records are lost, and where recording began or ended
+//! within an interval. They are counted and never estimated.
 
 use std::collections::HashMap;
 
@@ -15,79 +16,82 @@ use crate::record::{Phase, Record};
 pub struct Open {
     /// The event.
     pub event: u32,
-    /// Ticks of its begin.
+    /// The begin, in ticks.
     pub begin: u64,
     /// The processor on which it began.
     pub processor: u32,
-    /// Payload of the begin.
+    /// The payload of the begin.
     pub payload: [u64; 2],
-    /// Ticks of the intervals directly inside.
+    /// The ticks of the intervals directly inside of it.
     inner: u64,
-    /// Ticks of dumps in those.
+    /// The ticks of dumps in those intervals.
     inner_dumped: u64,
-    /// Records of this thread since the begin, without those of the begin and end.
+    /// The number of records of this thread since the begin, without those of the begin and the
+    /// end.
     records: u64,
-    /// Of those, the ones that lie in intervals inside, as [`Span::own_records`] counts them.
+    /// Those of the records that are attributed to intervals inside of it, as in
+    /// [`Span::own_records`].
     inner_records: u64,
 }
 
 /// An interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// How it began.
+    /// Its begin.
     pub open: Open,
     /// The thread.
     pub thread: u32,
-    /// Ticks of its end.
+    /// The end, in ticks.
     pub end: u64,
     /// The processor on which it ended.
     pub processor: u32,
-    /// Payload of the end.
+    /// The payload of the end.
     pub payload: [u64; 2],
-    /// How many intervals are around it.
+    /// The number of intervals that enclose it.
     pub depth: usize,
-    /// Ticks in which all processors stood still to write.
+    /// The ticks in which all processors waited for a dump.
     pub dumped: u64,
 }
 
 impl Span {
-    /// How long it took, in ticks; 0 if its end is before its begin, as clocks of two processors may have it.
+    /// Returns the duration in ticks; 0 if the end is before the begin, which the clocks of two
+    /// processors can cause.
     pub fn ticks(&self) -> u64 {
         self.end.saturating_sub(self.open.begin)
     }
 
-    /// How much of that was in no interval inside, in ticks.
+    /// Returns the ticks that were not in an interval inside of it.
     pub fn own_ticks(&self) -> u64 {
         self.ticks().saturating_sub(self.open.inner)
     }
 
-    /// How much of [`Span::dumped`] was in no interval inside.
+    /// Returns the part of [`Span::dumped`] that was not in an interval inside of it.
     pub fn own_dumped(&self) -> u64 {
         self.dumped.saturating_sub(self.open.inner_dumped)
     }
 
-    /// How many records its time pays for: all inside, and half of its begin and of its end, whose times are taken
-    /// within them.
+    /// Returns the number of records whose cost its duration contains: all inside of it, and half
+    /// of its begin and of its end, since the times of these are taken within them.
     pub fn records(&self) -> u64 {
         self.open.records + 1
     }
 
-    /// How many of those are paid for outside of the intervals inside.
+    /// Returns the number of those records whose cost is outside of the intervals inside of it.
     pub fn own_records(&self) -> u64 {
         self.records() - self.open.inner_records
     }
 }
 
-/// What a record does to the intervals of its thread.
+/// The effect of a record on the intervals of its thread.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// One begins, inside of so many others.
+    /// An interval begins, with the given number of enclosing ones.
     Begin(usize),
-    /// One ends.
+    /// An interval ends.
     End(Span),
-    /// An end whose begin is not there.
+    /// An end without a begin.
     Stray,
-    /// No begin and no end.
+    /// Neither a begin nor an end.
     Other,
 }
 
@@ -102,12 +106,12 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// None yet.
+    /// Creates an empty state.
     pub fn new(dumps: Dumps) -> Spans {
         Spans { dumps, ..Spans::default() }
     }
 
-    /// Takes the next record in the order of time.
+    /// Processes the next record in the order of time.
     pub fn see(&mut self, seen: &Seen) -> Step {
         self.given_up.clear();
         let Record { time, what, thread, payload } = seen.record;
@@ -155,7 +159,8 @@ impl Spans {
             self.unended += 1;
             let lost = stack.pop();
             self.given_up.extend(lost);
-            // What was inside of it is inside of what is around it; its own end is not there.
+            // The intervals inside of the lost one are now inside of the enclosing one; its own end
+            // does not exist.
             if let (Some(lost), Some(outer)) = (lost, stack.last_mut()) {
                 outer.inner = outer.inner.saturating_add(lost.inner);
                 outer.inner_dumped = outer.inner_dumped.saturating_add(lost.inner_dumped);
@@ -169,40 +174,41 @@ impl Spans {
         if let Some(outer) = stack.last_mut() {
             outer.inner = outer.inner.saturating_add(span.ticks());
             outer.inner_dumped = outer.inner_dumped.saturating_add(dumped);
-            // Its begin and its end, and what was inside; of these, its own time pays for what `records` says.
+            // Its begin and its end, and the records inside of it; its own duration contains the
+            // cost of those that `records` returns.
             outer.records += span.open.records + 2;
             outer.inner_records += span.records();
         }
         Step::End(span)
     }
 
-    /// Intervals that the last record showed to have no end.
+    /// Returns the intervals that were found to have no end by the last record.
     pub fn given_up(&self) -> &[Open] {
         &self.given_up
     }
 
-    /// The open intervals of a thread, the outermost first.
+    /// Returns the open intervals of a thread, the outermost first.
     pub fn open(&self, thread: u32) -> &[Open] {
         self.threads.get(&thread).map_or(&[], Vec::as_slice)
     }
 
-    /// What is still open, with its thread.
+    /// Returns all intervals that are still open, with their threads.
     pub fn unfinished(&self) -> impl Iterator<Item = (u32, &Open)> {
         self.threads.iter().flat_map(|(thread, stack)| stack.iter().map(|open| (*thread, open)))
     }
 
-    /// Ends so far whose begin is not there.
+    /// Returns the number of ends so far without a begin.
     pub fn stray(&self) -> u64 {
         self.stray
     }
 
-    /// Begins so far that turned out to have no end.
+    /// Returns the number of begins so far without an end.
     pub fn unended(&self) -> u64 {
         self.unended
     }
 }
 
-/// Counts a record inside of the innermost interval; outer ones learn of it when that ends.
+/// Counts a record in the innermost interval; enclosing intervals are updated when that ends.
 fn count(stack: &mut [Open]) {
     if let Some(inner) = stack.last_mut() {
         inner.records += 1;

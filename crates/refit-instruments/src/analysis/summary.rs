@@ -1,4 +1,4 @@
-//! Time by class and method, and what else a report says, in one pass over a trace.
+//! A summary of a trace by class and method, for reports, in one pass over the trace.
 
 use std::collections::HashMap;
 
@@ -14,61 +14,62 @@ use super::waits::{Wait, Waits};
 use crate::definition::Role;
 use crate::read::{Clock, Error, Trace};
 
-/// What a trace says, in sum.
+/// The summary of a trace.
 #[derive(Debug)]
 pub struct Summary {
-    /// A row per event, those with the most time of their own first.
+    /// A row per event, sorted by own time in descending order.
     pub rows: Vec<Row>,
-    /// Who followed whom on which processor.
+    /// The context switches on each processor.
     pub switches: Switches,
-    /// Who waited for whom.
+    /// The waits of threads for one another.
     pub waits: Vec<Wait>,
-    /// Where measuring may have changed the order of events.
+    /// The places where measuring may have changed the order of events.
     pub order: Order,
-    /// Ends whose begin is not there.
+    /// The number of ends without a begin.
     pub stray: u64,
-    /// Begins whose end is not there.
+    /// The number of begins without an end.
     pub unended: u64,
-    /// Records that were found out of order and further off than the reader looks.
+    /// The number of records that were out of order by more than the window of the reader.
     pub late: u64,
-    /// Records looked at.
+    /// The number of selected records.
     pub records: u64,
 }
 
-/// An event in sum.
+/// The summary of an event.
 #[derive(Debug)]
 pub struct Row {
     /// The event.
     pub event: u32,
-    /// Records.
+    /// The number of records.
     pub records: u64,
-    /// Records that are neither begin nor end.
+    /// The number of records that are neither a begin nor an end.
     pub points: u64,
-    /// Intervals.
+    /// The durations of its intervals.
     pub durations: Durations,
 }
 
-/// Intervals in sum. Sums are in ticks, so that nothing is rounded; how they are spread is in nanoseconds.
+/// A summary of intervals. Sums are in ticks, so that nothing is rounded; the distribution is in
+/// nanoseconds.
 #[derive(Debug)]
 pub struct Durations {
-    /// How many.
+    /// The number of intervals.
     pub count: u64,
-    /// From begin to end.
+    /// The time from begin to end.
     pub total: u64,
-    /// Without the intervals inside.
+    /// The time without the intervals inside.
     pub own: u64,
-    /// Total without what measuring costs.
+    /// The total time without the cost of measuring.
     pub corrected: Corrected,
-    /// Own time without what measuring costs.
+    /// The own time without the cost of measuring.
     pub own_corrected: Corrected,
-    /// The longest, in nanoseconds.
+    /// The longest duration, in nanoseconds.
     pub longest: u64,
-    /// How many took from 2^i ns to below 2^(i+1) ns.
+    /// The number of intervals that took from 2^i ns to below 2^(i+1) ns.
     pub buckets: [u64; 64],
     records: [u64; 2],
     dumped: [u64; 2],
     squares: f64,
-    /// In nanoseconds, to two digits.
+    /// The distribution in nanoseconds, with two significant digits.
     spread: Histogram<u64>,
 }
 
@@ -104,7 +105,7 @@ impl Durations {
         self.longest = self.longest.max(nanos);
         self.squares += (ticks as f64) * (ticks as f64);
         self.buckets[nanos.max(1).ilog2() as usize] += 1;
-        // Cannot fail: the range grows.
+        // Cannot fail, since the range grows.
         let _ = self.spread.record(nanos);
         self.records = [self.records[0] + span.records(), self.records[1] + span.own_records()];
         self.dumped[0] = self.dumped[0].saturating_add(span.dumped);
@@ -116,26 +117,28 @@ impl Durations {
         self.own_corrected = compensation.correct(self.own, self.records[1], self.dumped[1]);
     }
 
-    /// Mean in ticks.
+    /// Returns the mean, in ticks.
     pub fn mean(&self) -> f64 {
         self.total as f64 / (self.count.max(1)) as f64
     }
 
-    /// Variance in ticks².
+    /// Returns the variance, in ticks².
     pub fn variance(&self) -> f64 {
         (self.squares / (self.count.max(1)) as f64 - self.mean() * self.mean()).max(0.0)
     }
 
-    /// The nanoseconds that a share (0 to 1) of the intervals did not exceed, to two digits.
+    /// Returns the nanoseconds that a share (0 to 1) of the intervals did not exceed, with two
+    /// significant digits.
     pub fn quantile(&self, share: f64) -> u64 {
         self.spread.value_at_quantile(share)
     }
 }
 
-/// Goes through a trace.
+/// Summarizes the selected part of a trace.
 ///
 /// # Errors
-/// A file cannot be read any more.
+///
+/// A file can no longer be read.
 pub fn summarize(trace: &Trace, filter: &Filter) -> Result<Summary, Error> {
     let compensation = Compensation::new(trace);
     let mut rows: HashMap<u32, Row> = HashMap::new();
@@ -162,7 +165,8 @@ pub fn summarize(trace: &Trace, filter: &Filter) -> Result<Summary, Error> {
                     waits.begin(record.thread, role, open);
                 }
             }
-            // Who holds a thing counts for those who wait for it, whether the holder is wanted or not.
+            // The holder of an object is needed for those who wait for it, whether or not the
+            // holder is selected.
             Step::End(span) => waits.end(span, role, wanted),
             Step::Stray | Step::Other => {}
         }

@@ -1,7 +1,9 @@
-//! Which thread followed which on each processor: the context-switch transition matrices of Kohr 1994, figure 17.
+//! The context switches on each processor: the context-switch transition matrices of Kohr 1994,
+//! figure 17.
 //!
-//! Where a trace has records of context switches, they are what is counted. Where it has none, the records of threads
-//! show at least that one thread was followed by another; [`Switches::is_seen_by_records`] says so.
+//! If a trace contains records of context switches, these are counted. If it contains none, the
+//! records of threads show at least that one thread was followed by another;
+//! [`Switches::is_seen_by_records`] reports this.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +12,18 @@ use serde::Serialize;
 use crate::definition::Role;
 use crate::read::Seen;
 
-/// Transitions of one processor: from a thread to the next; 0 is nobody, or unknown.
+/// The transitions on one processor from a thread to the next; 0 stands for none or an unknown
+/// thread.
 pub type Matrix = BTreeMap<(u32, u32), Cell>;
 
-/// One transition.
+/// A transition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Cell {
-    /// How often.
+    /// The number of times it occurred.
     pub count: u64,
-    /// How often the first thread could have gone on.
+    /// The number of times the first thread was preempted.
     pub preempted: u64,
-    /// Ticks that the first thread had the processor before, where both ends of them are known.
+    /// The ticks for which the first thread had the processor before, where both ends are known.
     pub ticks: u64,
 }
 
@@ -34,11 +37,11 @@ pub struct Switches {
 
 #[derive(Debug, Default)]
 struct Running {
-    /// Who has the processor, and since when.
+    /// The thread that has the processor, and since when.
     on: Option<(u32, u64)>,
-    /// Who left, while nobody has come.
+    /// The thread that left, while no other has come.
     left: Option<Left>,
-    /// Who wrote the last record.
+    /// The thread that wrote the last record.
     wrote: Option<(u32, u64)>,
 }
 
@@ -46,14 +49,14 @@ struct Running {
 #[derive(Clone, Copy, Debug)]
 struct Left {
     thread: u32,
-    /// Who is to come; 0: not known.
+    /// The thread that is to follow; 0 if it is not known.
     next: u32,
     preempted: bool,
     ticks: u64,
 }
 
 impl Left {
-    /// Whether `to`, which says that it follows `from`, comes after this.
+    /// Returns whether `to`, which reports that it follows `from`, comes after this one.
     fn fits(&self, from: u32, to: u32) -> bool {
         (self.next == 0 || self.next == to) && (from == 0 || from == self.thread)
     }
@@ -64,7 +67,7 @@ impl Left {
 }
 
 impl Switches {
-    /// Takes the next record in the order of time.
+    /// Processes the next record in the order of time.
     pub fn see(&mut self, seen: &Seen, role: Role) {
         let record = &seen.record;
         let running = self.processors.entry(seen.processor).or_default();
@@ -87,7 +90,7 @@ impl Switches {
                 let matrix = self.told.entry(seen.processor).or_default();
                 let left = running.left.take();
                 match left {
-                    // One transition, told by both threads.
+                    // One transition, reported by both threads.
                     Some(left) if left.fits(first, record.thread) => {
                         left.count(matrix, record.thread)
                     }
@@ -115,12 +118,12 @@ impl Switches {
         }
     }
 
-    /// Whether there are no records of context switches.
+    /// Returns whether there are no records of context switches.
     pub fn is_seen_by_records(&self) -> bool {
         self.told.is_empty()
     }
 
-    /// To be called after the last record: counts who left and was followed by nobody.
+    /// Counts the threads that left and were followed by none. To be called after the last record.
     pub fn finish(&mut self) {
         for (processor, running) in &mut self.processors {
             if let Some(left) = running.left.take() {
@@ -129,14 +132,15 @@ impl Switches {
         }
     }
 
-    /// The matrix of each processor.
+    /// Returns the matrix of each processor.
     pub fn matrices(&self) -> &BTreeMap<u32, Matrix> {
         if self.is_seen_by_records() { &self.seen } else { &self.told }
     }
 }
 
 impl Running {
-    /// How long a thread had the processor that leaves it now; 0: not known.
+    /// Returns the ticks for which the thread that leaves had the processor; 0 if they are not
+    /// known.
     fn leave(&mut self, thread: u32, now: u64) -> u64 {
         match self.on.take() {
             Some((on, since)) if on == thread => now.saturating_sub(since),

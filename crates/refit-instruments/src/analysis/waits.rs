@@ -1,4 +1,4 @@
-//! Who waited for whom.
+//! Waits of threads for one another.
 
 use std::collections::HashMap;
 
@@ -7,37 +7,37 @@ use serde::Serialize;
 use super::spans::{Open, Span};
 use crate::definition::Role;
 
-/// How long one thread waited for one other, for one thing.
+/// The waits of one thread for another thread and one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Wait {
-    /// Who waited.
+    /// The thread that waited.
     pub waiter: u32,
-    /// For which thread; 0: unknown.
+    /// The thread that it waited for; 0 if it is unknown.
     pub holder: u32,
-    /// The event by which it is known.
+    /// The event that recorded the waits.
     pub event: u32,
     /// The object or lock.
     pub what: u64,
-    /// How often.
+    /// The number of waits.
     pub count: u64,
-    /// Ticks in sum.
+    /// The total duration, in ticks.
     pub ticks: u64,
-    /// Ticks of the longest.
+    /// The longest duration, in ticks.
     pub longest: u64,
 }
 
-/// All of that.
+/// All waits of a trace.
 #[derive(Debug, Default)]
 pub struct Waits {
-    /// Who holds a thing.
+    /// The holder of each object.
     holders: HashMap<u64, u32>,
-    /// Who held what a thread waits for when it began to.
+    /// The holder of what a thread waits for, at the time when it began to wait.
     awaited: HashMap<(u32, u64), u32>,
     waits: HashMap<(u32, u32, u32, u64), Wait>,
 }
 
 impl Waits {
-    /// An interval begins.
+    /// Processes the begin of an interval.
     pub fn begin(&mut self, thread: u32, role: Role, open: &Open) {
         let what = open.payload[0];
         match role {
@@ -54,7 +54,7 @@ impl Waits {
         }
     }
 
-    /// An interval ends; `wanted`: it counts if it is one of waiting.
+    /// Processes the end of an interval. A wait is counted if it is `wanted`.
     pub fn end(&mut self, span: &Span, role: Role, wanted: bool) {
         let what = span.open.payload[0];
         match role {
@@ -77,7 +77,7 @@ impl Waits {
         }
     }
 
-    /// What was found, the longest sums first.
+    /// Returns the waits, sorted by total duration in descending order.
     pub fn list(&self) -> Vec<Wait> {
         let mut all: Vec<Wait> = self.waits.values().copied().collect();
         all.sort_by_key(|wait| {

@@ -1,7 +1,8 @@
 //! The processed-profile format of the Firefox Profiler (<https://profiler.firefox.com>).
 //!
-//! Intervals and points are markers, which show when. For the call tree there are samples that show how long: one per
-//! piece of time in which the stack of a thread did not change, with as much weight as it has microseconds.
+//! Intervals and points are exported as markers, which show times. The call tree is built from
+//! samples, which show durations: one for each period in which the stack of a thread did not
+//! change, weighted by its microseconds.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -17,13 +18,16 @@ use super::{Error, name, thread_name};
 use crate::analysis::{Dumps, Filter, Span, Spans, Step};
 use crate::read::{Seen, Trace};
 
-/// More intervals and points than this are refused: the profile is made in memory, and no browser would open it.
-pub const MOST: u64 = 5_000_000;
+/// The maximum number of intervals and points. A larger profile is refused, because it is built in
+/// memory and no browser could open it.
+pub const MAX_EVENTS: u64 = 5_000_000;
 
 /// Writes the profile as JSON.
 ///
 /// # Errors
-/// The trace cannot be read any more, the output cannot be written, or there is too much ([`MOST`]).
+///
+/// The trace can no longer be read, the output cannot be written, or there are too many events
+/// ([`MAX_EVENTS`]).
 pub fn firefox(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result<(), Error> {
     let mut writer = Writer::new(trace);
     let mut spans = Spans::new(Dumps::new(trace.dumps()));
@@ -32,7 +36,7 @@ pub fn firefox(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result<(),
         let record = &seen.record;
         let definition = trace.definition(record.what.id());
         let wanted = filter.wants(definition, record.thread, seen.processor, record.time);
-        // Up to now the stack was as it is before this record.
+        // Until now the stack was as it is before this record.
         let before: Vec<u32> = spans.open(record.thread).iter().map(|open| open.event).collect();
         match spans.see(&seen) {
             step @ (Step::Begin(_) | Step::End(_)) => {
@@ -54,7 +58,7 @@ pub fn firefox(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result<(),
 struct Writer<'a> {
     trace: &'a Trace,
     profile: Profile,
-    /// Nanoseconds at which the trace begins.
+    /// The time at which the trace begins, in nanoseconds.
     begin: u64,
     processes: HashMap<u32, ProcessHandle>,
     threads: HashMap<u32, Row>,
@@ -66,7 +70,8 @@ struct Writer<'a> {
 #[derive(Clone, Copy)]
 struct Row {
     handle: ThreadHandle,
-    /// Until when there are samples, in nanoseconds since the begin; what was less than a microsecond is still to come.
+    /// The end of the samples, in nanoseconds since the beginning; a remainder of less than a
+    /// microsecond is carried over.
     until: u64,
 }
 
@@ -128,7 +133,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// The time since the last sample of a thread was spent in these intervals.
+    /// Attributes the time since the last sample of a thread to these intervals.
     fn sample(&mut self, seen: &Seen, events: &[u32]) {
         let now = self.nanos(seen.record.time);
         let Row { handle, until } = self.row(seen.record.thread, now);
@@ -159,7 +164,7 @@ impl<'a> Writer<'a> {
 
     fn marker(&mut self, seen: &Seen, timing: MarkerTiming) -> Result<(), Error> {
         self.markers += 1;
-        if self.markers > MOST {
+        if self.markers > MAX_EVENTS {
             return Err(Error::TooMuch);
         }
         let record = &seen.record;

@@ -1,7 +1,9 @@
-//! Folded stacks, a line per stack and its time in nanoseconds, and the flame graph that inferno draws of them.
+//! Folded stacks, with a line per stack and its time in nanoseconds, and the flame graph that
+//! inferno draws from them.
 //!
-//! A stack is the thread's name and the intervals that were open, the outermost first; its time is what was in none
-//! further inside. Intervals without an end have no time and are left out.
+//! A stack consists of the thread's name and the open intervals, the outermost first. Its time is
+//! the time that was not in an interval further inside. Intervals without an end have no time and
+//! are omitted.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -15,7 +17,8 @@ use crate::read::Trace;
 /// Writes folded stacks, sorted.
 ///
 /// # Errors
-/// The trace cannot be read any more, or the output cannot be written.
+///
+/// The trace can no longer be read, or the output cannot be written.
 pub fn folded(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result<(), Error> {
     for line in lines(trace, filter)? {
         writeln!(to, "{line}")?;
@@ -26,7 +29,8 @@ pub fn folded(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result<(), 
 /// Draws a flame graph as SVG.
 ///
 /// # Errors
-/// As [`folded`]; [`Error::Nothing`]: there is no stack to draw.
+///
+/// The errors of [`folded`], or [`Error::Nothing`] if there is no stack to draw.
 pub fn flame_graph(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result<(), Error> {
     let lines = lines(trace, filter)?;
     if lines.is_empty() {
@@ -36,10 +40,11 @@ pub fn flame_graph(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result
         .map_err(|e| if e.kind() == io::ErrorKind::InvalidData { Error::Nothing } else { e.into() })
 }
 
-/// Draws folded stacks whose times are in nanoseconds as a flame graph, as SVG.
+/// Draws folded stacks whose times are in nanoseconds as a flame graph in SVG.
 ///
 /// # Errors
-/// The output cannot be written; `InvalidData`: there is no stack to draw.
+///
+/// The output cannot be written, or there is no stack to draw (`InvalidData`).
 pub fn draw_stacks(title: &str, lines: &[String], to: &mut dyn Write) -> io::Result<()> {
     let mut options = Options::default();
     options.title = title.to_owned();
@@ -63,7 +68,7 @@ fn lines(trace: &Trace, filter: &Filter) -> Result<Vec<String>, Error> {
         let ticks = stacks.entry(stack).or_default();
         *ticks = ticks.saturating_add(span.own_ticks());
     }
-    // Threads of one name are one here.
+    // Threads of the same name are merged here.
     let mut times: HashMap<String, f64> = HashMap::new();
     for ((thread, events), ticks) in &stacks {
         let frames = events.iter().map(|event| name(trace, *event));
@@ -74,7 +79,8 @@ fn lines(trace: &Trace, filter: &Filter) -> Result<Vec<String>, Error> {
             .collect();
         *times.entry(frames.join(";")).or_default() += trace.clock().span(*ticks as f64);
     }
-    // Whoever draws them adds them up: the sum has to be a number too, whatever a foreign trace says.
+    // The drawing program adds the times, so the sum must be representable whatever a foreign trace
+    // contains.
     let most = u64::MAX / 2 / (times.len() as u64).max(1);
     let times = times.into_iter().map(|(stack, nanos)| (stack, (nanos.round() as u64).min(most)));
     let mut lines: Vec<String> = times
@@ -85,7 +91,7 @@ fn lines(trace: &Trace, filter: &Filter) -> Result<Vec<String>, Error> {
     Ok(lines)
 }
 
-/// A name without what separates frames and lines.
+/// Returns a name without the characters that separate frames and lines.
 pub fn frame(name: &str) -> String {
     name.replace(';', ":").replace(char::is_control, " ")
 }

@@ -1,6 +1,7 @@
-//! Traces in the formats of other tools.
+//! The export of traces to the formats of other tools.
 //!
-//! Times are as measured: what measuring costs is taken out in reports only, where the error can stand beside it.
+//! Exported times are as measured. The cost of measuring is subtracted only in reports, which can
+//! show the error as well.
 
 mod firefox;
 mod folded;
@@ -11,40 +12,40 @@ mod protobuf;
 
 use std::io;
 
-pub use self::firefox::{MOST, firefox};
+pub use self::firefox::{MAX_EVENTS, firefox};
 pub use self::folded::{draw_stacks, flame_graph, folded, frame};
 pub use self::ndjson::ndjson;
 pub use self::perfetto::perfetto;
 
 use crate::read::{self, Trace};
 
-/// Why an export ended before it was done.
+/// Why an export failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The trace cannot be read any more.
+    /// The trace can no longer be read.
     #[error(transparent)]
     Read(#[from] read::Error),
     /// The output cannot be written.
     #[error("write the export: {0}; make room, or name another file")]
     Write(#[from] io::Error),
-    /// The format has to be made in memory, and there is too much.
+    /// The format must be built in memory, and there are too many events.
     #[error(
-        "make a profile for Firefox: more than {MOST} intervals and points; choose a time, a class or a thread"
+        "make a profile for Firefox: more than {MAX_EVENTS} intervals and points; choose a time, a class or a thread"
     )]
     TooMuch,
-    /// There is nothing that the format could show.
+    /// The trace contains nothing that the format can show.
     #[error(
         "draw a flame graph: the trace has no whole interval that was asked for; choose another part of it"
     )]
     Nothing,
 }
 
-/// What an event is called.
+/// Returns the name of an event.
 fn name(trace: &Trace, event: u32) -> String {
     trace.definition(event).map_or_else(|| format!("event {event}"), |known| known.name.clone())
 }
 
-/// What a thread is called, without its number.
+/// Returns the name of a thread, without its ID.
 fn thread_name(trace: &Trace, id: u32) -> String {
     trace.thread(id).map_or_else(|| format!("thread {id}"), |thread| thread.name.clone())
 }

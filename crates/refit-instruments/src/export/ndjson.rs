@@ -41,7 +41,7 @@ enum Line<'a> {
     },
 }
 
-/// The fields of a record by name; the payload where nothing is known of it.
+/// The fields of a record by name, or the payload if the event has no definition.
 struct Fields<'a> {
     definition: Option<&'a Definition>,
     record: &'a Record,
@@ -59,7 +59,7 @@ impl Serialize for Fields<'_> {
                             map.serialize_entry(name, &value)?
                         }
                         Value::Signed(value) => map.serialize_entry(name, &value)?,
-                        // What JSON has no number for is null.
+                        // Numbers that JSON cannot represent are null.
                         Value::Float(value) => map.serialize_entry(name, &value)?,
                         Value::Address(value) => {
                             map.serialize_entry(name, &format!("{value:#x}"))?
@@ -75,7 +75,8 @@ impl Serialize for Fields<'_> {
 /// Writes the lines.
 ///
 /// # Errors
-/// The trace cannot be read any more, or the output cannot be written.
+///
+/// The trace can no longer be read, or the output cannot be written.
 pub fn ndjson(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result<(), Error> {
     let clock = trace.clock();
     let about = Line::Trace {

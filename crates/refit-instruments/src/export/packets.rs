@@ -1,5 +1,6 @@
-//! The messages of Perfetto's trace format that refit writes, by the schema that Perfetto publishes
-//! (`protos/perfetto/trace/trace_packet.proto` and what that imports). Field numbers are from there.
+//! The messages of Perfetto's trace format that refit writes, according to Perfetto's published
+//! schema (`protos/perfetto/trace/trace_packet.proto` and its imports), which defines the field
+//! numbers.
 
 use std::io::{self, Write};
 
@@ -21,10 +22,10 @@ pub(super) enum Type {
     Counter = 4,
 }
 
-/// Writes packets.
+/// A writer of packets.
 pub(super) struct Packets<'a> {
     to: &'a mut dyn Write,
-    /// Whether times can be told in `CLOCK_MONOTONIC_RAW`; else they are in the default clock.
+    /// Whether times are in `CLOCK_MONOTONIC_RAW`; otherwise they are in the default clock.
     raw: bool,
 }
 
@@ -39,7 +40,7 @@ impl<'a> Packets<'a> {
         self.to.write_all(Message::new().message(1, &packet).as_bytes())
     }
 
-    /// `ClockSnapshot`: clocks read at the same time.
+    /// Writes a `ClockSnapshot` of clocks that were read at the same time.
     pub(super) fn clocks(&mut self, sequence: u32, pair: &ClockPair) -> io::Result<()> {
         let clock = |id, time| Message::new().uint(1, id).uint(2, time);
         let snapshot = Message::new()
@@ -51,12 +52,13 @@ impl<'a> Packets<'a> {
         self.put(sequence, Message::new().uint(8, pair.boot).message(6, &snapshot))
     }
 
-    /// `TrackDescriptor`.
+    /// Writes a `TrackDescriptor`.
     pub(super) fn track(&mut self, sequence: u32, descriptor: &Message) -> io::Result<()> {
         self.put(sequence, Message::new().message(60, descriptor))
     }
 
-    /// `TrackEvent` at a time; `dropped`: records before it on this sequence are lost.
+    /// Writes a `TrackEvent` at a time. `dropped` means that records before it on this sequence are
+    /// lost.
     pub(super) fn event(
         &mut self,
         sequence: u32,
@@ -74,7 +76,7 @@ impl<'a> Packets<'a> {
         self.put(sequence, packet.message(11, event))
     }
 
-    /// `TraceStats`: how many records each buffer lost.
+    /// Writes the `TraceStats`, which contain the number of lost records of each buffer.
     pub(super) fn losses(
         &mut self,
         sequence: u32,
@@ -86,7 +88,7 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// A `TrackDescriptor` with a name.
+/// Returns a `TrackDescriptor` with a name.
 pub(super) fn named(id: u64, parent: Option<u64>, name: &str) -> Message {
     let track = Message::new().uint(1, id).text(2, name);
     match parent {
@@ -95,25 +97,25 @@ pub(super) fn named(id: u64, parent: Option<u64>, name: &str) -> Message {
     }
 }
 
-/// A `TrackDescriptor` of a counter.
+/// Returns a `TrackDescriptor` of a counter.
 pub(super) fn counter(id: u64, name: &str) -> Message {
     named(id, None, name).message(8, &Message::new())
 }
 
-/// A `TrackDescriptor` of a process.
+/// Returns a `TrackDescriptor` of a process.
 pub(super) fn process(id: u64, process: u32, name: &str) -> Message {
     let descriptor = Message::new().uint(1, u64::from(process)).text(6, name);
     Message::new().uint(1, id).message(3, &descriptor)
 }
 
-/// A `TrackDescriptor` of a thread.
+/// Returns a `TrackDescriptor` of a thread.
 pub(super) fn thread(id: u64, process: u32, thread: u32, name: &str) -> Message {
     let descriptor =
         Message::new().uint(1, u64::from(process)).uint(2, u64::from(thread)).text(5, name);
     Message::new().uint(1, id).message(4, &descriptor)
 }
 
-/// A `TrackEvent` on a track.
+/// Returns a `TrackEvent` on a track.
 pub(super) fn event(kind: Type, track: u64) -> Message {
     Message::new().uint(9, kind as u64).uint(11, track)
 }

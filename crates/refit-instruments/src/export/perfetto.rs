@@ -1,16 +1,20 @@
 //! Perfetto's protobuf format: a timeline with a track per thread, per processor and for changes.
 //!
-//! What is written, and where it is seen:
-//! - intervals: slices on the track of their thread; those of changes and their phases on the track of the change;
-//! - which thread has a processor, where the trace says so: slices on the track of the processor;
-//! - points: instants; samples: counters; dumps: slices on a track of their own;
-//! - [`Phase::Out`] and [`Phase::In`] with the same first word: a flow; a request that waited for a change: a flow from the
-//!   request to an instant on the track of the change, at the time when the wait began;
-//! - losses: `previous_packet_dropped`, an instant on the track of the processor that says how many and why, and `TraceStats`;
-//! - clocks: a snapshot per reading; times are in `CLOCK_MONOTONIC_RAW`, which Perfetto converts by the snapshots.
+//! The parts of a trace are represented as follows:
 //!
-//! Each processor's records are one packet sequence. Names are written in full and not interned, so that no packet needs
-//! another: a damaged file stays readable from anywhere.
+//! - Intervals are slices on the track of their thread. Changes and their phases are slices on the
+//!   track of the change.
+//! - Context switches, if the trace contains them, are slices on the track of the processor.
+//! - Points are instants, samples are counters, and dumps are slices on a track of their own.
+//! - [`Phase::Out`] and [`Phase::In`] with the same first word are a flow. A request that waited
+//!   for a change has a flow to an instant on the track of the change at the begin of the wait.
+//! - Losses are `previous_packet_dropped`, an instant on the track of the processor with their
+//!   number and cause, and `TraceStats`.
+//! - Clocks are a snapshot per reading. Times are in `CLOCK_MONOTONIC_RAW`, which Perfetto converts
+//!   with the snapshots.
+//!
+//! The records of each processor are one packet sequence. Names are written in full and not
+//! interned, so that no packet depends on another and a damaged file can be read from any point.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -23,10 +27,10 @@ use crate::definition::{Definition, Role, Value};
 use crate::read::{Gap, Losses, Seen, Trace};
 use crate::record::Phase;
 
-/// The sequence of what is no processor's; processors come after it.
+/// The sequence of packets that belong to no processor; those of processors follow it.
 const OWN: u32 = 1;
 
-/// Tracks are numbered by what they are for, in the upper bits, and its number, in the lower ones.
+/// A track. Its ID contains the kind in the upper bits and the number in the lower ones.
 #[derive(Clone, Copy)]
 enum Track {
     Processors,
@@ -51,7 +55,7 @@ impl Track {
             Track::Counter(number) => (7, number.into()),
             Track::Change(number) => (8, number),
         };
-        // The upper byte tells the kind; ids of changes are counted and do not reach it.
+        // The upper byte contains the kind; IDs of changes are counted and do not reach it.
         kind << 56 | number & ((1 << 56) - 1)
     }
 }
@@ -59,7 +63,8 @@ impl Track {
 /// Writes a trace in Perfetto's format.
 ///
 /// # Errors
-/// The trace cannot be read any more, or the output cannot be written.
+///
+/// The trace can no longer be read, or the output cannot be written.
 pub fn perfetto(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result<(), Error> {
     let mut writer = Writer {
         trace,
@@ -100,16 +105,16 @@ struct Writer<'a> {
     packets: Packets<'a>,
     spans: Spans,
     delays: Delays,
-    /// Tracks that have their descriptor.
+    /// The tracks whose descriptor has been written.
     described: HashSet<u64>,
-    /// Which thread has a processor, as far as slices show it.
+    /// The thread that has each processor, according to the slices written so far.
     running: HashMap<u32, u32>,
-    /// Processors whose next packet has to say that records before it are lost.
+    /// Processors whose next packet must report that records before it are lost.
     dropped: HashSet<u32>,
 }
 
 impl Writer<'_> {
-    /// Clocks, tracks and dumps.
+    /// Writes clocks, tracks and dumps.
     fn begin(&mut self) -> io::Result<()> {
         for pair in self.trace.clock().pairs() {
             self.packets.clocks(OWN, pair)?;
@@ -146,7 +151,7 @@ impl Writer<'_> {
         self.trace.clock().nanos(ticks)
     }
 
-    /// The id of a track whose descriptor is written if it has not been.
+    /// Returns the ID of a track, and writes its descriptor if that has not been done.
     fn describe(&mut self, track: Track, as_what: impl FnOnce(u64) -> Message) -> io::Result<u64> {
         let id = track.id();
         if self.described.insert(id) {
@@ -161,7 +166,7 @@ impl Writer<'_> {
         self.describe(Track::Processor(number), |id| packets::named(id, parent, &name))
     }
 
-    /// The track of a thread; one that nobody named is a process of its own.
+    /// Returns the track of a thread; an unknown thread is shown as a process of its own.
     fn thread(&mut self, number: u32) -> io::Result<u64> {
         let known = self.trace.thread(number);
         let process = known.map_or(number, |thread| thread.process);
@@ -172,7 +177,7 @@ impl Writer<'_> {
         self.describe(Track::Thread(number), |id| packets::thread(id, process, number, &name))
     }
 
-    /// The track of an interval.
+    /// Returns the track of an interval.
     fn track_of(&mut self, thread: u32, role: Role, open: &Open) -> io::Result<u64> {
         if role != Role::Change {
             return self.thread(thread);
@@ -193,7 +198,7 @@ impl Writer<'_> {
         self.packets.event(sequence, self.time(ticks), dropped, event)
     }
 
-    /// Says what is lost.
+    /// Writes the lost records of a gap.
     fn gap(&mut self, gap: &Gap) -> io::Result<()> {
         self.dropped.insert(gap.processor);
         let track = self.processor(gap.processor)?;
@@ -252,10 +257,10 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// An interval ends, with the record of its end or with that of one around it.
+    /// Ends an interval, with the record of its end or with that of an enclosing one.
     fn closed(&mut self, seen: &Seen, open: &Open, filter: &Filter) -> io::Result<()> {
         let definition = self.trace.definition(open.event);
-        // As at its begin, or the slice of another would be closed.
+        // The same test as at its begin; otherwise the slice of another interval would be closed.
         if !filter.wants(definition, seen.record.thread, open.processor, open.begin) {
             return Ok(());
         }
@@ -291,7 +296,7 @@ impl Writer<'_> {
             (_, phase) => {
                 let track = self.thread(record.thread)?;
                 let mut event = described(packets::event(Type::Instant, track), seen, definition);
-                // Flows of delays are small numbers; these differ from them by their upper bits.
+                // Flows of delays have small numbers; these differ from them in their upper bits.
                 let flow = record.payload[0] ^ (u64::from(record.what.id()) | 1 << 31) << 32;
                 event = match phase {
                     Some(Phase::Out) => event.fixed64(47, flow),
@@ -327,12 +332,12 @@ impl Writer<'_> {
     }
 }
 
-/// Causes that apply.
+/// Returns the causes that apply.
 fn causes(lost: &Losses) -> impl Iterator<Item = (&'static str, u64)> {
     lost.causes().into_iter().filter(|(_, lost)| *lost > 0)
 }
 
-/// Name, category and fields of an event.
+/// Sets the name, the category and the fields of an event.
 fn described(event: Message, seen: &Seen, definition: Option<&Definition>) -> Message {
     let Some(definition) = definition else {
         return event.text(23, &format!("event {}", seen.record.what.id()));

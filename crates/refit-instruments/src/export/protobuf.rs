@@ -1,11 +1,11 @@
-//! As much of the protocol-buffer encoding as a writer needs:
+//! The part of the protocol-buffer encoding that a writer needs:
 //! <https://protobuf.dev/programming-guides/encoding/>.
 
 /// A message that is being written.
 #[derive(Debug, Default)]
 pub(super) struct Message(Vec<u8>);
 
-/// Kinds of fields on the wire.
+/// The kinds of fields in the encoding.
 const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
 const LENGTH: u32 = 2;
@@ -15,36 +15,36 @@ impl Message {
         Message::default()
     }
 
-    /// `uint32`, `uint64`, `bool` and enumerations; also `int32` and `int64` by their bits.
+    /// Appends a `uint32`, `uint64`, `bool` or enumeration; also an `int32` or `int64` by its bits.
     pub(super) fn uint(mut self, field: u32, value: u64) -> Message {
         self.key(field, VARINT);
         self.varint(value);
         self
     }
 
-    /// `int64`.
+    /// Appends an `int64`.
     pub(super) fn int(self, field: u32, value: i64) -> Message {
         self.uint(field, value.cast_unsigned())
     }
 
-    /// `fixed64`.
+    /// Appends a `fixed64`.
     pub(super) fn fixed64(mut self, field: u32, value: u64) -> Message {
         self.key(field, FIXED64);
         self.0.extend_from_slice(&value.to_le_bytes());
         self
     }
 
-    /// `double`.
+    /// Appends a `double`.
     pub(super) fn double(self, field: u32, value: f64) -> Message {
         self.fixed64(field, value.to_bits())
     }
 
-    /// `string`.
+    /// Appends a `string`.
     pub(super) fn text(self, field: u32, text: &str) -> Message {
         self.bytes(field, text.as_bytes())
     }
 
-    /// A message within this one.
+    /// Appends a nested message.
     pub(super) fn message(self, field: u32, message: &Message) -> Message {
         self.bytes(field, &message.0)
     }

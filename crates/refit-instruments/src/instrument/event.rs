@@ -1,4 +1,4 @@
-//! Events: what happens, written as records.
+//! Events, which are written as records.
 
 use super::{Core, Instrument};
 use crate::definition::{FieldKind, Role};
@@ -10,56 +10,56 @@ use crate::session::{Kind, Link};
 pub struct Event(Core);
 
 impl Event {
-    /// An event of this name (`Class::method`, or what the program likes) that belongs to this manager.
+    /// Creates an event with a name (`Class::method`, or any other) that belongs to a manager.
     pub const fn new(manager: &'static str, name: &'static str) -> Self {
         Self(Core::new(Kind::Event, manager, name))
     }
 
-    /// Says what the payload means: up to four fields, cut from its first byte on.
+    /// Sets the meaning of the payload: up to four fields, from its first byte on.
     #[must_use]
     pub const fn fields(mut self, fields: &'static [(&'static str, FieldKind)]) -> Self {
         self.0.fields = fields;
         self
     }
 
-    /// Says what readers may make of it.
+    /// Sets the role of the event in analyses.
     #[must_use]
     pub const fn role(mut self, role: Role) -> Self {
         self.0.role = role;
         self
     }
 
-    /// Makes it a customised instrument: suspended whenever `parent` is.
+    /// Makes this a customised instrument, which is suspended whenever `parent` is.
     #[must_use]
     pub const fn inherits(mut self, parent: &'static Event) -> Self {
         self.0.parent = Some(&parent.0);
         self
     }
 
-    /// Has it write to where this link leads, and not to the session of this process.
+    /// Makes the event write to the target of `link` instead of the session of this process.
     pub(crate) fn lead_to(&'static self, link: &'static Link) {
         self.0.link.set(link);
     }
 
-    /// It happened.
+    /// Records that the event happened.
     #[inline(always)]
     pub fn record(&'static self, payload: [u64; 2]) {
         self.write(Phase::Point, payload);
     }
 
-    /// It begins in this thread.
+    /// Records that the event begins in this thread.
     #[inline(always)]
     pub fn begin(&'static self, payload: [u64; 2]) {
         self.write(Phase::Begin, payload);
     }
 
-    /// It ends in this thread.
+    /// Records that the event ends in this thread.
     #[inline(always)]
     pub fn end(&'static self, payload: [u64; 2]) {
         self.write(Phase::End, payload);
     }
 
-    /// It begins now, and ends when what is returned is dropped.
+    /// Records that the event begins now, and that it ends when the returned guard is dropped.
     #[inline(always)]
     #[must_use = "it ends at once if it is not kept"]
     pub fn span(&'static self, payload: [u64; 2]) -> Span {
@@ -67,19 +67,19 @@ impl Event {
         Span { event: self, payload }
     }
 
-    /// It has this value now.
+    /// Records the current value of the event.
     #[inline(always)]
     pub fn sample(&'static self, value: u64) {
         self.write(Phase::Sample, [value, 0]);
     }
 
-    /// Something leaves here that arrives where [`Event::arrive`] has the same key.
+    /// Records that something departs here and arrives where [`Event::arrive`] has the same key.
     #[inline(always)]
     pub fn leave(&'static self, key: u64, more: u64) {
         self.write(Phase::Out, [key, more]);
     }
 
-    /// It arrives.
+    /// Records that something arrives; see [`Event::leave`].
     #[inline(always)]
     pub fn arrive(&'static self, key: u64, more: u64) {
         self.write(Phase::In, [key, more]);
@@ -93,11 +93,14 @@ impl Event {
     }
 }
 
-/// Writes the record. Out of line, and cold in the eyes of the compiler: it then makes code around instruments as if they
-/// were not there, and who is suspended pays for two instructions. (WATER, whose procedures run for 20 to 60 ns, took
-/// 15 to 30 per cent longer with all of this inline and suspended, and takes 3 to 6 like this; a record costs 2 ns more.)
+/// Writes the record. The function is not inlined and marked as cold so that the compiler generates
+/// the code around instruments as if they were not there; a suspended instrument then costs two
+/// instructions. (WATER, whose procedures run for 20 to 60 ns, took 15 to 30 per cent longer with
+/// inlined and suspended instruments, and takes 3 to 6 per cent longer like this; a record costs 2
+/// ns more.)
 ///
-/// The payload comes as two numbers: an array would lie in memory, and be put there by who is suspended as well.
+/// The payload is passed as two numbers, because an array would be stored in memory even for
+/// suspended instruments.
 #[cold]
 #[inline(never)]
 fn write(core: &'static Core, link: &'static Link, phase: Phase, first: u64, second: u64) {
@@ -110,7 +113,8 @@ impl Instrument for Event {
     }
 }
 
-/// Ends an event when it is dropped, also when the thread panics; with the payload that it began with.
+/// Records the end of an event when it is dropped, even during a panic, with the payload of its
+/// begin.
 #[derive(Debug)]
 pub struct Span {
     event: &'static Event,

@@ -1,9 +1,10 @@
-//! Instrument managers: groups of instruments that are switched together (Kohr 1994, §3.2, figure 2).
+//! Instrument managers, which are groups of instruments that are switched together (Kohr 1994,
+//! §3.2, figure 2).
 
 use crate::session::Session;
 
-/// A *user instrument manager*: all instruments of a session that were declared with its name, in whatever process,
-/// those to come too.
+/// A *user instrument manager*: all instruments of a session that are declared with its name, in
+/// any process, including future ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Manager<'a> {
     session: &'static Session,
@@ -11,59 +12,59 @@ pub struct Manager<'a> {
 }
 
 impl<'a> Manager<'a> {
-    /// The manager of this name.
+    /// Returns the manager of this name.
     pub fn new(session: &'static Session, name: &'a str) -> Self {
         Self { session, name }
     }
 
-    /// Suspends its instruments, until [`resume`](Manager::resume).
+    /// Suspends its instruments until [`resume`](Manager::resume).
     pub fn suspend(&self) {
         self.session.switch_manager(self.name, true);
     }
 
-    /// Resumes those of its instruments that were not suspended by themselves, too.
+    /// Resumes its instruments, except those that are suspended individually.
     pub fn resume(&self) {
         self.session.switch_manager(self.name, false);
     }
 
-    /// Whether it is suspended.
+    /// Returns whether it is suspended.
     pub fn suspended(&self) -> bool {
         self.session.manager_suspended(self.name)
     }
 
-    /// How many records, counts and runs its instruments made.
+    /// Returns the number of records, additions and runs of its instruments.
     pub fn volume(&self) -> u64 {
         let own = self.session.definitions().into_iter().filter(|d| d.manager == self.name);
         own.map(|definition| self.session.area().totals(definition.id)[0]).sum()
     }
 }
 
-/// The *system instrument manager*, over all managers and instruments of a session.
+/// The *system instrument manager*, which controls all managers and instruments of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct System(&'static Session);
 
 impl System {
-    /// That of this session.
+    /// Returns the system manager of a session.
     pub fn new(session: &'static Session) -> Self {
         Self(session)
     }
 
-    /// Suspends all instruments, until [`resume`](System::resume).
+    /// Suspends all instruments until [`resume`](System::resume).
     pub fn suspend(&self) {
         self.0.switch_system(true);
     }
 
-    /// Resumes those that were not suspended by themselves or by their manager, too.
+    /// Resumes all instruments, except those that are suspended individually or by their manager.
     pub fn resume(&self) {
         self.0.switch_system(false);
     }
 
-    /// Whether all are suspended.
+    /// Returns whether all instruments are suspended together.
     pub fn suspended(&self) -> bool {
         self.0.system_suspended()
     }
 
-    /// The names of all managers.
+    /// Returns the names of all managers.
     pub fn managers(&self) -> Vec<String> {
         let mut names: Vec<String> =
             self.0.definitions().into_iter().map(|definition| definition.manager).collect();

@@ -1,4 +1,5 @@
-//! Instruments: [`Event`], [`Counter`] and [`Timer`], which are statics of the program (Kohr 1994, §3.2).
+//! Instruments: [`Event`], [`Counter`] and [`Timer`], which are statics of the program (Kohr 1994,
+//! §3.2).
 //!
 //! ```
 //! use refit_instruments::definition::FieldKind;
@@ -14,15 +15,17 @@
 //! # get(1);
 //! ```
 //!
-//! Without a session an instrument is suspended, at the price of three loads and a branch. Its first use makes it known
-//! to this process (and, if there is a session, to that); every [`attach`] then finds it.
+//! Without a session an instrument is suspended, at the cost of three loads and a branch. Its first
+//! use registers it with this process and with its session, if there is one; every later [`attach`]
+//! finds it.
 //!
-//! *Inherited and customised* (§3.1): an instrument of an interface applies to every implementation, since the one
-//! static is used by all of them. An implementation that adds its own declares it with `inherits(&THAT)`: it is then
-//! suspended whenever the inherited one is, and can be suspended by itself.
+//! *Inherited and customised instruments* (§3.1): an instrument of an interface applies to every
+//! implementation, since all of them use the same static. An implementation that adds an instrument
+//! of its own declares it with `inherits(&THAT)`: it is then suspended whenever the inherited one
+//! is, and can also be suspended individually.
 //!
-//! Recording is safe in signal handlers; the first use of an instrument is not, where there is a session:
-//! [`Instrument::register`] it before.
+//! Recording is safe in signal handlers. The first use of an instrument while there is a session is
+//! not; call [`Instrument::register`] before.
 
 mod event;
 mod manager;
@@ -42,39 +45,39 @@ pub use trigger::{Act, Chosen, Observed, Trigger, When};
 use crate::definition::{FieldKind, Role};
 use crate::session::{Area, Described, Kind, Link, Session, Switch};
 
-/// What all instruments can do.
+/// The operations that all instruments have in common.
 pub trait Instrument {
-    /// What they have in common.
+    /// Returns the state that all instruments have in common.
     #[doc(hidden)]
     fn core(&'static self) -> &'static Core;
 
-    /// Makes the instrument known now instead of at its first use.
+    /// Registers the instrument now instead of at its first use.
     fn register(&'static self) {
         self.core().register();
     }
 
-    /// Stops recording, in all processes of the session, until [`resume`](Instrument::resume).
+    /// Suspends recording, in all processes of the session, until [`resume`](Instrument::resume).
     fn suspend(&'static self) {
         self.core().switch(true);
     }
 
-    /// Goes on recording, as far as neither the manager nor an inherited instrument is suspended.
+    /// Resumes recording, unless the manager or an inherited instrument is suspended.
     fn resume(&'static self) {
         self.core().switch(false);
     }
 
-    /// Begins at zero: what counters and timers hold, and how many records of an event there were.
+    /// Resets the values of counters and timers and the number of records of an event to zero.
     fn reset(&'static self) {
         self.core().reset();
     }
 
-    /// Whether it records now.
+    /// Returns whether the instrument currently records.
     fn records(&'static self) -> bool {
         self.core().records()
     }
 }
 
-/// What all instruments have in common: a name, and the way to the session.
+/// The state that all instruments have in common: a name, and the link to the session.
 #[derive(Debug)]
 pub struct Core {
     link: Latest<Link>,
@@ -87,30 +90,33 @@ pub struct Core {
     parent: Option<&'static Core>,
 }
 
-/// Not known yet. Its switch does not suspend, so that what is suspended needs one question only.
+/// The link of an instrument that is not registered yet. Its switch does not suspend, so that a
+/// suspended instrument needs only one test.
 static UNKNOWN_SWITCH: AtomicU64 = AtomicU64::new(0);
 static UNKNOWN_LINK: Link = Link { switch: &UNKNOWN_SWITCH, id: 0, area: None, several: &[] };
 
-/// Known, but there is no session.
+/// The link of a registered instrument without a session.
 static SUSPENDED_SWITCH: AtomicU64 = AtomicU64::new(Switch::System as u64);
 static SUSPENDED_LINK: Link = Link { switch: &SUSPENDED_SWITCH, id: 0, area: None, several: &[] };
 
-/// That of links to several sessions: each of these has a switch of its own.
+/// The switch of links to several sessions, each of which has a switch of its own.
 static SEVERAL_SWITCH: AtomicU64 = AtomicU64::new(0);
 
-/// How many instruments a process can have; more stay suspended.
-const MOST: usize = 4096;
-/// All that were used or registered. A place is taken by counting up and then filled, so no lock is needed.
-static KNOWN: [OnceLock<&'static Core>; MOST] = [const { OnceLock::new() }; MOST];
+/// The maximum number of instruments of a process. Further ones stay suspended.
+const MAX_INSTRUMENTS: usize = 4096;
+/// All instruments that were used or registered. A slot is reserved by increasing the count and
+/// then filled, so no lock is needed.
+static KNOWN: [OnceLock<&'static Core>; MAX_INSTRUMENTS] =
+    [const { OnceLock::new() }; MAX_INSTRUMENTS];
 static KNOWN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The sessions of this process, in the order in which it was attached to them.
-static CURRENT: Latest<Attached> = Latest::new(&Attached(&[]));
-/// Held by whoever changes [`CURRENT`]; recording does not need it.
+/// The sessions of this process, in the order in which it attached to them.
+static CURRENT: Latest<Sessions> = Latest::new(&Sessions(&[]));
+/// Held while [`CURRENT`] is changed; recording does not need it.
 static CHANGE: Mutex<()> = Mutex::new(());
 
 #[derive(Debug)]
-struct Attached(&'static [&'static Session]);
+struct Sessions(&'static [&'static Session]);
 
 impl Core {
     const fn new(kind: Kind, manager: &'static str, name: &'static str) -> Self {
@@ -126,15 +132,15 @@ impl Core {
         }
     }
 
-    /// What leads to the session, if nothing is known that suspends the instrument.
+    /// Returns the link to the session unless the instrument is known to be suspended.
     #[inline(always)]
     fn on(&'static self) -> Option<&'static Link> {
         let link = self.link.get();
         (link.switch.load(Ordering::Relaxed) == 0).then_some(link)
     }
 
-    /// Calls this with the instrument's id and the memory to write to, for each session in which it
-    /// records, given a link that is on.
+    /// Calls `write` with the instrument's ID and the memory to write to, for each session in which
+    /// it records. The link must be on.
     #[inline(always)]
     fn each(&'static self, link: &'static Link, mut write: impl FnMut(u32, &'static Area)) {
         match link.area {
@@ -163,14 +169,15 @@ impl Core {
         self.link.get()
     }
 
-    /// The first session's id and memory, whether or not it records there.
+    /// Returns the instrument's ID and the memory of the first session, whether or not it records
+    /// there.
     fn first(&'static self) -> Option<(u32, &'static Area)> {
         let link = self.link.get();
         let link = link.several.first().copied().unwrap_or(link);
         link.area.map(|area| (link.id, area))
     }
 
-    /// Whether it records in any session.
+    /// Returns whether the instrument records in any session.
     fn records(&'static self) -> bool {
         let mut records = false;
         self.on().into_iter().for_each(|link| self.each(link, |_, _| records = true));
@@ -183,10 +190,11 @@ impl Core {
         }
         let place = KNOWN_COUNT.fetch_add(1, Ordering::AcqRel);
         if let Some(place) = KNOWN.get(place) {
-            // Nobody else was given this place.
+            // No other thread was given this slot.
             let _ = place.set(self);
         }
-        // Pairs with the fence in `attach`: either that finds us, or we see its session.
+        // Pairs with the fence in `attach`: either that finds this instrument, or this sees its
+        // session.
         fence(Ordering::SeqCst);
         self.attach(CURRENT.get().0);
     }
@@ -197,7 +205,7 @@ impl Core {
         self.link.set(match links[..] {
             [] => &SUSPENDED_LINK,
             [link] => link,
-            // Never given back, as whoever records may be about to follow it.
+            // Never freed, since a thread that records may be about to follow it.
             _ => {
                 let several = links.leak();
                 let switch = &SEVERAL_SWITCH;
@@ -206,7 +214,8 @@ impl Core {
         });
     }
 
-    /// The instrument's id in a session; what it inherits from comes before it.
+    /// Returns the instrument's ID in a session. The instrument that it inherits from is defined
+    /// first.
     fn define(&'static self, session: &'static Session) -> Option<u32> {
         let parent = self.parent.and_then(|parent| parent.define(session)).unwrap_or(0);
         let Self { kind, manager, name, role, fields, .. } = *self;
@@ -230,17 +239,17 @@ impl Core {
     }
 }
 
-/// Attaches the instruments of this process to a session, those to come too. What was attached to
-/// others leaves them.
+/// Attaches the instruments of this process to a session, including future ones. Detaches them from
+/// all others.
 pub fn attach(session: &'static Session) {
     change(|_| vec![session]);
 }
 
-/// Attaches the instruments of this process to one more session: each record goes to all of them,
-/// and each session suspends for itself. While there are several, a record costs as much more, and
-/// a suspended instrument a call.
+/// Attaches the instruments of this process to an additional session. Each record is written to all
+/// sessions, and each session suspends instruments separately. With several sessions the cost of a
+/// record is multiplied accordingly, and a suspended instrument costs a call.
 ///
-/// What a counter or timer holds is asked of the session that was attached first.
+/// The values of counters and timers are read from the session that was attached first.
 pub fn join(session: &'static Session) {
     change(|sessions| {
         let others = sessions.iter().copied().filter(|one| !std::ptr::eq(*one, session));
@@ -248,31 +257,31 @@ pub fn join(session: &'static Session) {
     });
 }
 
-/// Detaches the instruments of this process from one session; the others go on.
+/// Detaches the instruments of this process from one session; the others continue.
 pub fn leave(session: &Session) {
     change(|sessions| {
         sessions.iter().copied().filter(|one| !std::ptr::eq(*one, session)).collect()
     });
 }
 
-/// Suspends the instruments of this process: they have no session any more.
+/// Detaches the instruments of this process from all sessions, which suspends them.
 pub fn detach() {
     change(|_| Vec::new());
 }
 
-/// The sessions of this process, in the order in which it was attached to them.
+/// Returns the sessions of this process, in the order in which it attached to them.
 pub fn sessions() -> &'static [&'static Session] {
     CURRENT.get().0
 }
 
 fn change(to: impl FnOnce(&[&'static Session]) -> Vec<&'static Session>) {
-    // Nothing is left half-changed by a panic: what follows only replaces.
+    // A panic leaves no intermediate state, since the statements below only replace values.
     let _change = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
     let sessions: &'static [&'static Session] = to(CURRENT.get().0).leak();
-    CURRENT.set(Box::leak(Box::new(Attached(sessions))));
+    CURRENT.set(Box::leak(Box::new(Sessions(sessions))));
     // Pairs with the fence in `Core::register`.
     fence(Ordering::SeqCst);
-    let count = KNOWN_COUNT.load(Ordering::Acquire).min(MOST);
-    // A place that is not filled yet is that of an instrument that will see the sessions.
+    let count = KNOWN_COUNT.load(Ordering::Acquire).min(MAX_INSTRUMENTS);
+    // An empty slot belongs to an instrument that will see the sessions.
     KNOWN[..count].iter().filter_map(OnceLock::get).for_each(|core| core.attach(sessions));
 }

@@ -1,4 +1,4 @@
-//! Counters and timers: what they hold is kept per processor, and added up by who reads it.
+//! Counters and timers, whose values are kept per processor and summed by the reader.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,25 +8,25 @@ use super::{Core, Instrument};
 use crate::definition::FieldKind;
 use crate::session::{Area, Kind};
 
-/// Counts.
+/// A counter.
 #[derive(Debug)]
 pub struct Counter(Core);
 
 impl Counter {
-    /// A counter of this name that belongs to this manager.
+    /// Creates a counter with a name that belongs to a manager.
     pub const fn new(manager: &'static str, name: &'static str) -> Self {
         let mut core = Core::new(Kind::Counter, manager, name);
         core.fields = &[("sum", FieldKind::U64), ("count", FieldKind::U64)];
         Self(core)
     }
 
-    /// Counts once, and adds `value` to the sum.
+    /// Increases the count by one, and the sum by `value`.
     #[inline(always)]
     pub fn add(&'static self, value: u64) {
         add(&self.0, value);
     }
 
-    /// How often, and the sum; zeros without a session.
+    /// Returns the count and the sum; zeros without a session.
     pub fn totals(&'static self) -> [u64; 2] {
         totals_of(&self.0)
     }
@@ -38,31 +38,31 @@ impl Instrument for Counter {
     }
 }
 
-/// Adds up the time that a part of the program takes, in ticks of the session's clock.
+/// Sums the time that a part of the program takes, in ticks of the session's clock.
 #[derive(Debug)]
 pub struct Timer(Core);
 
 impl Timer {
-    /// A timer of this name that belongs to this manager.
+    /// Creates a timer with a name that belongs to a manager.
     pub const fn new(manager: &'static str, name: &'static str) -> Self {
         let mut core = Core::new(Kind::Timer, manager, name);
         core.fields = &[("sum", FieldKind::Ticks), ("count", FieldKind::U64)];
         Self(core)
     }
 
-    /// Runs until what is returned is dropped.
+    /// Starts the timer, which runs until the returned guard is dropped.
     #[inline(always)]
     #[must_use = "it stops at once if it is not kept"]
     pub fn start(&'static self) -> Running {
         let mut began = None;
-        // All sessions of a host have one clock, so any of them tells the time.
+        // All sessions of a host have the same clock, so any of them can be used.
         if let Some(link) = self.0.on() {
             self.0.each(link, |_, area| began = began.or_else(|| Some((area, area.now()))));
         }
         Running { timer: self, began }
     }
 
-    /// How often it ran, and for how many ticks; zeros without a session.
+    /// Returns the number of runs and their ticks; zeros without a session.
     pub fn totals(&'static self) -> [u64; 2] {
         totals_of(&self.0)
     }
@@ -74,7 +74,7 @@ impl Instrument for Timer {
     }
 }
 
-/// A timer that runs.
+/// A running timer.
 #[derive(Debug)]
 pub struct Running {
     timer: &'static Timer,
@@ -85,13 +85,15 @@ impl Drop for Running {
     #[inline(always)]
     fn drop(&mut self) {
         if let Some((area, began)) = self.began {
-            // Who was moved to a processor whose counter is behind by some ticks took no time.
+            // A thread that was moved to a processor whose counter is behind by some ticks counts
+            // as having taken no time.
             add(&self.timer.0, area.now().saturating_sub(began));
         }
     }
 }
 
-/// Two additions, not one: who reads between them sees a sum without its count, which is right a moment later.
+/// Performs two additions, which are not atomic together: a reader between them sees the sum
+/// without its count, which is corrected a moment later.
 #[inline(always)]
 fn add(core: &'static Core, value: u64) {
     let Some(link) = core.on() else { return };
@@ -108,7 +110,7 @@ fn totals_of(core: &'static Core) -> [u64; 2] {
 }
 
 impl Area {
-    /// How often, and the sum, of an instrument on all processors.
+    /// Returns the count and the sum of an instrument over all processors.
     pub(crate) fn totals(&self, id: u32) -> [u64; 2] {
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
         (0..self.geometry().processors).filter_map(|processor| self.cell(processor, id)).fold(

@@ -1,5 +1,5 @@
-//! Triggers: instruments that are switched on and off by how much was recorded, how fast, or a condition (Kohr 1994,
-//! §3.1). The recorder looks at them while it records.
+//! Triggers, which switch instruments on and off depending on the number of records, their rate, or
+//! a condition (Kohr 1994, §3.1). The recorder evaluates them while it records.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,33 +10,33 @@ use crate::session::{Session, Switch};
 /// One or several instruments of a session, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chosen {
-    /// Those of this name that the session knows when it matters.
+    /// The instruments of this name that the session knows at the time of use.
     Instrument(String),
-    /// All that belong to this manager.
+    /// All instruments that belong to this manager.
     Manager(String),
-    /// All.
+    /// All instruments.
     System,
 }
 
-/// What a trigger sees of the instruments that it watches.
+/// The measurements of the instruments that a trigger watches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observed {
-    /// Records, counts and runs of all of them.
+    /// The number of records, additions and runs of all of them.
     pub volume: u64,
-    /// The same per second, since the last look.
+    /// The same number per second since the last evaluation.
     pub rate: f64,
 }
 
-/// When a trigger acts.
+/// The condition of a trigger.
 #[derive(Clone)]
 pub enum When {
-    /// There were at least so many records, counts and runs.
+    /// There were at least this many records, additions and runs.
     Volume(u64),
-    /// There are at least so many per second.
+    /// There are at least this many per second.
     Rate(f64),
-    /// There are fewer per second.
+    /// There are fewer than this many per second.
     Calm(f64),
-    /// This says so.
+    /// The function returns true.
     Condition(Arc<dyn Fn(Observed) -> bool + Send + Sync>),
 }
 
@@ -51,16 +51,16 @@ impl fmt::Debug for When {
     }
 }
 
-/// What a trigger does.
+/// The action of a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Suspends.
+    /// Suspends the instruments.
     Suspend,
-    /// Resumes what was suspended the same way.
+    /// Resumes instruments that were suspended in the same way.
     Resume,
 }
 
-/// Watches some instruments and switches some. Acts once each time its condition becomes true.
+/// Watches some instruments and switches some. Acts once each time that its condition becomes true.
 #[derive(Clone, Debug)]
 pub struct Trigger {
     watched: Chosen,
@@ -72,15 +72,16 @@ pub struct Trigger {
 }
 
 impl Trigger {
-    /// When `watched` is so, `act` on `target`.
+    /// Creates a trigger that performs `act` on `target` when `watched` satisfies the condition.
     pub fn new(watched: Chosen, when: When, act: Act, target: Chosen) -> Self {
         Self { watched, when, act, target, acted: false, volume: None }
     }
 
-    /// Looks, `elapsed` after the last look, and acts if it is time; whether it has.
+    /// Evaluates the condition, `elapsed` after the last evaluation, and acts if it has become
+    /// true. Returns whether it acted.
     pub fn look(&mut self, session: &Session, elapsed: Duration) -> bool {
         let volume = volume(session, &self.watched);
-        // Before the first look there is no rate; after a reset it begins again.
+        // There is no rate before the first evaluation; a reset starts again.
         let more = volume.saturating_sub(self.volume.unwrap_or(volume));
         self.volume = Some(volume);
         let seconds = elapsed.as_secs_f64();

@@ -1,6 +1,7 @@
-//! The blocks of one file, in order, each checked before anybody looks into it.
+//! The blocks of one file, in order, each of which is checked before it is used.
 //!
-//! Blocks are read, not mapped: a mapped file that gets shorter kills who looks at it, and foreign files may.
+//! Blocks are read, not mapped: accessing a mapped file that has been truncated kills the reader,
+//! and a file of somebody else may be truncated.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -24,33 +25,35 @@ pub(super) struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "how")]
 pub enum Ending {
-    /// After a whole block.
+    /// The file ends after a complete block.
     Whole,
-    /// Within a block: its writer was killed, or its disk was full, or it is still being written.
+    /// The file ends within a block: its writer was killed, its disk was full, or it is still being
+    /// written.
     Cut {
-        /// Where that block begins.
+        /// The position of that block.
         at: u64,
     },
-    /// With bytes that are no block, or not what was written: the rest of the file is not looked at.
+    /// The file ends with bytes that are not a valid block; the rest of the file is ignored.
     Damaged {
-        /// Where they begin.
+        /// The position of these bytes.
         at: u64,
     },
 }
 
-/// A block whose checksum is right.
+/// A block with a correct checksum.
 pub(super) struct Block<'a> {
-    /// Where its content begins.
+    /// The position of its content.
     pub(super) at: u64,
-    /// A number of [`block::Kind`], or of a later version.
+    /// The number of a [`block::Kind`], possibly of a later version.
     pub(super) kind: u16,
     pub(super) content: &'a [u8],
 }
 
 impl Part {
-    /// Opens a file and looks whether it is a trace.
+    /// Opens a file and checks whether it is a trace.
     pub(super) fn open(path: &Path) -> Result<Part, Error> {
-        // A pipe without a writer would hold this up for ever: it is opened without waiting, and refused by its kind.
+        // Opening a pipe without a writer would block, so the file is opened without blocking and
+        // refused by its type.
         let file = File::options()
             .read(true)
             .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
@@ -91,12 +94,13 @@ impl Part {
         self.file.read_exact_at(bytes, at).map_err(Error::io(&self.path))
     }
 
-    /// Its length when it was opened.
+    /// Returns the length that the file had when it was opened.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
-    /// Shows each block to `see` while that says so, up to the end or to the first that is not as it was written.
+    /// Passes each block to `see` as long as it returns `true`, up to the end or to the first
+    /// invalid block.
     pub(super) fn walk(&self, mut see: impl FnMut(Block<'_>) -> bool) -> Result<Ending, Error> {
         let mut at = size_of::<FileHead>() as u64;
         let mut content = Vec::new();

@@ -1,23 +1,25 @@
-//! From ticks to nanoseconds.
+//! The conversion of ticks to nanoseconds.
 //!
-//! A trace has readings of its clock beside the kernel's clocks: one when it begins, one when it ends, more in between.
-//! Between two readings time runs in a straight line; before the first and after the last it goes on as it did next to
-//! them. The kernel clock that counts is `CLOCK_MONOTONIC_RAW`: it is the only one that nobody speeds up, slows down or
-//! sets, so that a step of the wall clock does not show in durations.
+//! A trace contains readings of its clock together with the kernel's clocks: one at the beginning,
+//! one at the end, and more in between. Times are interpolated linearly between two readings, and
+//! extrapolated before the first and after the last. The reference is `CLOCK_MONOTONIC_RAW`, the
+//! only clock of the kernel that is never adjusted, so that a step of the wall clock does not
+//! appear in durations.
 
 use crate::block::{ClockPair, ClockSource};
 
-/// Turns ticks of one trace into time.
+/// Converts ticks of one trace to times.
 #[derive(Clone, Debug)]
 pub struct Clock {
     source: ClockSource,
-    /// In order; ticks and raw time both grow from one to the next.
+    /// The readings in order; ticks and raw time both increase from one to the next.
     pairs: Vec<ClockPair>,
     error: Option<u64>,
 }
 
 impl Clock {
-    /// A clock from readings in any order; those that contradict the ones before them are left out.
+    /// Creates a clock from readings in any order. Readings that contradict those before them are
+    /// omitted.
     pub fn new(source: ClockSource, mut pairs: Vec<ClockPair>) -> Clock {
         pairs.sort_by_key(|pair| pair.ticks);
         let mut kept: Vec<ClockPair> = Vec::with_capacity(pairs.len());
@@ -31,23 +33,24 @@ impl Clock {
         clock
     }
 
-    /// The readings that are used, in order.
+    /// Returns the readings in use, in order.
     pub fn pairs(&self) -> &[ClockPair] {
         &self.pairs
     }
 
-    /// Whether ticks can be told in nanoseconds; if not (one reading only), a tick is shown as one.
+    /// Returns whether ticks can be converted to nanoseconds. If not, because there is only one
+    /// reading, a tick counts as a nanosecond.
     pub fn is_calibrated(&self) -> bool {
         self.source == ClockSource::MonotonicRaw || self.pairs.len() > 1
     }
 
-    /// The largest error seen, in nanoseconds: how far each reading is from the line between its neighbours; `None`: fewer than
-    /// three readings, so that nobody knows.
+    /// Returns the largest deviation of a reading from the line between its neighbours, in
+    /// nanoseconds; `None` with fewer than three readings.
     pub fn error(&self) -> Option<u64> {
         self.error
     }
 
-    /// Ticks per nanosecond, over the whole trace.
+    /// Returns the number of ticks per nanosecond over the whole trace.
     pub fn rate(&self) -> f64 {
         match (self.source, self.pairs.first(), self.pairs.last()) {
             (ClockSource::Cycles, Some(first), Some(last)) if last.raw > first.raw => {
@@ -57,26 +60,26 @@ impl Clock {
         }
     }
 
-    /// `CLOCK_MONOTONIC_RAW` at `ticks`, in nanoseconds.
+    /// Returns `CLOCK_MONOTONIC_RAW` at `ticks`, in nanoseconds.
     pub fn nanos(&self, ticks: u64) -> u64 {
         if self.source == ClockSource::MonotonicRaw {
             return ticks;
         }
         match self.around(ticks) {
             Some((from, to)) => on_line(from, to, ticks),
-            // One reading: a tick counts as a nanosecond. None: the same, from zero.
+            // With one reading a tick counts as a nanosecond; with none as well, from zero.
             None => self.pairs.first().map_or(ticks, |pair| {
                 saturate(i128::from(pair.raw) + i128::from(ticks) - i128::from(pair.ticks))
             }),
         }
     }
 
-    /// A number of ticks in nanoseconds, at the rate of the whole trace.
+    /// Returns a number of ticks in nanoseconds, at the mean rate of the trace.
     pub fn span(&self, ticks: f64) -> f64 {
         ticks / self.rate()
     }
 
-    /// The readings whose line is that of `ticks`.
+    /// Returns the readings between which `ticks` is interpolated.
     fn around(&self, ticks: u64) -> Option<(&ClockPair, &ClockPair)> {
         let after = self.pairs.partition_point(|pair| pair.ticks <= ticks);
         let to = after.clamp(1, self.pairs.len().saturating_sub(1).max(1));
@@ -94,12 +97,12 @@ impl Clock {
     }
 }
 
-/// The raw time at `ticks` on the line through two readings, whose ticks differ.
+/// Returns the raw time at `ticks` on the line through two readings, whose ticks differ.
 fn on_line(from: &ClockPair, to: &ClockPair, ticks: u64) -> u64 {
     let passed = i128::from(ticks) - i128::from(from.ticks);
     let time = i128::from(to.raw) - i128::from(from.raw);
     let count = i128::from(to.ticks) - i128::from(from.ticks);
-    // Each factor is below 2^64, so the product of the two fits but for its sign.
+    // Each factor is below 2^64, so the product of the two fits except for its sign.
     saturate(i128::from(from.raw).saturating_add(passed.saturating_mul(time) / count.max(1)))
 }
 

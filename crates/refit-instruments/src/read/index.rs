@@ -1,8 +1,8 @@
-//! Where the records of each processor are, and which are not there.
+//! The positions of the records of each processor, and the missing records.
 //!
-//! Each block of records says how many of its buffer came before it, written or lost, and how many of those were lost,
-//! by cause, since the buffer began. What is missing beyond that was in parts of the trace that are not here, or in
-//! blocks that are damaged.
+//! Each block of records contains the number of records of its buffer before it, written or lost,
+//! and the number of those that were lost since the beginning of the buffer, by cause. Any further
+//! missing records were in parts of the trace that are not available, or in damaged blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ use super::blocks::Block;
 use crate::block::RecordsHead;
 use crate::record::{self, Record};
 
-/// Where all records are.
+/// The positions of all records.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// By processor and stream.
+    /// The blocks of each buffer, by processor and stream.
     buffers: BTreeMap<(u16, u16), Vec<Run>>,
     gaps: Vec<Gap>,
     /// Threads that have records; 0 is none.
@@ -27,39 +27,39 @@ pub(super) struct Index {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) part: usize,
-    /// Where its first record begins.
+    /// The position of its first record.
     pub(super) at: u64,
     pub(super) count: u32,
     sequence: u64,
     lost: Losses,
-    /// Least and greatest time of a record; `None`: there is none.
+    /// The smallest and the largest time of a record; `None` without records.
     span: Option<(u64, u64)>,
 }
 
-/// Records that are not there, by cause.
+/// The number of lost records, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Losses {
-    /// There was no place in the buffer.
+    /// The buffer was full.
     pub full: u64,
-    /// Begun and never ended: the thread was killed meanwhile.
+    /// The record was begun and never completed, because its thread was killed.
     pub torn: u64,
-    /// Overwritten on purpose (flight recorder).
+    /// The record was overwritten deliberately (flight recorder).
     pub old: u64,
-    /// The file could not take them.
+    /// The record could not be written to the file.
     pub unwritten: u64,
-    /// In files that are not here, or damaged.
+    /// The record was in a file that is not available or damaged.
     pub missing: u64,
 }
 
 impl Losses {
-    /// All of them.
+    /// Returns the total.
     pub fn sum(&self) -> u64 {
         [self.full, self.torn, self.old, self.unwritten, self.missing]
             .iter()
             .fold(0, |sum, one| sum.saturating_add(*one))
     }
 
-    /// Each cause with its name, in the order of the fields.
+    /// Returns each cause with its name, in the order of the fields.
     pub fn causes(&self) -> [(&'static str, u64); 5] {
         [
             ("full", self.full),
@@ -81,21 +81,21 @@ impl Losses {
     }
 }
 
-/// A place in a processor's records where some are lost.
+/// A position in a processor's records at which some are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The processor.
     pub processor: u32,
-    /// Ticks of the last record before, 0 if there is none.
+    /// The ticks of the last record before it; 0 if there is none.
     pub begin: u64,
-    /// Ticks of the first record after.
+    /// The ticks of the first record after it.
     pub end: u64,
-    /// What is lost there.
+    /// The records that are lost there.
     pub lost: Losses,
 }
 
 impl Run {
-    /// What is left of it after its first `count` records; it has as many.
+    /// Returns the rest after its first `count` records, of which it must have as many.
     pub(super) fn after(self, count: u32) -> Run {
         let at = self.at + u64::from(count) * record::SIZE as u64;
         Run { at, count: self.count - count, ..self }
@@ -103,7 +103,7 @@ impl Run {
 }
 
 impl Index {
-    /// Notes a block of records; `None`: it makes no sense.
+    /// Adds a block of records. Returns `None` if its content is invalid.
     pub(super) fn add(&mut self, part: usize, block: &Block<'_>) -> Option<()> {
         let (head, records) = RecordsHead::read_from_prefix(block.content).ok()?;
         if head.count as usize != records.len() / record::SIZE
@@ -112,7 +112,8 @@ impl Index {
             return None;
         }
         let mut span: Option<(u64, u64)> = None;
-        // Records of one thread follow each other mostly, so that it is looked up once for all of them.
+        // Records of one thread usually follow one another, so the thread is looked up once for all
+        // of them.
         let mut last = 0;
         for bytes in records.chunks_exact(record::SIZE) {
             let Ok(Record { time, thread, .. }) = Record::read_from_bytes(bytes) else { continue };
@@ -138,7 +139,7 @@ impl Index {
         Some(())
     }
 
-    /// Brings all blocks into order and finds the gaps between them.
+    /// Sorts all blocks and finds the gaps between them.
     pub(super) fn arrange(&mut self) {
         for (&(processor, _), runs) in &mut self.buffers {
             let processor = u32::from(processor);
@@ -165,7 +166,7 @@ impl Index {
         &self.gaps
     }
 
-    /// What is lost in all gaps.
+    /// Returns the lost records in all gaps.
     pub(super) fn losses(&self) -> Losses {
         let none = Losses::default();
         self.gaps.iter().fold(none, |sum, gap| sum.combine(&gap.lost, u64::saturating_add))
@@ -175,7 +176,7 @@ impl Index {
         self.buffers.values().flatten().map(|run| u64::from(run.count)).sum()
     }
 
-    /// Threads that have records.
+    /// Returns the number of threads that have records.
     pub(super) fn threads(&self) -> usize {
         self.threads.iter().filter(|thread| **thread != 0).count()
     }
@@ -185,7 +186,7 @@ impl Index {
         processors.into_iter().map(u32::from)
     }
 
-    /// The blocks of each buffer, in order, with its processor.
+    /// Returns the blocks of each buffer, in order, with its processor.
     pub(super) fn buffers(&self) -> impl Iterator<Item = (u32, &[Run])> {
         self.buffers.iter().map(|(key, runs)| (u32::from(key.0), runs.as_slice()))
     }

@@ -1,9 +1,10 @@
 //! The records of all processors as one stream in the order of time.
 //!
-//! Each processor's buffer is in the order of time but for records whose writers were interrupted between taking a
-//! place and reading the clock. So each is read through a window of [`WINDOW`] records that is kept in order, and a
-//! heap with the first record of each window tells which comes next. A record that is later in its buffer than that
-//! comes out when it is seen, and is counted ([`Records::late`]): memory is bounded whatever a file holds.
+//! The buffer of each processor is in the order of time, except for records whose writers were
+//! interrupted between reserving a slot and reading the clock. Each buffer is therefore read
+//! through a sorted window of [`WINDOW`] records, and a heap with the first record of each window
+//! determines the next one. A record that is displaced further in its buffer is returned when it is
+//! found, and counted ([`Records::late`]): the memory is bounded whatever a file contains.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -16,24 +17,24 @@ use super::error::Error;
 use super::index::{Index, Run};
 use crate::record::Record;
 
-/// How many places a record may be away from where its time belongs.
+/// The maximum distance of a record from the position that corresponds to its time.
 const WINDOW: usize = 1024;
-/// How many records are read at a time.
+/// The number of records that are read at a time.
 const CHUNK: usize = 2048;
 
-/// A record, and where it was written.
+/// A record and the processor on which it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The processor whose buffer it was in.
+    /// The processor whose buffer contained it.
     pub processor: u32,
-    /// What was written.
+    /// The record.
     pub record: Record,
 }
 
-/// The stream; ends after the first error.
+/// The stream of records, which ends after the first error.
 pub struct Records<'a> {
     buffers: Vec<Buffer<'a>>,
-    /// Time of the first record of a window, and which.
+    /// The time of the first record of each window, and the number of the window.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     begun: bool,
     latest: u64,
@@ -57,12 +58,12 @@ impl<'a> Records<'a> {
         Records { buffers, next: BinaryHeap::new(), begun: false, latest: 0, late: 0, torn: 0 }
     }
 
-    /// Records so far that came after later ones.
+    /// Returns the number of records so far that came after later ones.
     pub fn late(&self) -> u64 {
         self.late
     }
 
-    /// Records so far that were begun and not ended, and left out.
+    /// Returns the number of records so far that were begun and not completed, and omitted.
     pub fn torn(&self) -> u64 {
         self.torn + self.buffers.iter().map(|buffer| buffer.torn).sum::<u64>()
     }
@@ -84,7 +85,7 @@ impl<'a> Records<'a> {
         Ok(Some(seen))
     }
 
-    /// Puts the first record of a buffer's window into the heap.
+    /// Adds the first record of a buffer's window to the heap.
     fn offer(&mut self, number: usize) -> Result<(), Error> {
         let buffer = &mut self.buffers[number];
         buffer.fill()?;
@@ -116,7 +117,7 @@ struct Buffer<'a> {
     runs: slice::Iter<'a, Run>,
     run: Option<Run>,
     chunk: Vec<Record>,
-    /// How many of the chunk are in the window already.
+    /// The number of records of the chunk that are already in the window.
     taken: usize,
     window: VecDeque<Record>,
     torn: u64,
@@ -147,7 +148,7 @@ impl Buffer<'_> {
         Ok(())
     }
 
-    /// Reads the next chunk; whether there is one.
+    /// Reads the next chunk. Returns whether there is one.
     fn read(&mut self) -> Result<bool, Error> {
         let run = loop {
             match self.run.take() {

@@ -1,10 +1,10 @@
-//! Reading a trace: opened and checked as a whole, then streamed in the order of time.
+//! Reading a trace, which is opened and checked as a whole and then streamed in the order of time.
 //!
-//! [`Trace::open`] goes through all files once. It checks every block, keeps what describes the records (definitions,
-//! threads, clock, dumps, costs, totals) and where the records of each processor are. [`Trace::records`] then goes
-//! through them again, merged over processors, in memory that does not grow with the trace. No bytes of a file,
-//! whoever wrote them, make it panic; what is cut off or damaged is told by [`Trace::ending`] and
-//! [`Trace::losses`].
+//! [`Trace::open`] reads all files once. It checks every block, and keeps the data that describes
+//! the records (definitions, threads, clock, dumps, costs, totals) and the positions of the records
+//! of each processor. [`Trace::records`] then reads the files again, merged over processors, in
+//! memory that does not grow with the trace. No contents of a file cause a panic; truncated and
+//! damaged files are reported by [`Trace::ending`] and [`Trace::losses`].
 
 mod blocks;
 mod clock;
@@ -29,7 +29,7 @@ use self::index::Index;
 use crate::block::{ClockPair, Cost, Dump, End, Head, Kind, Place, Thread, Total};
 use crate::definition::Definition;
 
-/// A trace: one file, or the parts of one.
+/// A trace, in one file or several parts.
 #[derive(Debug)]
 pub struct Trace {
     parts: Vec<Part>,
@@ -40,7 +40,7 @@ pub struct Trace {
     about: About,
 }
 
-/// What stands beside the records.
+/// The data of a trace other than the records.
 #[derive(Debug, Default)]
 struct About {
     head: Option<Head>,
@@ -48,21 +48,23 @@ struct About {
     definitions: HashMap<u32, Definition>,
     threads: BTreeMap<u32, Thread>,
     dumps: Vec<Dump>,
-    /// By instrument, and whether measured in vivo.
+    /// The costs by instrument, and by whether they were measured in vivo.
     costs: BTreeMap<(String, bool), Cost>,
-    /// By manager, name and instrument.
+    /// The totals by manager, name and instrument.
     totals: BTreeMap<[String; 3], Total>,
     end: Option<End>,
-    /// Blocks whose checksum is right and whose content makes no sense.
+    /// The number of blocks with a correct checksum and invalid content.
     senseless: u64,
 }
 
 impl Trace {
-    /// Opens a trace and reads what describes it: by the name of its first file, or by those of some or all of its
-    /// files in any order.
+    /// Opens a trace and reads the data that describes it. The trace is given by the name of its
+    /// first file, or by the names of some or all of its files in any order.
     ///
     /// # Errors
-    /// [`Error`]: no file, no trace, empty, of a later version, cut off within its head, not of one trace.
+    ///
+    /// Returns an [`Error`] if no file is named, or a file is not a trace, is empty, has a later
+    /// version, ends within its head, or belongs to another trace.
     pub fn open<P: AsRef<Path>>(paths: &[P]) -> Result<Trace, Error> {
         let parts = parts::open(paths)?;
         let head = parts.first().map(|(head, _)| head.clone()).ok_or(Error::Nothing)?;
@@ -74,7 +76,7 @@ impl Trace {
                 about.take(number, &block, &mut index);
                 true
             })?;
-            // Parts after the last are of an older trace of this name.
+            // Parts after the last one belong to an older trace of this name.
             if about.end.is_some() {
                 parts.truncate(number + 1);
                 break;
@@ -86,97 +88,99 @@ impl Trace {
         Ok(Trace { parts, ending, head, clock, index, about })
     }
 
-    /// How it came to be.
+    /// Returns the origin of the trace.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Its files, in order.
+    /// Returns its files, in order.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.parts.iter().map(|part| part.path.as_path())
     }
 
-    /// How the last file ends.
+    /// Returns how the last file ends.
     pub fn ending(&self) -> Ending {
         self.ending
     }
 
-    /// What its writer said at the end; `None`: it was killed, or is still writing.
+    /// Returns the final counts of the writer; `None` if it was killed or is still writing.
     pub fn end(&self) -> Option<&End> {
         self.about.end.as_ref()
     }
 
-    /// Blocks that were as they were written but made no sense, and were skipped.
+    /// Returns the number of blocks with a correct checksum and invalid content, which were
+    /// skipped.
     pub fn senseless(&self) -> u64 {
         self.about.senseless
     }
 
-    /// From ticks to nanoseconds.
+    /// Returns the clock that converts ticks to nanoseconds.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// The definition of an event.
+    /// Returns the definition of an event.
     pub fn definition(&self, id: u32) -> Option<&Definition> {
         self.about.definitions.get(&id)
     }
 
-    /// All definitions, in no order.
+    /// Returns all definitions, in no particular order.
     pub fn definitions(&self) -> impl Iterator<Item = &Definition> {
         self.about.definitions.values()
     }
 
-    /// What is known of a thread.
+    /// Returns the information about a thread.
     pub fn thread(&self, id: u32) -> Option<&Thread> {
         self.about.threads.get(&id)
     }
 
-    /// All threads that are known, by id.
+    /// Returns all known threads, sorted by ID.
     pub fn threads(&self) -> impl Iterator<Item = &Thread> {
         self.about.threads.values()
     }
 
-    /// How many threads have records, known by name or not.
+    /// Returns the number of threads that have records, whether or not their names are known.
     pub fn recorded_threads(&self) -> usize {
         self.index.threads()
     }
 
-    /// Dumps, by their begin.
+    /// Returns the dumps, sorted by their begin.
     pub fn dumps(&self) -> &[Dump] {
         &self.about.dumps
     }
 
-    /// What measuring costs.
+    /// Returns the costs of measuring.
     pub fn costs(&self) -> impl Iterator<Item = &Cost> {
         self.about.costs.values()
     }
 
-    /// What counters and timers held, the last that was written of each.
+    /// Returns the last written values of counters and timers.
     pub fn totals(&self) -> impl Iterator<Item = &Total> {
         self.about.totals.values()
     }
 
-    /// How many records are there.
+    /// Returns the number of records.
     pub fn len(&self) -> u64 {
         self.index.records()
     }
 
-    /// Whether there are no records.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Processors that have records.
+    /// Returns the processors that have records.
     pub fn processors(&self) -> impl Iterator<Item = u32> {
         self.index.processors()
     }
 
-    /// Ticks of the first and the last record; `None`: there are none.
+    /// Returns the ticks of the first and the last record; `None` without records.
     pub fn span(&self) -> Option<(u64, u64)> {
         self.index.span()
     }
 
-    /// What was lost, over all processors: as the writer said it last, and what is missing here beyond that.
+    /// Returns the lost records over all processors: those that the writer last reported, and those
+    /// that are missing here in addition.
     pub fn losses(&self) -> Losses {
         let found = self.index.losses();
         let Some(end) = self.end() else { return found };
@@ -189,29 +193,30 @@ impl Trace {
         }
     }
 
-    /// Places where records are lost, by time.
+    /// Returns the positions at which records are lost, in the order of time.
     pub fn gaps(&self) -> &[Gap] {
         self.index.gaps()
     }
 
-    /// The records of all processors in the order of time.
+    /// Returns the records of all processors in the order of time.
     pub fn records(&self) -> Records<'_> {
         Records::new(&self.parts, &self.index)
     }
 }
 
 impl About {
-    /// Keeps what a block says, or counts it if that makes no sense.
+    /// Stores the content of a block, or counts it if it is invalid.
     fn take(&mut self, part: usize, block: &Block<'_>, index: &mut Index) {
         if self.learn(part, block, index).is_none() {
             self.senseless += 1;
         }
     }
 
-    /// Where blocks say the same again, the last of them counts.
+    /// Stores the content of a block, which replaces earlier blocks with the same subject. Returns
+    /// `None` if it is invalid.
     fn learn(&mut self, part: usize, block: &Block<'_>, index: &mut Index) -> Option<()> {
         match Kind::from_number(block.kind) {
-            // Of a later version.
+            // A kind of a later version.
             None => {}
             Some(Kind::Records) => index.add(part, block)?,
             Some(Kind::Head) => self.head = Some(read(block)?),

@@ -1,6 +1,7 @@
-//! The files of a trace: those that are named, or one and what stands beside it.
+//! The files of a trace: those that are named, or one and its neighbours.
 //!
-//! A trace that is written in parts is `name`, `name.1`, `name.2`, …; who names the first means all of them.
+//! A trace that is written in parts consists of `name`, `name.1`, `name.2` and so on. The name of
+//! the first part stands for all of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use crate::block::{FileHead, Head};
 /// A part with its head.
 pub(super) type Headed = (Head, Part);
 
-/// Opens the parts of a trace and brings them into order; there is at least one.
+/// Opens the parts of a trace and sorts them. Returns at least one.
 pub(super) fn open(paths: &[impl AsRef<Path>]) -> Result<Vec<Headed>, Error> {
     let mut parts = match paths {
         [] => return Err(Error::Nothing),
@@ -31,8 +32,8 @@ pub(super) fn open(paths: &[impl AsRef<Path>]) -> Result<Vec<Headed>, Error> {
     Ok(parts)
 }
 
-/// A file and the parts beside it that belong to it. Where the first part is gone, as old ones are removed while a
-/// flight recorder runs, the others are the trace.
+/// Returns a file and the parts beside it that belong to it. If the first part is missing, since a
+/// flight recorder removes old parts, the others are the trace.
 fn with_neighbours(path: &Path) -> Result<Vec<Headed>, Error> {
     let named = headed(path);
     let mut parts: Vec<Headed> = Vec::new();
@@ -43,7 +44,7 @@ fn with_neighbours(path: &Path) -> Result<Vec<Headed>, Error> {
         named?;
     }
     for neighbour in neighbours(path) {
-        // What is no trace, or no part of this one, only happens to be called so.
+        // A file that is not a trace, or not a part of this one, only has a similar name.
         let Ok(part) = headed(&neighbour) else { continue };
         if parts.iter().all(|(head, _)| of_one_trace(head, &part.0)) {
             parts.push(part);
@@ -52,7 +53,7 @@ fn with_neighbours(path: &Path) -> Result<Vec<Headed>, Error> {
     if parts.is_empty() { Err(Error::NotThere(path.to_owned())) } else { Ok(parts) }
 }
 
-/// What is called like a later part, in the order of numbers.
+/// Returns the files whose names are those of later parts, in the order of their numbers.
 fn neighbours(path: &Path) -> Vec<PathBuf> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let entries = fs::read_dir(directory.unwrap_or(Path::new(".")));
@@ -68,7 +69,7 @@ fn neighbours(path: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// Opens a part and reads its head: the first block.
+/// Opens a part and reads its head, which is the first block.
 fn headed(path: &Path) -> Result<Headed, Error> {
     let part = Part::open(path)?;
     let (mut about, mut index) = (About::default(), Index::default());
@@ -79,7 +80,7 @@ fn headed(path: &Path) -> Result<Headed, Error> {
     match (about.head, ending) {
         (Some(head), _) => Ok((head, part)),
         (None, Ending::Cut { at }) => Err(Error::Truncated { path: part.path, at }),
-        // Nothing after the first line.
+        // There is nothing after the file head.
         (None, Ending::Whole) if part.length() <= size_of::<FileHead>() as u64 => {
             Err(Error::Truncated { at: part.length(), path: part.path })
         }

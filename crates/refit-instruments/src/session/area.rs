@@ -1,4 +1,4 @@
-//! The mapped memory of a session, and how a record gets into it.
+//! The mapped memory of a session, and the writing of records into it.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -14,10 +14,11 @@ use super::layout::{self, Geometry, header, ring};
 use super::{ENDED, SessionError, WAITS};
 use crate::block::ClockSource;
 use crate::record::{Phase, What};
-use crate::ring::{Refused, Ring};
+use crate::ring::{ReserveError, Ring};
 
-/// How long a writer that waits for a dump sleeps before it looks whether the recorder is still there.
-const LOOK: Duration = Duration::from_millis(250);
+/// How long a writer that waits for a dump sleeps before it checks whether the recorder still
+/// exists.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The memory of a session.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    /// A new one, with nothing in it.
+    /// Creates the memory of an empty session.
     pub(super) fn create(geometry: Geometry) -> Result<Self, SessionError> {
         let geometry = geometry.checked().map_err(SessionError::Geometry)?;
         let failed = |source| SessionError::Map { path: "of this process".into(), source };
@@ -49,7 +50,7 @@ impl Area {
         Self::map(words, "of this process")
     }
 
-    /// One that somebody has made.
+    /// Maps the memory of an existing session.
     pub(super) fn open(path: &Path) -> Result<Self, SessionError> {
         let name = path.display().to_string();
         let file = File::options().read(true).write(true).open(path);
@@ -89,18 +90,19 @@ impl Area {
         Ok(Self { words, geometry, cycles, rings })
     }
 
-    /// Where other processes find it, as long as this one lives.
+    /// Returns the path at which other processes find it for as long as this process exists.
     pub(super) fn path(&self) -> PathBuf {
         let fd = self.words.as_fd().as_raw_fd();
         format!("/proc/{}/fd/{fd}", std::process::id()).into()
     }
 
-    /// Whether its pages are locked in memory; else the kernel may take them away, and writers may wait for them.
+    /// Returns whether its pages are locked in memory. Otherwise the kernel may evict them, and
+    /// writers may wait for them.
     pub(super) fn locked(&self) -> bool {
         self.words.locked()
     }
 
-    /// See [`Session::withdraw`](super::Session::withdraw).
+    /// Implements [`Session::withdraw`](super::Session::withdraw).
     pub(super) fn withdraw(&self) -> std::io::Result<()> {
         self.words.withdraw()
     }
@@ -113,18 +115,19 @@ impl Area {
         &self.rings
     }
 
-    /// A word of the header.
+    /// Returns a word of the header.
     pub(crate) fn header(&self, index: usize) -> &'static AtomicU64 {
         &self.words.get()[index]
     }
 
-    /// The words of a definition; `index` is below the geometry's count.
+    /// Returns the words of a definition; `index` must be below the number in the geometry.
     pub(super) fn definition(&self, index: usize) -> &'static [AtomicU64] {
         let at = self.geometry.definitions_at() + index * layout::DEFINITION;
         &self.words.get()[at..at + layout::DEFINITION]
     }
 
-    /// An instrument's totals on a processor: how often, and the sum. `None`: there is no such instrument or processor.
+    /// Returns an instrument's count and sum on a processor; `None` if there is no such instrument
+    /// or processor.
     pub(crate) fn cell(&self, processor: usize, id: u32) -> Option<&'static [AtomicU64; 2]> {
         let index = (id as usize).checked_sub(1)?;
         let inside = index < self.geometry.definitions && processor < self.geometry.processors;
@@ -133,7 +136,7 @@ impl Area {
         if inside { self.words.get()[at..].first_chunk() } else { None }
     }
 
-    /// Has an instrument's totals begin at zero.
+    /// Resets an instrument's totals to zero.
     pub(crate) fn reset(&self, id: u32) {
         for processor in 0..self.geometry.processors {
             let cell = self.cell(processor, id).into_iter().flatten();
@@ -141,7 +144,7 @@ impl Area {
         }
     }
 
-    /// The clock of the records.
+    /// Returns the current time by the clock of the records.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
         if self.cycles { clock::counter() } else { clock::raw() }
@@ -151,12 +154,13 @@ impl Area {
         if self.cycles { ClockSource::Cycles } else { ClockSource::MonotonicRaw }
     }
 
-    /// Writes a record into the ring of this processor.
+    /// Writes a record into the ring of the current processor.
     #[inline(always)]
     pub(crate) fn record(&self, id: u32, phase: Phase, payload: [u64; 2]) {
         let busy = Busy::begin();
         let head = u64::from(What::new(id, phase).word()) | u64::from(busy.id()) << 32;
-        // No ring: a processor that was not there when the session was made on another host; nobody does that.
+        // A processor that did not exist when the session was created has no ring; this does not
+        // occur on the same host.
         if let Some(ring) = self.rings.get(processor::current())
             && ring.write(|| self.now(), head, payload).is_err()
         {
@@ -165,16 +169,17 @@ impl Area {
         busy.end();
     }
 
-    /// The record found no place. In dump mode it waits until there is some: for the recorder, as long as that lives,
-    /// but not in a signal handler that interrupted a writer, since the recorder may be waiting for that very writer.
+    /// Handles a record for which there is no slot. In dump mode it waits for a dump as long as the
+    /// recorder exists, but not in a signal handler that interrupted a writer, since the recorder
+    /// may be waiting for that writer.
     #[cold]
     #[inline(never)]
     fn refused(&self, ring: &Ring, head: u64, payload: [u64; 2], nested: bool) {
         let dumps = self.header(header::DUMPS);
         let mut stood = None;
         loop {
-            // Before the next try: a dump that ends after it has then changed the word, and nobody waits for it.
-            // Pairs with the Release in `Area::dumped`.
+            // Loaded before the next attempt: a dump that ends after the attempt has then changed
+            // the word, and the wait returns at once. Pairs with the Release in `Area::dumped`.
             let dump = dumps.load(Ordering::Acquire);
             let refused = match ring.write(|| self.now(), head, payload) {
                 Ok(()) => return self.stands_no_more(stood),
@@ -189,33 +194,34 @@ impl Area {
                 return;
             }
             stood = stood.or_else(|| self.stand());
-            if refused == Refused::Full {
+            if refused == ReserveError::Full {
                 self.ask_for_dump();
             }
-            futex::wait(dumps, dump as u32, LOOK);
+            futex::wait(dumps, dump as u32, POLL_INTERVAL);
             if !self.recorder_lives() {
                 self.end();
             }
         }
     }
 
-    /// Notes that somebody waits from now on; since when, if nobody did before.
+    /// Records the time from which a thread waits, if none waited before. Returns that time then.
     fn stand(&self) -> Option<u64> {
         let (stood, now) = (self.header(header::STOOD), self.now());
         // Pairs with the swap in `dumped`.
         stood.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed).is_ok().then_some(now)
     }
 
-    /// Takes back what [`Area::stand`] noted, if the dump ended before it did: the next dump would seem to begin then.
+    /// Removes the time that [`Area::stand`] recorded if the dump ended before that; otherwise the
+    /// next dump would seem to begin at it.
     fn stands_no_more(&self, since: Option<u64>) {
         if let Some(since) = since {
             let stood = self.header(header::STOOD);
-            // Fails where `dumped` has taken it, as it should.
+            // Fails if `dumped` has taken it, as it should.
             let _ = stood.compare_exchange(since, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    /// Asks the recorder for a dump.
+    /// Requests a dump from the recorder.
     pub(super) fn ask_for_dump(&self) {
         let asked = self.header(header::ASKED);
         // Pairs with the Acquire of the recorder.
@@ -223,7 +229,8 @@ impl Area {
         futex::wake(asked);
     }
 
-    /// Tells all who wait that a dump has ended and rings are open; first tick at which somebody waited.
+    /// Notifies all waiting threads that a dump has ended and the rings are open. Returns the first
+    /// tick at which a thread waited.
     pub(crate) fn dumped(&self) -> u64 {
         // Pairs with the exchange in `stand`.
         let stood = self.header(header::STOOD).swap(0, Ordering::AcqRel);
@@ -234,19 +241,21 @@ impl Area {
         stood
     }
 
-    /// Whether the process that records is there. Without one there is nobody to wait for.
+    /// Returns whether the recording process exists. Without one there is nothing to wait for.
     fn recorder_lives(&self) -> bool {
         let id = self.header(header::RECORDER).load(Ordering::Acquire);
         let began = self.header(header::RECORDER_BEGAN).load(Ordering::Acquire);
         let Some(id) = u32::try_from(id).ok().filter(|id| *id != 0) else { return false };
         match process::life(id) {
             Some(life) => !life.ended() && life.began == began,
-            // What cannot be looked at, for want of a descriptor perhaps, may well live.
+            // A process that cannot be examined, for example for lack of a descriptor, may be
+            // alive.
             None => process::exists(id),
         }
     }
 
-    /// This process records from now on; writers that find no place wait for it, or lose.
+    /// Registers this process as the recorder; `waits` says whether writers that find no slot wait
+    /// for it.
     pub(crate) fn begin(&self, waits: bool) {
         let me = std::process::id();
         let began = process::life(me).map_or(0, |life| life.began);
@@ -255,7 +264,7 @@ impl Area {
         self.header(header::STATE).store(if waits { WAITS } else { 0 }, Ordering::Release);
     }
 
-    /// Ends the session: nobody records or waits any more.
+    /// Ends the session: nothing is recorded and no thread waits any more.
     pub(crate) fn end(&self) {
         // Pairs with the load in `refused`.
         self.header(header::STATE).fetch_or(ENDED, Ordering::AcqRel);
@@ -264,7 +273,7 @@ impl Area {
         futex::wake(dumps);
     }
 
-    /// Whether the session has ended.
+    /// Returns whether the session has ended.
     pub(crate) fn ended(&self) -> bool {
         self.header(header::STATE).load(Ordering::Acquire) & ENDED != 0
     }

@@ -1,12 +1,13 @@
-//! The table of what instruments there are, in the memory of a session: found by name, so that a thousand processes of
-//! one program share one entry.
+//! The table of instruments in the memory of a session. Entries are found by name, so that a
+//! thousand processes of one program share one entry.
 //!
-//! An entry is free, being written, or ready; it never goes back. Who finds none of its name claims the first free one
-//! behind the hash of it by a compare-exchange, writes it and makes it ready (Release). Two processes can get the same
-//! name into two entries only if one of them stops while it writes: readers show both.
+//! An entry is free, being written, or ready, in this order. A process that finds no entry of its
+//! name claims the first free one after the hash of the name by a compare-exchange, writes it and
+//! makes it ready (Release). Two processes can write the same name into two entries only if one of
+//! them stops while it writes; readers show both then.
 //!
-//! An instrument records while its switch is 0. Each bit is a reason why it does not, and each reason has one owner, so
-//! that resuming one thing never resumes what another has suspended.
+//! An instrument records while its switch is 0. Each bit is a reason for suspension, and each
+//! reason has one owner, so that resuming for one reason never cancels another.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -15,12 +16,12 @@ use super::layout::definition as at;
 use super::layout::header;
 use crate::definition::{Definition, Field, FieldKind, Role};
 
-/// How often to look at an entry that another process is writing.
-const PATIENCE: usize = 1000;
-/// How deep instruments inherit from each other; deeper is damage.
-const DEPTH: usize = 8;
+/// How often to check an entry that another process is writing.
+const READY_ATTEMPTS: usize = 1000;
+/// The maximum depth of inheritance between instruments; a greater depth means damage.
+const MAX_DEPTH: usize = 8;
 
-/// States of an entry.
+/// The states of an entry.
 const FREE: u64 = 0;
 const WRITING: u64 = 1;
 const READY: u64 = 2;
@@ -29,17 +30,17 @@ const READY: u64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Switch {
-    /// It was suspended itself.
+    /// The instrument was suspended individually.
     Own = 1,
-    /// Its manager was.
+    /// Its manager was suspended.
     Manager = 2,
-    /// All instruments were.
+    /// All instruments were suspended.
     System = 4,
     /// The instrument that it inherits from does not record.
     Parent = 8,
 }
 
-/// What an entry of the table is.
+/// The kind of an entry of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Kind {
@@ -53,24 +54,24 @@ pub enum Kind {
     Manager = 4,
 }
 
-/// What the table says of an instrument.
+/// The description of an instrument in the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Described<'a> {
-    /// Its name; at most 224 bytes count.
+    /// Its name, of which at most 224 bytes are stored.
     pub name: &'a str,
-    /// Its manager; at most 96 bytes count.
+    /// Its manager, of which at most 96 bytes are stored.
     pub manager: &'a str,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// What readers make of it.
+    /// Its role in analyses.
     pub role: Role,
-    /// Names (39 bytes) and kinds of its fields; four count.
+    /// The names (at most 39 bytes) and kinds of its fields, of which four are stored.
     pub fields: &'a [(&'a str, FieldKind)],
-    /// Id of the instrument that it inherits from; 0: none.
+    /// The ID of the instrument that it inherits from; 0 for none.
     pub parent: u32,
 }
 
-/// Numbers of roles and fields in the table, in the order of their declaration, from 1 on.
+/// The roles and the kinds of fields in the order of their numbers in the table, which begin at 1.
 const ROLES: [Role; 8] = [
     Role::Plain,
     Role::Request,
@@ -92,14 +93,14 @@ const FIELDS: [FieldKind; 7] = [
 ];
 
 impl Session {
-    /// Finds or makes the entry of an instrument; its id, or `None` if the table is full.
+    /// Finds or creates the entry of an instrument. Returns its ID, or `None` if the table is full.
     pub fn define(&self, described: &Described) -> Option<u32> {
         let area = self.area;
         let count = area.geometry().definitions;
         let first = hash(described) as usize;
         for index in (0..count).map(|i| (first + i) & (count - 1)) {
             let entry = area.definition(index);
-            // Pairs with the Release below, of who made it.
+            // Pairs with the Release below, by the creator of the entry.
             let claimed = entry[at::STATE].compare_exchange(
                 FREE,
                 WRITING,
@@ -120,17 +121,18 @@ impl Session {
         None
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn defined(&self) -> u64 {
         self.area.header(header::DEFINED).load(Ordering::Acquire)
     }
 
-    /// Everything that can occur in records: all entries but managers.
+    /// Returns the definitions of all entries that can occur in records, which are all but
+    /// managers.
     pub fn definitions(&self) -> Vec<Definition> {
         self.entries().filter(|(_, kind, _)| *kind != Kind::Manager).map(|(_, _, d)| d).collect()
     }
 
-    /// All entries that are ready: index, kind, and what they say.
+    /// Returns all entries that are ready, with their index, kind and definition.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, Kind, Definition)> {
         (0..self.area.geometry().definitions).filter_map(|index| {
             let entry = self.area.definition(index);
@@ -140,21 +142,22 @@ impl Session {
         })
     }
 
-    /// The manager of this name: made if there is none.
+    /// Returns the ID of the manager of this name, and creates it if there is none.
     pub(crate) fn manager(&self, name: &str) -> Option<u32> {
         self.define(&manager_entry(name))
     }
 
-    /// Whether a manager's instruments are suspended.
+    /// Returns whether a manager's instruments are suspended.
     pub(crate) fn manager_suspended(&self, name: &str) -> bool {
         self.manager(name).is_some_and(|id| self.switch(id).load(Ordering::Acquire) != 0)
     }
 
-    /// Suspends all instruments of a manager, also those to come, or resumes them.
+    /// Suspends or resumes all instruments of a manager, including future ones.
     pub(crate) fn switch_manager(&self, name: &str, suspended: bool) {
         let Some(id) = self.manager(name) else { return };
         set(self.switch(id), Switch::Own, suspended);
-        // Pairs with the fence in `inherit_switches`: either it sees the manager's switch or we its entry.
+        // Pairs with the fence in `inherit_switches`: either that sees the manager's switch, or
+        // this sees its entry.
         fence(Ordering::SeqCst);
         for (index, _, definition) in self.entries().filter(|(_, kind, _)| *kind != Kind::Manager) {
             if definition.manager == name {
@@ -163,7 +166,7 @@ impl Session {
         }
     }
 
-    /// Suspends all instruments, also those to come, or resumes them.
+    /// Suspends or resumes all instruments, including future ones.
     pub(crate) fn switch_system(&self, suspended: bool) {
         set(self.area.header(header::SYSTEM), Switch::System, suspended);
         // Pairs with the fence in `inherit_switches`.
@@ -173,14 +176,15 @@ impl Session {
         }
     }
 
-    /// Whether all instruments are suspended together.
+    /// Returns whether all instruments are suspended together.
     pub(crate) fn system_suspended(&self) -> bool {
         self.area.header(header::SYSTEM).load(Ordering::Acquire) != 0
     }
 
-    /// Suspends an instrument, for one reason, or takes the reason away; what inherits from it follows.
+    /// Adds or removes a reason for the suspension of an instrument and of those that inherit from
+    /// it.
     pub(crate) fn switch_one(&self, id: u32, why: Switch, suspended: bool) {
-        self.switch_down(id, why, suspended, DEPTH);
+        self.switch_down(id, why, suspended, MAX_DEPTH);
     }
 
     fn switch_down(&self, id: u32, why: Switch, suspended: bool, depth: usize) {
@@ -201,9 +205,10 @@ impl Session {
         }
     }
 
-    /// A new entry begins as what it belongs to is.
+    /// Sets the switches of a new entry to those of its manager, of the system and of its parent.
     fn inherit_switches(&self, id: u32, described: &Described) {
-        // Pairs with the fences of who switches: either that sees the entry, or we its switch.
+        // Pairs with the fences of the switching functions: either those see the entry, or this
+        // sees their switch.
         fence(Ordering::SeqCst);
         if described.kind == Kind::Manager {
             return;
@@ -221,13 +226,14 @@ impl Session {
         }
     }
 
-    /// The switch of an entry; `id` came from [`Session::define`], others fall onto the last entry.
+    /// Returns the switch of an entry. `id` must come from [`Session::define`]; other values refer
+    /// to the last entry.
     pub(crate) fn switch(&self, id: u32) -> &'static AtomicU64 {
         let last = self.area.geometry().definitions - 1;
         &self.area.definition((id as usize).saturating_sub(1).min(last))[at::SWITCH]
     }
 
-    /// The entry of an instrument, if there is one.
+    /// Returns the entry of an instrument, if there is one.
     pub(crate) fn find(&self, described: &Described) -> Option<u32> {
         let count = self.area.geometry().definitions;
         let first = hash(described) as usize;
@@ -257,9 +263,9 @@ fn set(word: &AtomicU64, why: Switch, suspended: bool) {
     }
 }
 
-/// Whether an entry is ready, after some patience with who writes it.
+/// Returns whether an entry is ready, after waiting for a while for its writer.
 fn ready(entry: &[AtomicU64]) -> bool {
-    (0..PATIENCE).any(|_| {
+    (0..READY_ATTEMPTS).any(|_| {
         let ready = entry[at::STATE].load(Ordering::Acquire) == READY;
         if !ready {
             refit_sys::thread::give_way();
@@ -305,14 +311,15 @@ fn read(entry: &[AtomicU64], id: u32) -> (Kind, Definition) {
     (kind, definition)
 }
 
-/// Whether the entry has the same name, manager and kind.
+/// Returns whether the entry has the same name, manager and kind.
 fn is(entry: &[AtomicU64], described: &Described) -> bool {
     entry[at::ROLE].load(Ordering::Relaxed) >> 32 == described.kind as u64
         && same(&entry[at::NAME..][..at::NAME_WORDS], described.name)
         && same(&entry[at::MANAGER..][..at::MANAGER_WORDS], described.manager)
 }
 
-/// The bytes of a text as words: `first` (if it is not 0) before it, zeros after it, cut to what fits.
+/// Returns the bytes of a text as words: preceded by `first` (unless it is 0), padded with zeros,
+/// and truncated to fit.
 fn words_of(text: &str, first: u8, count: usize) -> impl Iterator<Item = u64> {
     let room = count * 8 - usize::from(first != 0);
     let mut end = text.len().min(room);
@@ -337,7 +344,7 @@ fn same(place: &[AtomicU64], text: &str) -> bool {
         .all(|(word, value)| word.load(Ordering::Relaxed) == value)
 }
 
-/// A text up to its first zero; with `numbered` the first byte is not part of it.
+/// Returns a text up to its first zero byte. With `numbered` the first byte is returned separately.
 fn text_of(place: &[AtomicU64], numbered: bool) -> (u8, String) {
     let bytes: Vec<u8> =
         place.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
@@ -346,7 +353,7 @@ fn text_of(place: &[AtomicU64], numbered: bool) -> (u8, String) {
     (bytes[0], String::from_utf8_lossy(&text[..end]).into_owned())
 }
 
-/// FNV-1a over manager and name (Fowler, Noll, Vo), in 32 bits.
+/// Returns FNV-1a (Fowler, Noll, Vo) of the manager and the name, in 32 bits.
 fn hash(described: &Described) -> u32 {
     let bytes = described.manager.bytes().chain(described.name.bytes());
     bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))

@@ -1,4 +1,4 @@
-//! The instruments of a session, for who is not one of its programs: what there is, what it holds, what is suspended.
+//! The instruments of a session, as seen by a process other than its programs.
 
 use std::sync::atomic::Ordering;
 
@@ -9,18 +9,18 @@ use crate::definition::Definition;
 /// An instrument of a session.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// What it is called and what its records mean.
+    /// Its name and the meaning of its records.
     pub definition: Definition,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// How often it recorded, counted or ran, as far as the recorder has seen.
+    /// The number of its records, additions or runs, as far as the recorder has seen them.
     pub count: u64,
-    /// Why it is suspended; empty if it is not.
+    /// The reasons for its suspension; empty if it is not suspended.
     pub suspended: Vec<&'static str>,
 }
 
 impl Session {
-    /// All instruments but managers.
+    /// Returns all instruments except managers.
     pub fn instruments(&self) -> Vec<Known> {
         let known = |(_, kind, definition): (usize, Kind, Definition)| {
             let reasons = self.switch(definition.id).load(Ordering::Acquire);
@@ -38,12 +38,12 @@ impl Session {
         self.entries().filter(|(_, kind, _)| *kind != Kind::Manager).map(known).collect()
     }
 
-    /// Suspends an instrument in all processes, or resumes it; `id` is that of its definition.
+    /// Suspends or resumes an instrument in all processes; `id` is that of its definition.
     pub fn suspend(&self, id: u32, suspended: bool) {
         self.switch_one(id, Switch::Own, suspended);
     }
 
-    /// What an instrument holds begins at zero.
+    /// Resets the values of an instrument to zero.
     pub fn reset(&self, id: u32) {
         self.area().reset(id);
     }

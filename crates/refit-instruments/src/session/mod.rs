@@ -1,11 +1,14 @@
-//! A session: the memory that instruments write to and recorders read, shared by any number of processes.
+//! A session: the memory that instruments write to and recorders read, shared by any number of
+//! processes.
 //!
-//! Whoever records makes it (a memfd) and hands its path on in the environment variable [`VARIABLE`]; programs map it
-//! with [`attach_environment`], or with [`Session::open`] and [`attach`](crate::instrument::attach) when they are told
-//! of it later. Where things are in it stands in [`layout`]. It stays mapped until the process ends.
+//! The recorder creates it as a memfd and passes its path on in the environment variable
+//! [`VARIABLE`]. Programs map it with [`attach_environment`], or with [`Session::open`] and
+//! [`attach`](crate::instrument::attach) if they learn of it later. Its layout is described in
+//! [`layout`]. It stays mapped until the process ends.
 //!
-//! Memory that programs share can be written by each of them at will. So nothing in it is trusted further than a wrong
-//! record or a lost one: numbers are checked against the geometry, which is read once.
+//! Each of the programs that share the memory can write to all of it. Errors in it must therefore
+//! cause no more than wrong or lost records: numbers are checked against the geometry, which is
+//! read once.
 
 mod area;
 mod definitions;
@@ -21,34 +24,34 @@ pub use definitions::{Described, Kind, Switch};
 pub use known::Known;
 pub use layout::Geometry;
 
-/// Environment variable that tells programs where the session is: a path such as `/proc/PID/fd/N`.
+/// The environment variable that contains the path of the session, such as `/proc/PID/fd/N`.
 pub const VARIABLE: &str = "REFIT_SESSION";
 
-/// Bit of [`layout::header::STATE`]: writers that find no place wait for a dump.
+/// The bit of [`layout::header::STATE`] that makes writers that find no slot wait for a dump.
 const WAITS: u64 = 1;
-/// Bit of [`layout::header::STATE`]: the session has ended.
+/// The bit of [`layout::header::STATE`] that marks the session as ended.
 const ENDED: u64 = 2;
 
-/// Why there is no session.
+/// Why a session cannot be created or mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// No memory, or the path cannot be opened.
+    /// There is no memory, or the path cannot be opened.
     #[error("cannot map the session {path}: {source}")]
     Map {
-        /// What was to be mapped.
+        /// The path.
         path: String,
-        /// What the kernel says.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// What is there is something else, or of another version.
+    /// The file is not a session, or one of another version.
     #[error("{path} is no session of version {}: {what}", layout::VERSION)]
     Foreign {
-        /// What was mapped.
+        /// The path.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         what: &'static str,
     },
-    /// Sizes that nobody means.
+    /// The sizes are unreasonable.
     #[error("a session cannot have {0:?}: records and definitions are powers of two")]
     Geometry(Geometry),
 }
@@ -60,38 +63,41 @@ pub struct Session {
     links: Box<[Link]>,
 }
 
-/// What an instrument needs to know to record.
+/// The link from an instrument to a session, which contains all that is needed to record.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// 0: record.
+    /// The switch; the instrument records while it is 0.
     pub(crate) switch: &'static AtomicU64,
-    /// The instrument's id in the session.
+    /// The instrument's ID in the session.
     pub(crate) id: u32,
-    /// `None`: there is no session, or there are several.
+    /// The memory; `None` if there is no session or there are several.
     pub(crate) area: Option<&'static Area>,
-    /// The links to each of several sessions. Such a link is always on, and these say what is
-    /// suspended; so an instrument of one session pays nothing for the possibility of more.
+    /// The links to each of several sessions. Such a link is always on, and the links to the
+    /// sessions contain their own switches; an instrument of one session therefore pays nothing for
+    /// the possibility of more.
     pub(crate) several: &'static [&'static Link],
 }
 
 impl Session {
-    /// Makes a session. Its memory is never given back, so make few.
+    /// Creates a session. Its memory is never freed, so processes should create few.
     ///
     /// # Errors
-    /// No memory, or a geometry that makes no sense.
+    ///
+    /// There is no memory, or the geometry is invalid.
     pub fn create(geometry: Geometry) -> Result<&'static Session, SessionError> {
         Area::create(geometry).map(Self::of)
     }
 
-    /// Maps a session that another process, or this one, has made.
+    /// Maps a session that this or another process has created.
     ///
     /// # Errors
-    /// It cannot be opened or mapped, or is no session.
+    ///
+    /// The path cannot be opened or mapped, or is not a session.
     pub fn open(path: &Path) -> Result<&'static Session, SessionError> {
         Area::open(path).map(Self::of)
     }
 
-    /// Links point to the memory, so it has its place before them.
+    /// Links point to the memory, so it must have its final address before they are created.
     fn of(area: Area) -> &'static Session {
         let area: &'static Area = Box::leak(Box::new(area));
         let link = |index: usize| Link {
@@ -104,42 +110,47 @@ impl Session {
         Box::leak(Box::new(Session { area, links }))
     }
 
-    /// Where other processes find the session, as long as this one lives.
+    /// Returns the path at which other processes find the session for as long as this process
+    /// exists.
     pub fn path(&self) -> PathBuf {
         self.area.path()
     }
 
-    /// Its sizes.
+    /// Returns its size.
     pub fn geometry(&self) -> Geometry {
         self.area.geometry()
     }
 
-    /// The time now, in ticks of its records.
+    /// Returns the current time, in ticks of its records.
     pub fn now(&self) -> u64 {
         self.area.now()
     }
 
-    /// Whether its pages are locked in memory. They are not where `RLIMIT_MEMLOCK` is too low; then the kernel may
-    /// take them away when memory is short, and a writer may wait for a page.
+    /// Returns whether its pages are locked in memory. They are not if `RLIMIT_MEMLOCK` is too low;
+    /// the kernel may then evict them when memory is short, and a writer may wait for a page.
     pub fn locked(&self) -> bool {
         self.area.locked()
     }
 
-    /// Whether it has ended: nothing is recorded any more.
+    /// Returns whether it has ended, so that nothing is recorded any more.
     pub fn ended(&self) -> bool {
         self.area.ended()
     }
 
-    /// Gives the memory of the session back as far as it is this process's: its address space stays, with nothing in it. For a process that has
-    /// [detached](crate::instrument::detach) and will not attach to it again; a thread that is recording just then writes where nobody reads.
+    /// Frees the memory of the session as far as it belongs to this process: its address range
+    /// stays reserved and becomes empty. For a process that has
+    /// [detached](crate::instrument::detach) and will not attach to the session again. A thread
+    /// that is recording at the same time writes to memory that nobody reads.
     ///
     /// # Errors
-    /// The kernel refuses; the memory stays as it is then.
+    ///
+    /// Returns the error of the kernel. The memory is unchanged then.
     pub fn withdraw(&self) -> io::Result<()> {
         self.area.withdraw()
     }
 
-    /// Asks the recorder to write what is there (flight recorder) or to let all processors write (dump mode).
+    /// Requests the recorder to write the recorded data (flight recorder) or to write all buffers
+    /// while all processors wait (dump mode).
     pub fn ask_for_dump(&self) {
         self.area.ask_for_dump();
     }
@@ -148,17 +159,18 @@ impl Session {
         self.area
     }
 
-    /// The link of an instrument that [`Session::define`] gave this id.
+    /// Returns the link of the instrument with the ID that [`Session::define`] returned.
     pub(crate) fn link(&'static self, id: u32) -> Option<&'static Link> {
         self.links.get((id as usize).checked_sub(1)?)
     }
 }
 
-/// Attaches this process to the session that [`VARIABLE`] names; `None`: it names none. To be called at the begin of
-/// `main`.
+/// Attaches this process to the session that [`VARIABLE`] names; returns `None` if it names none.
+/// To be called at the beginning of `main`.
 ///
 /// # Errors
-/// There is no session where it says.
+///
+/// There is no session at the path.
 pub fn attach_environment() -> Result<Option<&'static Session>, SessionError> {
     let Some(path) = std::env::var_os(VARIABLE) else { return Ok(None) };
     let session = Session::open(Path::new(&path))?;

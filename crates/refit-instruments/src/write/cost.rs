@@ -1,9 +1,10 @@
-//! What measuring costs: each kind of instrumentation point, in a loop that does nothing else (*in vitro*) and between
-//! other work (*in vivo*), as in Kohr 1994, §5 and table 1.
+//! The cost of measuring: each kind of instrumentation point is measured in a loop without other
+//! work (*in vitro*) and between other work (*in vivo*), as in Kohr 1994, §5 and table 1.
 //!
-//! Both are differences of two loops that differ by the instrumentation point only, divided by how often it was
-//! passed; the loops take turns, so that what disturbs one disturbs the other. The median of the rounds counts. The
-//! records go into a session of their own, so nobody sees them.
+//! Both costs are differences between two loops that differ only by the instrumentation point,
+//! divided by the number of points. The loops alternate, so that a disturbance affects both. The
+//! result is the median of the rounds. The records are written to a session of their own and not
+//! read.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -16,13 +17,14 @@ use crate::instrument::Event;
 use crate::session::{Area, Geometry, Session};
 
 const ROUNDS: usize = 48;
-/// Instrumentation points of a round; fewer than a ring of the scratch session holds.
+/// The number of instrumentation points of a round, which is smaller than a ring of the scratch
+/// session.
 const POINTS: u64 = 256;
 const COLD_ROUNDS: usize = 9;
-/// What is walked over to empty the caches: more than a second-level cache holds.
-const EMPTIED: usize = 8 << 20;
+/// The size of the memory that is accessed to empty the caches, which exceeds a second-level cache.
+const EMPTIED_BYTES: usize = 8 << 20;
 
-/// The place where records of the measurement go; made once per process.
+/// Returns the memory for the records of the measurement, which is created once per process.
 fn scratch() -> Option<&'static Area> {
     static SCRATCH: OnceLock<Option<&'static Session>> = OnceLock::new();
     let make = || {
@@ -34,10 +36,10 @@ fn scratch() -> Option<&'static Area> {
     Some(session.area())
 }
 
-/// An event as programs have them, but that it leads to the scratch session.
+/// An event like those of programs, except that it is linked to the scratch session.
 static EVENT: Event = Event::new("refit", "cost");
 
-/// Passes an instrumentation point once, with a number that it may use.
+/// Executes an instrumentation point once, with a number that it may use.
 type Point = fn(&Area, u64);
 
 /// The kinds of instrumentation points.
@@ -58,10 +60,11 @@ fn add(area: &Area, value: u64) {
     }
 }
 
-/// Measures; takes some ten milliseconds. Empty if there is no memory.
+/// Measures the costs, which takes some ten milliseconds. Returns an empty list if there is no
+/// memory.
 pub fn measure() -> Vec<Cost> {
     let Some(area) = scratch() else { return Vec::new() };
-    let mut walked = vec![0_u8; EMPTIED];
+    let mut walked = vec![0_u8; EMPTIED_BYTES];
     let mut costs = Vec::new();
     for (name, point) in KINDS {
         let cold = cold(area, point, &mut walked);
@@ -76,7 +79,7 @@ pub fn measure() -> Vec<Cost> {
     costs
 }
 
-/// Ticks of one instrumentation point after so much work.
+/// Returns the ticks of one instrumentation point after the given amount of work.
 fn round(area: &Area, point: Point, work: u64) -> f64 {
     empty(area);
     let without = timed(area, |n| {
@@ -94,13 +97,15 @@ fn timed(area: &Area, mut step: impl FnMut(u64)) -> u64 {
     area.now().saturating_sub(began)
 }
 
-/// Some work that needs registers and a result: so many steps of a linear congruence.
+/// Performs work that needs registers and has a result: the given number of steps of a linear
+/// congruential generator.
 #[inline(always)]
 fn labour(n: u64, steps: u64) -> u64 {
     black_box((0..steps).fold(n, |x, _| x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1)))
 }
 
-/// Ticks of one instrumentation point after the caches were emptied: the median of some.
+/// Returns the ticks of one instrumentation point after the caches were emptied, as the median of
+/// several measurements.
 fn cold(area: &Area, point: Point, walked: &mut [u8]) -> f64 {
     let mut ticks: Vec<u64> = (0..COLD_ROUNDS)
         .map(|_| {
@@ -116,7 +121,7 @@ fn cold(area: &Area, point: Point, walked: &mut [u8]) -> f64 {
     ticks[COLD_ROUNDS / 2] as f64
 }
 
-/// Makes room. Only this thread writes there, so all that was reserved is written.
+/// Empties the rings. Only this thread writes to them, so all reserved records are complete.
 fn empty(area: &Area) {
     for ring in area.rings() {
         let begin = ring.limit.load(Ordering::Relaxed).saturating_sub(ring.slots.len() as u64);

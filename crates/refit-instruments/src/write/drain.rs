@@ -1,4 +1,4 @@
-//! Takes the records of one ring out, in order, and gives the slots back.
+//! Reads the records of one ring in order and gives the slots back.
 
 use std::time::{Duration, Instant};
 
@@ -12,36 +12,38 @@ use crate::session::Area;
 
 use super::output::Output;
 
-/// How long to wait for a record that was begun before asking whether its writer is alive.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How long to wait for one whose writer is alive: it may have jumped out of a signal handler, and never come back.
-const MORE_PATIENCE: Duration = Duration::from_secs(10);
-/// A time that lies further before the one before it than this (in ticks of either clock) was stored by a writer that
-/// had been given up. Clocks of two processors differ by far less, patience lasts far longer.
-const LATE: u64 = 1 << 20;
+/// How long to wait for a record that was begun before checking whether its writer is alive.
+const TORN_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long to wait for a record whose writer is alive, since the writer may have left it by a jump
+/// out of a signal handler.
+const STUCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// A time further than this before the previous one (in ticks of either clock) was stored by a
+/// writer that had been abandoned. The clocks of two processors differ by far less, and the
+/// timeouts are far longer.
+const MAX_BACKWARD: u64 = 1 << 20;
 
 /// The drainer's side of a ring.
 #[derive(Debug)]
 pub(super) struct Drain {
     ring: Ring<'static>,
-    /// Records given back, or copied and about to be.
+    /// The number of records given back, or copied and about to be given back.
     drained: u64,
-    /// Time of the last record.
+    /// The time of the last record.
     last: u64,
-    /// Records lost for want of place, as far as they were told.
+    /// The number of records reported as lost for lack of slots.
     lost: u64,
     /// Since when record `drained` is waited for.
     waiting: Option<Instant>,
-    patience: Duration,
-    /// Records written to the trace.
+    timeout: Duration,
+    /// The number of records written to the trace.
     written: u64,
-    /// Head of the next block: losses since the begin.
+    /// The head of the next block, with the losses since the beginning.
     head: RecordsHead,
     records: Vec<u8>,
 }
 
 impl Drain {
-    /// A drain for the ring of a processor, from where the last one stopped.
+    /// Creates the drain of a processor's ring, which continues where the last one stopped.
     pub(super) fn new(area: &Area, processor: usize) -> Self {
         use std::sync::atomic::Ordering::Relaxed;
         let ring = area.rings()[processor];
@@ -55,20 +57,20 @@ impl Drain {
             last: 0,
             lost,
             waiting: None,
-            patience: PATIENCE,
+            timeout: TORN_TIMEOUT,
             written: 0,
             head,
             records,
         }
     }
 
-    /// For tests that cannot wait.
+    /// Sets the timeouts, for tests.
     #[cfg(test)]
-    pub(super) fn with_patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub(super) fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
-    /// How many records wait.
+    /// Returns the number of waiting records.
     pub(super) fn backlog(&self) -> u64 {
         self.ring.reserved().saturating_sub(self.drained).min(self.capacity())
     }
@@ -77,17 +79,18 @@ impl Drain {
         self.ring.slots.len() as u64
     }
 
-    /// Lets nobody take records.
+    /// Closes the ring, so that no more records can be reserved.
     pub(super) fn close(&self) {
         self.ring.close();
     }
 
-    /// Undoes [`Drain::close`].
+    /// Reopens the ring after [`Drain::close`].
     pub(super) fn open(&self) {
         self.ring.open();
     }
 
-    /// Forgets the oldest records until at most `most` wait (flight recorder), as far as they are ended.
+    /// Drops the oldest records until at most `most` are waiting (flight recorder), as far as they
+    /// are complete.
     pub(super) fn forget(&mut self, most: u64, area: &Area) {
         let first = self.drained;
         self.take(self.backlog().saturating_sub(most), area);
@@ -95,7 +98,8 @@ impl Drain {
         self.head.lost_old += (self.records.len() / SIZE) as u64;
     }
 
-    /// Takes up to `most` records out and writes them as one block; how many are gone from the ring.
+    /// Reads up to `most` records and writes them as one block. Returns how many were removed from
+    /// the ring.
     pub(super) fn write(&mut self, most: u64, area: &Area, output: &mut Output) -> u64 {
         let first = self.drained;
         self.take(most, area);
@@ -107,7 +111,7 @@ impl Drain {
         taken
     }
 
-    /// Writes an empty block that tells what was lost since the last one, if anything was.
+    /// Writes an empty block with the losses since the last one, if there are any.
     pub(super) fn write_rest(&mut self, output: &mut Output) {
         let told = self.head.sequence + u64::from(self.head.count);
         self.count_lost();
@@ -125,7 +129,7 @@ impl Drain {
         if output.block(Kind::Records, &[self.head.as_bytes(), &self.records]) {
             self.written += count;
         } else {
-            // Told by the next block that finds room.
+            // Reported by the next block that can be written.
             self.head.lost_unwritten += count;
         }
     }
@@ -135,7 +139,7 @@ impl Drain {
         lost_full + lost_torn + lost_old + lost_unwritten
     }
 
-    /// Adds what became of this ring's records to `end`.
+    /// Adds the counts of this ring to `end`.
     pub(super) fn add_to(&self, end: &mut End) {
         end.written += self.written;
         end.lost_full += self.head.lost_full;
@@ -150,13 +154,13 @@ impl Drain {
         self.lost = lost;
     }
 
-    /// Copies records out until one is not written.
+    /// Copies records until one is incomplete.
     fn take(&mut self, most: u64, area: &Area) {
         self.records.clear();
         let end = self.drained + self.backlog().min(most);
         while self.drained < end {
             match self.ring.read(self.drained) {
-                Ok(record) if record[0].saturating_add(LATE) < self.last => {
+                Ok(record) if record[0].saturating_add(MAX_BACKWARD) < self.last => {
                     self.head.lost_torn += 1
                 }
                 Ok(record) => {
@@ -177,14 +181,14 @@ impl Drain {
         }
     }
 
-    /// Whether to go on without the record that is waited for: after some patience if its thread will not end it or is
-    /// not known, after more in any case.
+    /// Returns whether to abandon the record that is waited for: after a first timeout if its
+    /// thread has ended or is unknown, and after a second one in any case.
     fn gives_up(&mut self, thread: u32) -> bool {
         let waited = self.waiting.get_or_insert_with(Instant::now).elapsed();
-        if waited < self.patience {
+        if waited < self.timeout {
             return false;
         }
         let life = (thread != 0).then(|| process::life(thread)).flatten();
-        waited >= MORE_PATIENCE || life.is_none_or(|life| life.ended() || life.stopped())
+        waited >= STUCK_TIMEOUT || life.is_none_or(|life| life.ended() || life.stopped())
     }
 }

@@ -1,4 +1,5 @@
-//! Any interleaving of writers, a drainer, dumps, suspension and crashes leaves a trace of which every begin can be read.
+//! A property test: every interleaving of writers, a drainer, dumps, suspension and crashes leaves
+//! a trace of which every prefix can be read.
 
 use proptest::prelude::*;
 use std::time::Duration;
@@ -14,18 +15,18 @@ use crate::session::{Geometry, Session};
 mod trace;
 use trace::Trace;
 
-/// What happens next.
+/// A step of an interleaving.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// A writer writes a record on a processor.
     Write(usize),
-    /// A writer reserves one and is killed.
+    /// A writer reserves a record and is killed.
     Crash(usize),
-    /// The drainer takes up to so many records.
+    /// The drainer reads up to the given number of records.
     Drain(usize, u64),
-    /// The flight recorder forgets all but so many.
+    /// The flight recorder drops all but the given number of records.
     Forget(usize, u64),
-    /// Rings are closed, written and opened.
+    /// The rings are closed, written and opened.
     Dump,
     /// All instruments are suspended or resumed.
     Suspend(bool),
@@ -45,7 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What became of the records.
+/// The number of records by outcome.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Count {
     written: u64,
@@ -53,7 +54,7 @@ struct Count {
     crashed: u64,
 }
 
-/// The session of all cases: sessions are never given back.
+/// The session of all cases, since sessions are never freed.
 fn session() -> &'static Session {
     static SESSION: std::sync::OnceLock<&Session> = std::sync::OnceLock::new();
     SESSION.get_or_init(|| {
@@ -66,7 +67,7 @@ fn play(steps: &[Step], output: &mut Output) -> (Count, End) {
     let session = session();
     let area = session.area();
     let mut drains: Vec<Drain> =
-        (0..PROCESSORS).map(|p| Drain::new(area, p).with_patience(Duration::ZERO)).collect();
+        (0..PROCESSORS).map(|p| Drain::new(area, p).with_timeout(Duration::ZERO)).collect();
     let (mut count, mut suspended) = (Count::default(), false);
     let mut clock = 0;
     for step in steps {
@@ -136,7 +137,7 @@ proptest! {
         whole.check();
         prop_assert_eq!(whole.records().len() as u64, end.written);
         prop_assert!(whole.records().iter().all(|record| record.payload[1] == !record.payload[0]));
-        // The recorder is killed anywhere: what is read then is a begin of what is read now.
+        // The recorder may be killed at any point: a prefix contains a prefix of the records.
         let length = std::fs::metadata(&path).expect("it is there").len();
         let cut = 16 + ((length - 16) as f64 * cut) as u64;
         let file = std::fs::File::options().write(true).open(&path).expect("it is there");

@@ -1,6 +1,7 @@
-//! The recorder: takes records out of a session's rings and writes them to a trace.
+//! The recorder, which reads records from a session's rings and writes them to a trace.
 //!
-//! How it treats rings that fill is its *mode*; writers know only whether to wait. See [`Mode`].
+//! Its *mode* determines what happens when rings fill; writers know only whether to wait. See
+//! [`Mode`].
 
 mod cost;
 mod drain;

@@ -1,7 +1,8 @@
-//! The files of a trace: blocks are appended, and when a file is long enough the next one begins.
+//! The files of a trace: blocks are appended, and when a file has reached its length the next one
+//! begins.
 //!
-//! Files are called FILE, FILE.1, FILE.2 …; each can be read by itself, since each begins with a head (which tells its
-//! number), all definitions, and a pair of clocks.
+//! The files are called FILE, FILE.1, FILE.2 and so on. Each can be read individually, since each
+//! begins with a head (which contains its number), all definitions, and a clock pair.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,27 +15,27 @@ use zerocopy::IntoBytes;
 
 use crate::block::{self, FileHead, Head, Kind};
 
-/// When a file is long enough, and how many stay.
+/// When the next file begins, and how many files are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
-    /// The next file begins once one has so many bytes; 0: never.
+    /// The length in bytes after which the next file begins; 0 means never.
     pub bytes: u64,
-    /// How many files stay, the newest; 0: all.
+    /// The number of files to keep, the newest ones; 0 means all.
     pub keep: u32,
 }
 
 /// Why a trace cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// The file cannot be made.
+    /// The file cannot be created.
     #[error("cannot write the trace {}: {source}", path.display())]
     Create {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the kernel says.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The kernel gives no thread to write it.
+    /// The kernel cannot create the thread that writes.
     #[error("cannot start the thread that writes the trace: {0}")]
     Thread(io::Error),
 }
@@ -46,17 +47,17 @@ pub(super) struct Output {
     head: Head,
     rotation: Rotation,
     file: File,
-    /// Bytes of whole blocks in the file.
+    /// The length of the complete blocks in the file, in bytes.
     length: u64,
-    /// Blocks with which each file begins, after its head.
+    /// The blocks with which each file begins, after its head.
     prologue: Vec<(Kind, Vec<u8>)>,
     buffer: Vec<u8>,
-    /// The last thing that went wrong, for the end.
+    /// The last error, for the summary.
     pub(super) trouble: Option<io::Error>,
 }
 
 impl Output {
-    /// Makes the first file, or empties it.
+    /// Creates or truncates the first file.
     pub(super) fn create(path: &Path, head: Head, rotation: Rotation) -> Result<Self, OutputError> {
         let failed = |source| OutputError::Create { path: path.to_owned(), source };
         let file = File::create(path).map_err(failed)?;
@@ -74,7 +75,7 @@ impl Output {
         Ok(output)
     }
 
-    /// Appends a block and remembers to begin each later file with it too.
+    /// Appends a block, with which each later file begins, too.
     pub(super) fn keep(&mut self, kind: Kind, content: &impl Serialize) -> bool {
         let content = json(content);
         let written = self.block(kind, &[&content]);
@@ -82,12 +83,12 @@ impl Output {
         written
     }
 
-    /// Appends a block with JSON in it.
+    /// Appends a block that contains JSON.
     pub(super) fn json(&mut self, kind: Kind, content: &impl Serialize) -> bool {
         self.block(kind, &[&json(content)])
     }
 
-    /// Appends a block; whether it is there. What was written of it when it is not is cut off again.
+    /// Appends a block. Returns whether it is complete; an incomplete one is removed again.
     pub(super) fn block(&mut self, kind: Kind, parts: &[&[u8]]) -> bool {
         if self.rotation.bytes != 0 && self.length >= self.rotation.bytes {
             self.rotate();
@@ -96,7 +97,7 @@ impl Output {
         self.note(done)
     }
 
-    /// How many files there are so far.
+    /// Returns the number of files so far.
     pub(super) fn parts(&self) -> u32 {
         self.head.part + 1
     }
@@ -111,12 +112,12 @@ impl Output {
         self.write()
     }
 
-    /// Writes the buffer behind what is there.
+    /// Writes the buffer after the existing contents.
     fn write(&mut self) -> io::Result<()> {
         let done = self.file.write_all_at(&self.buffer, self.length);
         match done {
             Ok(()) => self.length += self.buffer.len() as u64,
-            // A reader takes what is before half a block; cutting it off lets the next block follow.
+            // Readers ignore an incomplete block; removing it lets the next block follow.
             Err(_) => drop(self.file.set_len(self.length)),
         }
         done
@@ -135,7 +136,7 @@ impl Output {
         done
     }
 
-    /// Goes on in the next file; in this one if there cannot be a next.
+    /// Continues in the next file, or in this one if the next cannot be created.
     fn rotate(&mut self) {
         let part = self.head.part + 1;
         let path = part_path(&self.path, part);
@@ -151,7 +152,7 @@ impl Output {
         if self.rotation.keep != 0
             && let Some(old) = part.checked_sub(self.rotation.keep)
         {
-            // One that cannot be removed stays.
+            // A file that cannot be removed stays.
             let _ = std::fs::remove_file(part_path(&self.path, old));
         }
     }
@@ -161,7 +162,7 @@ impl Output {
     }
 }
 
-/// Where a file of a trace is.
+/// Returns the path of a file of a trace.
 pub fn part_path(path: &Path, part: u32) -> PathBuf {
     if part == 0 {
         return path.to_owned();
@@ -171,7 +172,7 @@ pub fn part_path(path: &Path, part: u32) -> PathBuf {
     name.into()
 }
 
-/// Nothing that is written here can fail to be JSON.
+/// Serializes a value. None of those that are written here can fail.
 fn json(content: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(content).unwrap_or_default()
 }

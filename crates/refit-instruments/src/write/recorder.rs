@@ -1,4 +1,4 @@
-//! One thread that drains all rings, and what it does when they fill.
+//! The thread that drains all rings, and its modes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,54 +22,55 @@ use crate::session::{Area, Kind as EntryKind, Session};
 /// What happens when a ring fills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Records are written as they come; what finds no place is lost and counted.
+    /// Records are written continuously; those for which there is no slot are lost and counted.
     #[default]
     Stream,
-    /// The oldest records are forgotten; what is there is written on demand and at the end.
+    /// The oldest records are dropped; the rest is written on request and at the end.
     Flight,
-    /// All processors stand still until all rings are written (Kohr 1994, §3.2): nothing is lost, and the time is
-    /// recorded. There is one file, so one thread writes for all; as there, no program runs meanwhile that records.
+    /// All processors wait until all rings are written (Kohr 1994, §3.2): nothing is lost, and the
+    /// duration is recorded. There is one file, so one thread writes for all; as in the paper,
+    /// programs that record do not run meanwhile.
     Dump,
 }
 
-/// How to record.
+/// The options of a recording.
 #[derive(Debug, Default)]
 pub struct Options {
     /// What happens when a ring fills.
     pub mode: Mode,
     /// When the next file begins.
     pub rotation: Rotation,
-    /// What is recorded, for the head of the trace.
+    /// The recorded command, for the head of the trace.
     pub command: Vec<String>,
-    /// What else tells of what happens; asked by the recorder's thread.
+    /// Further sources of records, which the recorder's thread reads.
     pub sources: Vec<Box<dyn Source>>,
-    /// What switches instruments meanwhile.
+    /// The triggers that switch instruments during the recording.
     pub triggers: Vec<Trigger>,
 }
 
-/// What there was at the end.
+/// The result of a recording.
 #[derive(Debug)]
 pub struct Summary {
-    /// Records written, and lost by cause.
+    /// The number of records written, and lost by cause.
     pub end: End,
-    /// How many dumps there were.
+    /// The number of dumps.
     pub dumps: u64,
-    /// How many files.
+    /// The number of files.
     pub parts: u32,
-    /// The last thing that went wrong while writing.
+    /// The last error of writing.
     pub trouble: Option<io::Error>,
 }
 
-/// Records that go into one block at most: 64 Ki of them are 2 MiB.
+/// The maximum number of records of a block; 64 Ki records are 2 MiB.
 const BATCH: u64 = 1 << 16;
 /// How long the thread sleeps when there is little to do.
-const NAP: Duration = Duration::from_millis(10);
-/// What is there is written at least so often, full block or not.
-const FLUSH: Duration = Duration::from_millis(500);
-/// How often other sources are asked: their own buffers must not fill meanwhile.
-const SOURCES: Duration = Duration::from_millis(50);
-/// How far apart pairs of clocks are, and totals.
-const CLOCKS: Duration = Duration::from_secs(2);
+const SLEEP: Duration = Duration::from_millis(10);
+/// How often the records are written even if they do not fill a block.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
+/// How often other sources are read, so that their own buffers do not fill.
+const SOURCE_INTERVAL: Duration = Duration::from_millis(50);
+/// The interval between clock pairs, and between totals.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A recording.
 #[derive(Debug)]
@@ -80,11 +81,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records a session into a file from now on. One recorder per session at a time, and a session is recorded once:
-    /// it ends with its recording.
+    /// Starts to record a session into a file. A session has one recorder and is recorded once: it
+    /// ends with its recording.
     ///
     /// # Errors
-    /// The file cannot be made, or no thread started.
+    ///
+    /// The file cannot be created, or the thread cannot be started.
     pub fn start(
         session: &'static Session,
         path: &Path,
@@ -110,10 +112,11 @@ impl Recorder {
         Ok(Self { session, stopping, thread })
     }
 
-    /// Ends the session, writes what is left, and says what there was.
+    /// Ends the session, writes the remaining records, and returns the summary.
     ///
     /// # Panics
-    /// If the recorder's thread has.
+    ///
+    /// Panics if the recorder's thread has panicked.
     pub fn stop(self) -> Summary {
         // Pairs with the load in `Writing::run`.
         self.stopping.store(true, Ordering::Release);
@@ -122,7 +125,7 @@ impl Recorder {
     }
 }
 
-/// The recorder's thread.
+/// The state of the recorder's thread.
 #[derive(Debug)]
 struct Writing {
     session: &'static Session,
@@ -132,9 +135,9 @@ struct Writing {
     drains: Vec<Drain>,
     taps: Vec<Tap>,
     dumps: u64,
-    /// How many definitions there were when they were last written.
+    /// The number of definitions when they were last written.
     defined: u64,
-    /// Which were written.
+    /// The definitions that were written.
     known: Vec<u32>,
     flushed: Instant,
     clocked: Instant,
@@ -193,13 +196,13 @@ impl Writing {
             let demanded = wanted != served;
             served = wanted;
             if !self.step(demanded) {
-                futex::wait(asked, served as u32, NAP);
+                futex::wait(asked, served as u32, SLEEP);
             }
         }
         self.finish()
     }
 
-    /// Does what is to be done now; whether more may be.
+    /// Performs the work that is due. Returns whether there may be more.
     fn step(&mut self, demanded: bool) -> bool {
         match self.mode {
             Mode::Stream => self.stream(),
@@ -214,9 +217,9 @@ impl Writing {
         }
     }
 
-    /// Writes full blocks, and everything when the last time is long ago.
+    /// Writes full blocks, and all records if the last time was long ago.
     fn stream(&mut self) -> bool {
-        let flush = self.flushed.elapsed() >= FLUSH;
+        let flush = self.flushed.elapsed() >= FLUSH_INTERVAL;
         if flush {
             self.flushed = Instant::now();
         }
@@ -231,7 +234,7 @@ impl Writing {
         more
     }
 
-    /// Writes what is in the rings now; false.
+    /// Writes all records in the rings. Returns `false`.
     fn write_all(&mut self) -> bool {
         for drain in &mut self.drains {
             let mut left = drain.backlog();
@@ -240,7 +243,7 @@ impl Writing {
                 let taken = drain.write(most, self.area, &mut self.output);
                 left -= taken.min(left);
                 if taken == 0 {
-                    // Somebody is within a record, or has died there.
+                    // A writer is within a record, or has died there.
                     thread::sleep(Duration::from_micros(100));
                 }
             }
@@ -248,7 +251,7 @@ impl Writing {
         false
     }
 
-    /// Closes all rings, writes them, and opens them again; false.
+    /// Closes all rings, writes them, and opens them again. Returns `false`.
     fn dump(&mut self) -> bool {
         let begin = self.area.now();
         self.drains.iter().for_each(Drain::close);
@@ -262,7 +265,7 @@ impl Writing {
         false
     }
 
-    /// Writes definitions that have come.
+    /// Writes new definitions.
     fn define(&mut self) {
         let defined = self.session.defined();
         if defined == self.defined {
@@ -278,7 +281,7 @@ impl Writing {
     }
 
     fn clock(&mut self) {
-        if self.clocked.elapsed() >= CLOCKS {
+        if self.clocked.elapsed() >= CLOCK_INTERVAL {
             self.clocked = Instant::now();
             self.output.json(Kind::Clock, &clocks(self.area));
             self.totals();
@@ -286,16 +289,16 @@ impl Writing {
     }
 
     fn tap(&mut self) {
-        if self.tapped.elapsed() >= SOURCES {
+        if self.tapped.elapsed() >= SOURCE_INTERVAL {
             self.tapped = Instant::now();
             self.taps.iter_mut().for_each(|tap| tap.write(&mut self.output));
         }
     }
 
-    /// Lets triggers look, at most once per nap.
+    /// Evaluates the triggers, at most once per sleep interval.
     fn look(&mut self) {
         let elapsed = self.looked.elapsed();
-        if elapsed < NAP {
+        if elapsed < SLEEP {
             return;
         }
         self.looked = Instant::now();
@@ -331,7 +334,7 @@ impl Writing {
     }
 }
 
-/// What counters and timers hold.
+/// Returns the values of counters and timers.
 fn totals(session: &Session) -> Vec<Total> {
     let total = |(_, kind, definition): (usize, EntryKind, crate::definition::Definition)| {
         let instrument = match kind {
@@ -346,7 +349,7 @@ fn totals(session: &Session) -> Vec<Total> {
     session.entries().filter_map(total).collect()
 }
 
-/// All clocks, read as close together as can be: the ticks in the middle.
+/// Reads all clocks as close together as possible, with the ticks in the middle.
 fn clocks(area: &Area) -> ClockPair {
     const TRIES: usize = 8;
     let read = |_| {

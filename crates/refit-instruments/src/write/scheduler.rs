@@ -1,7 +1,8 @@
-//! The scheduler as a source of records: which thread got which processor when, from which, and what it is called.
+//! The scheduler as a source of records: which thread got which processor at what time and from
+//! which thread, and the names of threads.
 //!
-//! The kernel tells in `CLOCK_MONOTONIC_RAW`; records are in ticks of the session. A pair of both clocks from the begin
-//! and one from now give the line between them.
+//! The kernel reports times in `CLOCK_MONOTONIC_RAW`, and records contain ticks of the session. A
+//! pair of both clocks from the beginning and a current one define the line between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,27 +16,29 @@ use crate::definition::{FieldKind, Role};
 use crate::record::{Phase, Record, What};
 use crate::session::{Described, Kind, Session};
 
-/// Pages of a ring of the kernel: half a MiB, some ten thousand switches.
+/// The number of pages of a kernel ring: half a MiB, for some ten thousand switches.
 const PAGES: usize = 128;
 
-/// What the scheduler does, on all processors.
+/// The scheduler's events, on all processors.
 #[derive(Debug)]
 pub struct Scheduler {
     session: &'static Session,
     watches: Vec<Watch>,
     switch_in: u32,
     switch_out: u32,
-    /// Ticks and nanoseconds at the begin.
+    /// Ticks and nanoseconds at the beginning.
     first: (u64, u64),
-    /// Processes of threads; with whether the name is told.
+    /// The process of each thread, and whether the name has been reported.
     threads: BTreeMap<u32, (u32, bool)>,
 }
 
 impl Scheduler {
-    /// Watches everybody, which needs the right to; or only the given threads and those that they make.
+    /// Watches all threads, which requires the corresponding permission, or only the given threads
+    /// and those that they create.
     ///
     /// # Errors
-    /// What the kernel says: most often that it is not permitted.
+    ///
+    /// Returns the error of the kernel, usually a lack of permission.
     pub fn watch(session: &'static Session, threads: Option<&[u32]>) -> io::Result<Scheduler> {
         let processors = online();
         let mut watches = Vec::new();
@@ -68,7 +71,7 @@ impl Scheduler {
         })
     }
 
-    /// The record of a switch; `None`: it is none.
+    /// Returns the record of a switch; `None` for other events.
     fn record(&self, told: &SchedulerEvent, ticks: u64) -> Option<Record> {
         let (id, payload) = match told.kind {
             EventKind::In(previous) => (self.switch_in, u64::from(previous.unwrap_or(0))),
@@ -82,13 +85,13 @@ impl Scheduler {
         Some(Record { time: ticks.max(1), what, thread: told.thread, payload: [payload, 0] })
     }
 
-    /// Names of threads that were seen and not told, from the kernel's list.
+    /// Adds the names of threads that were seen and not reported yet, from `/proc`.
     fn names(&mut self, found: &mut Found) {
         for (thread, (process, told)) in &mut self.threads {
             if !*told && *thread != 0 {
                 *told = true;
                 let path = format!("/proc/{process}/task/{thread}/comm");
-                // One that has ended meanwhile stays without a name.
+                // A thread that has ended meanwhile has no name.
                 if let Ok(name) = std::fs::read_to_string(path) {
                     let name = name.trim_end().to_owned();
                     found.threads.push(Thread { id: *thread, process: *process, name });
@@ -104,7 +107,7 @@ impl Source for Scheduler {
         self.watches.iter_mut().for_each(|watch| {
             watch.read(|told| all.push(told));
         });
-        // Several watches of one processor each have their own order.
+        // Several watches of one processor are ordered separately.
         all.sort_by_key(|told| told.time);
         let now = (self.session.now(), clock::raw());
         for told in all {
@@ -114,7 +117,7 @@ impl Source for Scheduler {
                     self.threads.insert(id, (process, true));
                     found.threads.push(Thread { id, process, name: name.clone() });
                 }
-                // The number may be given again, to a thread of another name.
+                // The number may be reused for a thread with another name.
                 EventKind::Began | EventKind::Ended => drop(self.threads.remove(&id)),
                 EventKind::Lost(lost) => found.lost.push((told.processor, *lost)),
                 EventKind::In(_) | EventKind::Out { .. } => {
@@ -129,7 +132,7 @@ impl Source for Scheduler {
     }
 }
 
-/// Ticks at a time in nanoseconds, on the line through two pairs of both.
+/// Returns the ticks at a time in nanoseconds, on the line through two pairs of both.
 fn between(first: (u64, u64), now: (u64, u64), time: u64) -> u64 {
     let ticks = now.0.saturating_sub(first.0);
     let nanos = now.1.saturating_sub(first.1).max(1);
@@ -143,7 +146,7 @@ fn between(first: (u64, u64), now: (u64, u64), time: u64) -> u64 {
     }
 }
 
-/// Numbers of the processors that run.
+/// Returns the numbers of the processors that are online.
 fn online() -> BTreeSet<u32> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let range = |part: &str| {

@@ -1,4 +1,5 @@
-//! Records that do not come through the rings: what the scheduler tells, and whatever else knows its own time.
+//! Records that do not come through the rings: those of the scheduler and of other sources with
+//! their own clocks.
 
 use std::fmt;
 
@@ -8,41 +9,42 @@ use super::output::Output;
 use crate::block::{End, Kind, RecordsHead, Thread};
 use crate::record::Record;
 
-/// Tells what has happened, whenever it is asked.
+/// A source of records that the recorder reads repeatedly.
 pub trait Source: Send + fmt::Debug {
-    /// Adds what has happened since the last time.
+    /// Adds what has happened since the last call.
     fn collect(&mut self, found: &mut Found);
 }
 
-/// What a source has found.
+/// The records from a source.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Records with the processor that they belong to; those of one processor in the order of time.
+    /// Records with the processor that they belong to; those of one processor are in the order of
+    /// time.
     pub records: Vec<(u32, Record)>,
-    /// How many the source has lost, on which processor.
+    /// The number of records that the source has lost, by processor.
     pub lost: Vec<(u32, u64)>,
     /// Threads whose names have become known.
     pub threads: Vec<Thread>,
 }
 
-/// A source, and what was written of it.
+/// A source, and the state of the blocks that were written from it.
 #[derive(Debug)]
 pub(super) struct Tap {
     source: Box<dyn Source>,
-    /// Head of the next block of each processor.
+    /// The head of the next block of each processor.
     heads: Vec<RecordsHead>,
     written: u64,
 }
 
 impl Tap {
-    /// `stream` tells its blocks from those of other sources.
+    /// Creates the tap of a source. `stream` distinguishes its blocks from those of other sources.
     pub(super) fn new(source: Box<dyn Source>, processors: usize, stream: u16) -> Tap {
         let head =
             |processor| RecordsHead::new(u16::try_from(processor).unwrap_or(u16::MAX), stream);
         Tap { source, heads: (0..processors).map(head).collect(), written: 0 }
     }
 
-    /// Asks the source and writes what it says.
+    /// Reads the source and writes its records.
     pub(super) fn write(&mut self, output: &mut Output) {
         let mut found = Found::default();
         self.source.collect(&mut found);
@@ -58,21 +60,21 @@ impl Tap {
                 continue;
             }
             head.lost_full += lost;
-            // Losses lie before the block that tells of them.
+            // Losses come before the block that reports them.
             head.sequence += lost;
             head.count = u32::try_from(records.len()).unwrap_or(u32::MAX);
             let count = u64::from(head.count);
             if output.block(Kind::Records, &[head.as_bytes(), records.as_bytes()]) {
                 self.written += count;
             } else {
-                // Told by the next block that finds room.
+                // Reported by the next block that can be written.
                 head.lost_unwritten += count;
             }
             head.sequence += count;
         }
     }
 
-    /// Adds what became of its records to `end`.
+    /// Adds the counts of its records to `end`.
     pub(super) fn add_to(&self, end: &mut End) {
         end.written += self.written;
         end.lost_full += self.heads.iter().map(|head| head.lost_full).sum::<u64>();

@@ -1,4 +1,4 @@
-//! A host that loads implementations of a store while it runs, and swaps to them under load:
+//! A host that loads implementations of a store at run time and swaps to them under load:
 //!
 //! ```sh
 //! cargo build -p example-store-sorted
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 }
 
 fn run(path: &Path, implementation: &str) -> Result<(), Box<dyn std::error::Error>> {
-    // From here on, implementations of this interface can be loaded.
+    // Allows implementations of this interface to be loaded from now on.
     plugin::accept::<StoreInterface>();
     let root = Own.root("hashed").ok_or("it is in the list")?;
     let store: StoreRef = create("example", root, Arc::new(Own));

@@ -1,4 +1,4 @@
-//! Loading into a live host over the control API, as `refit load` does it.
+//! Loading a plugin into a running host over the control API, as `refit load` does it.
 
 mod common;
 

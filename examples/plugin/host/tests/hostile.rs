@@ -1,4 +1,5 @@
-//! Files that are not what they should be: each is refused before the dynamic linker sees it, with what to do.
+//! Invalid files: each is refused before the dynamic linker sees it, with a message that says what
+//! to do.
 
 mod common;
 
@@ -14,21 +15,21 @@ fn library() -> Vec<u8> {
     build("example-store-sorted", "")
 }
 
-/// Where the content of the note begins.
+/// Returns the position of the note's content.
 fn note(library: &[u8]) -> usize {
     let owner = b"refit\0\0\0refit-so";
     let found = library.windows(owner.len()).position(|window| window == owner);
     found.expect("it has a note") + 8
 }
 
-/// The library with other bytes somewhere.
+/// Checks the library with `bytes` written at `at`.
 fn patched(at: usize, bytes: &[u8]) -> Result<(), Obstacle> {
     let mut library = library();
     library[at..at + bytes.len()].copy_from_slice(bytes);
     inspect(&library).map(drop)
 }
 
-/// Replaces the first occurrence within the note.
+/// Checks the library with the first occurrence of `from` in the note replaced by `to`.
 fn replaced(from: &[u8], to: &[u8]) -> Result<(), Obstacle> {
     let library = library();
     let note = note(&library);
@@ -79,7 +80,7 @@ fn wrong_notes_are_refused_each_for_its_reason() {
     assert!(matches!(state, Err(Obstacle::State { .. })), "{state:?}");
     let name = replaced(b"\x06\0sorted", b"\x06\0so@ted");
     assert_eq!(name, Err(Obstacle::BadName("so@ted".into())));
-    // A note must not write to the terminal of who reads the refusal.
+    // A note must not write control sequences to the terminal of the user who reads the refusal.
     assert!(matches!(replaced(b"sorted", b"\x1b[31mX"), Err(Obstacle::BadNote(_))));
 }
 
@@ -101,13 +102,14 @@ fn other_files_are_refused_each_for_its_reason() {
         std::fs::write(&file, bytes).expect("it can be written");
         assert!(matches!(refused(&file), Obstacle::NotALibrary(_)));
     }
-    // This test is a position-independent executable: a library, as far as ELF goes, without a note.
+    // This test is a position-independent executable, which as an ELF file is a library without a
+    // note.
     assert_eq!(refused(&std::env::current_exe().expect("it has a path")), Obstacle::NoNote);
     let other_machine = patched(18, &[0x28, 0]);
     assert!(matches!(other_machine, Err(Obstacle::Target { .. })), "{other_machine:?}");
 }
 
-/// How many damaged files are tried; the nightly script asks for more.
+/// The number of damaged files that are tried; the nightly script sets a higher one.
 fn cases() -> u32 {
     std::env::var("REFIT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(2_000)
 }
@@ -115,8 +117,8 @@ fn cases() -> u32 {
 #[test]
 fn no_damage_makes_the_check_panic() {
     let library = library();
-    // What the check looks at: the headers, the note, the dynamic section and the relocations are near the beginning
-    // and the end of what is mapped.
+    // The parts that the check reads (the headers, the note, the dynamic section and the
+    // relocations) are near the beginning and the end of the mapped part.
     let interesting = 4096.min(library.len());
     let at = prop_oneof![0..64_usize, 0..interesting, 0..library.len()];
     let damage = prop::collection::vec((at, any::<u8>()), 1..12);

@@ -1,4 +1,5 @@
-//! Plugins, built by cargo from the example crates, loaded into this process while it works.
+//! Plugins that cargo builds from the example crates and that are loaded into this process while it
+//! runs.
 
 mod common;
 
@@ -14,7 +15,7 @@ use refit_objects::{
     upgrade,
 };
 
-/// The ledger is the process's, and so are the classes.
+/// The ledger and the classes belong to the process, so only one test may use them at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn alone() -> std::sync::MutexGuard<'static, ()> {
@@ -26,7 +27,7 @@ fn store(name: &str) -> StoreRef {
     create(name, Own.root("hashed").expect("it is in the list"), Arc::new(Own))
 }
 
-/// Loads, or finds what another test has loaded.
+/// Loads a plugin, or returns it if another test has loaded it.
 fn loaded(path: &Path) -> PluginInfo {
     match plugin::load(path) {
         Ok(info) => info,
@@ -47,7 +48,7 @@ fn serving(store: StoreRef) -> String {
     object(store.id()).expect("it lives").implementation
 }
 
-/// Whoever loads it would be gone; another process goes first.
+/// The crash would end the process that loads it, so a child process loads it first.
 #[test]
 fn a_plugin_whose_constructor_crashes_is_refused_and_the_host_lives() {
     let _alone = alone();
@@ -77,7 +78,7 @@ fn swapped_under_load_to_two_builds_from_one_path_and_an_older_version_and_back(
                 let mut added = 0;
                 while !ended.load(Ordering::Relaxed) {
                     added += 1;
-                    // Every addition is seen once, in order, whoever serves it.
+                    // Every addition is seen once and in order, whichever implementation serves it.
                     assert_eq!(store.add(&key, 1), added);
                 }
                 total.fetch_add(added, Ordering::Relaxed);
@@ -90,16 +91,16 @@ fn swapped_under_load_to_two_builds_from_one_path_and_an_older_version_and_back(
         assert_eq!(store.get(b"build").as_deref(), Some(&b"first!"[..]));
         let precise = serving(store);
         assert!(precise.starts_with("sorted@"), "{precise}");
-        // The same path, with other code in it.
+        // The same path, with other code.
         std::fs::write(&path, &second).expect("it can be written");
         loaded(&path);
         swap(store, "sorted");
         assert_eq!(store.get(b"build").as_deref(), Some(&b"second"[..]));
         assert_ne!(serving(store), precise);
-        // The first one is still there under its full name.
+        // The first one is still available under its full name.
         swap(store, &precise);
         assert_eq!(store.get(b"build").as_deref(), Some(&b"first!"[..]));
-        // An implementation that does not know `add`.
+        // An implementation that does not have `add`.
         loaded(&path_of(&older, &directory));
         swap(store, "linear");
         let before = store.add(b"mine", 5);

@@ -1,10 +1,11 @@
-//! An interface that is not what `interface.lock` says does not compile.
+//! An interface that contradicts `interface.lock` does not compile.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What the compiler says to an interface with these methods, where version 1 has `put` and `len`.
+/// Compiles an interface with these methods, where version 1 has `put` and `len`. Returns whether
+/// that succeeded, and the messages of the compiler.
 fn compiled(crate_dir: &Path, version: u32, methods: &str) -> (bool, String) {
     let source = format!(
         "#![allow(missing_docs)]\n\

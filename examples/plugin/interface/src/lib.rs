@@ -1,27 +1,28 @@
-//! A key-value store: the interface that a host and its plugins share, the implementation that the host begins
-//! with, and what it has in common with others.
+//! A key-value store: the interface that a host and its plugins share, the initial implementation
+//! of the host, and the code that implementations have in common.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use refit_objects::{Implementations, OwnedRep, Root, State, TransferError, interface};
 
-/// Everything in a store, sorted by key.
+/// All pairs of a store, sorted by key.
 pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Keeps values under keys.
+/// A store of values under keys.
 #[interface(name = "store", state = Pairs, version = 2, loadable, empty)]
 pub trait Store {
-    /// Puts a value under a key; the one that was there.
+    /// Sets the value of a key and returns the previous value.
     fn put(&self, key: &[u8], value: &[u8]) -> Option<Vec<u8>>;
-    /// The value under a key.
+    /// Returns the value of a key.
     fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
-    /// Takes a value away; whether it was there.
+    /// Removes a key and returns whether it was present.
     fn remove(&self, key: &[u8]) -> bool;
-    /// How many there are.
+    /// Returns the number of keys.
     fn count(&self) -> u64;
-    /// Adds a number to the one under a key, zero if there is none; the sum. Not atomic unless the implementation
-    /// makes it so. Since version 2; older implementations get this body.
+    /// Adds `n` to the number under a key, which is zero if absent, and returns the sum. Atomic
+    /// only if the implementation makes it so. Since version 2; older implementations use this
+    /// body.
     fn add(&self, key: &[u8], n: u64) -> u64 {
         let before =
             self.get(key).and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
@@ -31,15 +32,15 @@ pub trait Store {
     }
 }
 
-/// What a store keeps its values in.
+/// The collection in which a store keeps its values.
 pub trait Map: Default + Extend<(Vec<u8>, Vec<u8>)> + Send + 'static {
-    /// Puts a value under a key; the one that was there.
+    /// Sets the value of a key and returns the previous value.
     fn insert(&mut self, key: Vec<u8>, value: Vec<u8>) -> Option<Vec<u8>>;
-    /// The value under a key.
+    /// Returns the value of a key.
     fn get(&self, key: &[u8]) -> Option<&Vec<u8>>;
-    /// Takes a value away.
+    /// Removes a key and returns its value.
     fn remove(&mut self, key: &[u8]) -> Option<Vec<u8>>;
-    /// All of it, in no order.
+    /// Returns all pairs, in no particular order.
     fn pairs(&self) -> impl ExactSizeIterator<Item = (&Vec<u8>, &Vec<u8>)>;
 }
 
@@ -64,7 +65,7 @@ macro_rules! map {
 
 map!(HashMap, BTreeMap);
 
-/// A store in a map behind a lock: all that stores of one map or another have in common.
+/// A store in a map with a lock, which is common to stores with different maps.
 #[derive(Debug, Default)]
 pub struct Locked<M>(Arc<Mutex<M>>);
 
@@ -117,7 +118,7 @@ impl<M: Map> State<Pairs> for Locked<M> {
     }
 }
 
-/// A hash table behind a lock.
+/// A store in a hash table with a lock.
 pub type Hashed = Locked<HashMap<Vec<u8>, Vec<u8>>>;
 
 impl Root<StoreInterface> for Hashed {
@@ -135,7 +136,7 @@ impl Root<StoreInterface> for Hashed {
     }
 }
 
-/// What the host can swap a store to before anything is loaded.
+/// The implementations of the host, to which a store can be swapped before any plugin is loaded.
 #[derive(Debug)]
 pub struct Own;
 

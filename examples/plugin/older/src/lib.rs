@@ -1,48 +1,48 @@
-//! A plugin from the time of version 1 of the store, before `add`. It was built from `refit-objects` alone: what makes
-//! it fit is that its declaration of the interface is the beginning of the host's.
+//! A plugin for version 1 of the store, which has no `add`. It is built with `refit-objects` alone;
+//! it is compatible because its declaration of the interface is a prefix of the host's.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use refit_objects::{OwnedRep, Root, TransferError, interface};
 
-/// Everything in a store.
+/// All pairs of a store.
 pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Keeps values under keys.
+/// A store of values under keys.
 #[cfg(not(any(feature = "changed", feature = "removed")))]
 #[interface(name = "store", state = Pairs, version = 1, loadable)]
 pub trait Store {
-    /// Puts a value under a key; the one that was there.
+    /// Sets the value of a key and returns the previous value.
     fn put(&self, key: &[u8], value: &[u8]) -> Option<Vec<u8>>;
-    /// The value under a key.
+    /// Returns the value of a key.
     fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
-    /// Takes a value away; whether it was there.
+    /// Removes a key and returns whether it was present.
     fn remove(&self, key: &[u8]) -> bool;
-    /// How many there are.
+    /// Returns the number of keys.
     fn count(&self) -> u64;
 }
 
-/// With another type of `count`.
+/// The interface with another return type of `count`.
 #[cfg(feature = "changed")]
 #[interface(name = "store", state = Pairs, version = 3, loadable)]
 pub trait Store {
-    /// Puts a value under a key; the one that was there.
+    /// Sets the value of a key and returns the previous value.
     fn put(&self, key: &[u8], value: &[u8]) -> Option<Vec<u8>>;
-    /// The value under a key.
+    /// Returns the value of a key.
     fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
-    /// Takes a value away; whether it was there.
+    /// Removes a key and returns whether it was present.
     fn remove(&self, key: &[u8]) -> bool;
-    /// How many there are.
+    /// Returns the number of keys.
     fn count(&self) -> u32;
 }
 
-/// Without `remove` and `count`.
+/// The interface without `remove` and `count`.
 #[cfg(all(feature = "removed", not(feature = "changed")))]
 #[interface(name = "store", state = Pairs, version = 3, loadable)]
 pub trait Store {
-    /// Puts a value under a key; the one that was there.
+    /// Sets the value of a key and returns the previous value.
     fn put(&self, key: &[u8], value: &[u8]) -> Option<Vec<u8>>;
-    /// The value under a key.
+    /// Returns the value of a key.
     fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
 }
 

@@ -1,4 +1,5 @@
-//! A plugin: a store that keeps its keys sorted. Built apart from the host that loads it:
+//! A plugin with a store that keeps its keys sorted. It is built separately from the host that
+//! loads it:
 //!
 //! ```sh
 //! cargo build -p example-store-sorted && refit load target/debug/libexample_store_sorted.so
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 use example_store::{Locked, Pairs, Store, StoreInterface};
 use refit_objects::{OwnedRep, Root, State, TransferError};
 
-/// A sorted map behind a lock, with some habits that the tests of loading want to see.
+/// A sorted map with a lock, with some special behaviour for the tests of loading.
 #[derive(Clone, Default)]
 struct Sorted(Locked<BTreeMap<Vec<u8>, Vec<u8>>>);
 
@@ -19,7 +20,7 @@ impl Store for Sorted {
         self.0.put(key, value)
     }
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        // Tells which build serves.
+        // The value identifies the build that serves the call.
         if key == b"build" {
             return Some(if cfg!(feature = "second") { b"second" } else { b"first!" }.to_vec());
         }
@@ -56,7 +57,7 @@ impl Root<StoreInterface> for SortedRoot {
     }
 }
 
-/// Takes no state.
+/// An implementation that accepts no state.
 struct Broken;
 
 impl Root<StoreInterface> for Broken {
@@ -70,7 +71,8 @@ impl Root<StoreInterface> for Broken {
         Err(TransferError("there is none".into()))
     }
     fn import(&self, state: Pairs) -> Result<(), TransferError> {
-        // With much state it panics at once, with little only when it is to make a rep.
+        // It panics at once if there is much state, and otherwise only when it creates a
+        // representative.
         assert!(state.len() < 10, "too much state for me");
         Ok(())
     }
@@ -81,7 +83,7 @@ refit_objects::plugin! {
     StoreInterface: "broken" => || Box::new(Broken),
 }
 
-/// Runs when the library is loaded, before anybody can ask it anything.
+/// Runs when the library is loaded, before any function of it is called.
 #[cfg(feature = "crashes")]
 mod constructor {
     extern "C" fn crash() {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// The library that cargo makes of an example plugin. All builds of one package end in one file, so they queue.
+/// Returns the library that cargo builds from an example plugin. All builds of a package write the
+/// same file, so they are serialized.
 pub(crate) fn build(package: &'static str, feature: &'static str) -> Vec<u8> {
     type Builds = BTreeMap<(&'static str, &'static str), Vec<u8>>;
     static BUILT: Mutex<Builds> = Mutex::new(BTreeMap::new());
@@ -17,7 +18,7 @@ pub(crate) fn build(package: &'static str, feature: &'static str) -> Vec<u8> {
     }
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins");
     std::fs::create_dir_all(&target).expect("it can be made");
-    // Held until the library is read: another test process may build it with another feature.
+    // Locked until the library is read: another test process may build it with another feature.
     let lock = std::fs::File::create(target.join("lock")).expect("it can be made");
     lock.lock().expect("it can be locked");
     let output = Command::new(env!("CARGO"))
@@ -34,14 +35,14 @@ pub(crate) fn build(package: &'static str, feature: &'static str) -> Vec<u8> {
     bytes
 }
 
-/// Puts a library into a directory.
+/// Writes a library into a directory and returns its path.
 pub(crate) fn path_of(library: &[u8], directory: &tempfile::TempDir) -> PathBuf {
     let path = directory.path().join("plugin.so");
     std::fs::write(&path, library).expect("it can be written");
     path
 }
 
-/// Runs something at the end of a scope, also when a test fails there.
+/// Runs a function at the end of a scope, even if a test fails there.
 pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
