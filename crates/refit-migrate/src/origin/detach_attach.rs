@@ -71,7 +71,7 @@ pub(crate) fn leave(
     id: u32,
     shadow_ref: ShadowRef,
 ) -> Result<(bool, ThreadState), StayReason> {
-    if tree.supervisor.lends(id) {
+    if tree.supervisor.is_in_vfork(id) {
         return Err(StayReason::NotNow);
     }
     shadow_ref.slot.clear();
