@@ -9,7 +9,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{links, tidy};
+use crate::links;
+use crate::repository::{MAN, tracked_files};
 
 /// The table of contents.
 const SUMMARY: &str = "docs/SUMMARY.md";
@@ -22,7 +23,7 @@ const OTHERS: [&str; 1] = ["bench/RESULTS.md"];
 
 /// Builds the book; whether that has worked. Says on standard error what has not.
 pub(crate) fn build() -> bool {
-    let Some(files) = tidy::tracked_files() else {
+    let Some(files) = tracked_files() else {
         eprintln!("book: git does not list the files of the repository");
         return false;
     };
@@ -56,7 +57,7 @@ fn left_out(files: &[String], summary: &str) -> Vec<String> {
 fn is_of_book(file: &str) -> bool {
     let at_root = !file.contains('/') && file.ends_with(".md");
     let in_folder = FOLDERS.iter().any(|folder| file.starts_with(folder));
-    at_root || OTHERS.contains(&file) || in_folder && !file.starts_with(crate::MAN)
+    at_root || OTHERS.contains(&file) || in_folder && !file.starts_with(MAN)
 }
 
 fn copy(file: &str) -> std::io::Result<()> {

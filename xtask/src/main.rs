@@ -12,6 +12,7 @@ mod circles;
 mod links;
 mod module_paths;
 mod prose;
+mod repository;
 mod tidy;
 
 use std::env;
@@ -20,8 +21,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// Generated from the definition of the command line, and checked in so that packagers find it.
-const MAN: &str = "docs/man";
+use crate::repository::MAN;
 
 /// A check says on standard error what is wrong, and returns whether nothing is.
 type Check = (&'static str, fn() -> bool);

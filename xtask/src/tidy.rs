@@ -6,8 +6,8 @@
 //! do not use each other in circles, and comments read as they are to.
 
 use std::fs;
-use std::process::Command;
 
+use crate::repository::tracked_files;
 use crate::{circles, prose};
 
 /// Longer files hold more than one idea.
@@ -56,14 +56,6 @@ pub(crate) fn check() -> bool {
 const GLOSSARY: &str = "GLOSSARY.md";
 /// What was true once may stand there.
 const HISTORY: &str = "CHANGELOG.md";
-
-/// Files that are, or are about to be, in the repository.
-pub(crate) fn tracked_files() -> Option<Vec<String>> {
-    let args = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
-    let output = Command::new("git").args(args).output().ok().filter(|o| o.status.success())?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    Some(text.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
-}
 
 fn look_at(file: &str, text: &str) -> Vec<String> {
     let mut complaints = Vec::new();

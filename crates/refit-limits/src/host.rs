@@ -7,14 +7,16 @@ use refit_memory::store::SwapFile;
 use refit_sys::pagemap::{Pagemap, Scan};
 use refit_sys::userfault;
 
-use crate::memory::Memory;
 use crate::setup;
+
+/// The smallest limit of a tree, in bytes: no program makes progress with less.
+pub const MIN_LIMIT: u64 = 1 << 20;
 
 /// Why memory cannot be limited.
 #[derive(Debug, thiserror::Error)]
 pub enum LimitError {
-    /// Less than [`Memory::LEAST`] was asked for.
-    #[error("a program needs at least {} MiB", Memory::LEAST >> 20)]
+    /// Less than [`MIN_LIMIT`] was asked for.
+    #[error("a program needs at least {} MiB", MIN_LIMIT >> 20)]
     TooLittle,
     /// The kernel lacks features of userfaultfd.
     #[error("userfaultfd lacks {0}, which Linux 6.8 has")]

@@ -35,7 +35,7 @@ mod shared;
 mod survey;
 mod warnings;
 
-pub use host::{LimitError, can_limit};
+pub use host::{LimitError, MIN_LIMIT, can_limit};
 pub use memory::{Memory, ProgramMemory};
 pub use shared::Totals;
 pub use warnings::{Unserved, Warnings};

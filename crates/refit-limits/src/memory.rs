@@ -17,7 +17,7 @@ use refit_sys::keeper;
 use refit_tracer::Supervisor;
 use tracing::info;
 
-use crate::host::{self, LimitError};
+use crate::host::{self, LimitError, MIN_LIMIT};
 use crate::reclaimer::Reclaimer;
 use crate::shared::{Shared, State, Totals};
 use crate::warnings::Warnings;
@@ -41,9 +41,6 @@ pub struct ProgramMemory {
 }
 
 impl Memory {
-    /// A tree may have no less, in bytes: a program does not get on with it.
-    pub const LEAST: u64 = 1 << 20;
-
     /// The memory of a tree that may have all there is. Pages go to a file without a name in `directory` when they take too much
     /// room compressed.
     ///
@@ -83,7 +80,7 @@ impl Memory {
     /// # Errors
     /// [`LimitError`]; what was allowed before still is.
     pub fn allow(&self, limit: Option<u64>) -> Result<Option<u64>, LimitError> {
-        if limit.is_some_and(|bytes| bytes < Self::LEAST) {
+        if limit.is_some_and(|bytes| bytes < MIN_LIMIT) {
             return Err(LimitError::TooLittle);
         }
         let mut reclaimer = self.reclaimer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,7 +188,7 @@ impl Outside for Shared {
         let served = state.served.iter().find(|one| std::ptr::eq(&*one.pager, pager));
         let process = served.and_then(|one| one.process);
         drop(state);
-        process.map_or_else(Vec::new, |process| self.supervisor.words(process))
+        process.map_or_else(Vec::new, |process| self.supervisor.clear_words(process))
     }
 
     fn inherited(&self, pager: &Pager, thread: Option<u32>) -> Option<Vec<Inherited>> {

@@ -67,7 +67,7 @@ pub(crate) fn set_up(
         installed.map_err(|error| held.registers().err().unwrap_or(error))
     })?;
     if installed.is_ok() {
-        supervisor.is_managed(process);
+        supervisor.add_managed(process);
     }
     installed
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use tracing::Metadata;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-use crate::LogError;
+use crate::error::LogError;
 
 /// Levels by module, e.g. `warn,refit_migrate=debug,refit_tracer::supervisor=trace`: the longest module that fits decides.
 #[derive(Clone, Debug)]

@@ -25,12 +25,14 @@
 
 #![forbid(unsafe_code)]
 
+mod error;
 mod event;
 mod filter;
 mod layer;
 mod panic;
 mod ring;
 
+pub use error::LogError;
 pub use event::Event;
 pub use filter::Filter;
 pub use layer::Format;
@@ -39,20 +41,8 @@ pub use ring::{CAPACITY, Recent};
 use std::io::{self, Write};
 
 use refit_sys::printable;
-use thiserror::Error;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-
-/// Why nothing can be logged.
-#[derive(Debug, Error)]
-pub enum LogError {
-    /// The filter is none.
-    #[error("`{0}` is no filter; give levels as in `info` or `warn,refit_migrate=debug`")]
-    Filter(String),
-    /// The process has a subscriber already.
-    #[error("events of this process go elsewhere already")]
-    Taken,
-}
 
 /// Begins to record the events of this process, and to write the ring to a file when a thread panics.
 ///

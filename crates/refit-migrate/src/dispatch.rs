@@ -6,7 +6,7 @@ use refit_messages::Builder;
 
 use crate::lookup;
 use crate::migration::Migration;
-use crate::origin::coordinator::Command;
+use crate::origin::command::Command;
 use crate::protocol::messages::{
     Arrive, Change, Claim, Counted, Expect, Fetch, Follow, Found, Invalidate, InvalidateDone,
     OutOfMemory, PageGrant, PageInvalidate, PageRecall, Prepare, Recall, Retrieve, Seek,
@@ -41,7 +41,9 @@ impl Migration {
             .on::<Expect>(move |_, expect, _| {
                 refit_sys::adaptive_spin::one_follows();
                 let replica = b.upgrade().and_then(|remote| remote.replica(expect.group));
-                if let Some(executor) = replica.and_then(|replica| replica.known(expect.thread)) {
+                if let Some(executor) =
+                    replica.and_then(|replica| replica.existing_executor(expect.thread))
+                {
                     executor.expect();
                 }
             })
@@ -52,7 +54,7 @@ impl Migration {
             })
             .on::<Recall>(move |_, recall, _| {
                 let replica = d.upgrade().and_then(|remote| remote.replica(recall.group));
-                let executor = replica.and_then(|replica| replica.known(recall.thread));
+                let executor = replica.and_then(|replica| replica.existing_executor(recall.thread));
                 if let Some(executor) = executor {
                     executor.recall(recall.residency);
                 }
@@ -82,13 +84,13 @@ impl Migration {
         builder
             .answer::<Invalidate>(move |_, invalidate, _, reply| {
                 match a.upgrade().and_then(|remote| remote.replica(invalidate.group)) {
-                    Some(replica) => replica.forget(invalidate, reply),
+                    Some(replica) => replica.invalidate(invalidate, reply),
                     None => reply.say(&(), &[]),
                 }
             })
             .on::<InvalidateDone>(move |_, done, _| {
                 if let Some(replica) = b.upgrade().and_then(|remote| remote.replica(done.group)) {
-                    replica.thaw();
+                    replica.invalidate_done();
                 }
             })
             .on::<Claim>(move |from, claim, _| {
@@ -114,8 +116,10 @@ impl Migration {
             })
             .on::<SyscallResult>(move |_, made, _| {
                 let replica = b.upgrade().and_then(|remote| remote.replica(made.group));
-                if let Some(executor) = replica.and_then(|replica| replica.known(made.thread)) {
-                    executor.made(made.residency, made.value);
+                if let Some(executor) =
+                    replica.and_then(|replica| replica.existing_executor(made.thread))
+                {
+                    executor.deliver_result(made.residency, made.value);
                 }
             })
     }
@@ -142,7 +146,7 @@ impl Migration {
             })
             .answer::<PageRecall>(move |_, recall, _, reply| {
                 let replica = d.upgrade().and_then(|remote| remote.replica(recall.group));
-                let found = replica.and_then(|replica| replica.yields(&recall));
+                let found = replica.and_then(|replica| replica.surrender(&recall));
                 let (piece, bytes) = found.unzip();
                 reply.say(&piece, &bytes.unwrap_or_default());
             })
@@ -173,23 +177,23 @@ impl Migration {
             })
             .on::<Seek>(move |_, seek, _| {
                 if let Some(this) = d.upgrade() {
-                    this.is_sought(seek);
+                    this.on_seek(seek);
                 }
             })
             .on::<Found>(move |from, found, _| {
                 if let Some(replica) = b.upgrade().and_then(|remote| remote.replica(found.group)) {
-                    replica.found(from, found);
+                    replica.on_found(from, found);
                 }
             })
     }
 
     /// A node looks for what is at an address: the origin knows, others may.
-    fn is_sought(&self, seek: Seek) {
+    fn on_seek(&self, seek: Seek) {
         if self.origin.send(seek.group, || Command::Seek(seek.clone())) {
             return;
         }
         match (self.remote.replica(seek.group), self.resources.layer()) {
-            (Some(replica), _) => replica.is_sought(seek),
+            (Some(replica), _) => replica.on_seek(seek),
             (None, Some(layer)) => lookup::pass_on(layer, seek, None),
             (None, None) => {}
         }
@@ -199,7 +203,7 @@ impl Migration {
         let remote = Arc::downgrade(&self.remote);
         builder.answer::<Counted>(move |_, counted, _, reply| {
             let replica = remote.upgrade().and_then(|remote| remote.replica(counted.group));
-            reply.say(&replica.map(|replica| replica.counted()), &[]);
+            reply.say(&replica.map(|replica| replica.tally()), &[]);
         })
     }
 }

@@ -52,9 +52,6 @@ pub(crate) use uffd::{PageRequest, Pager};
 const FEATURES: Features =
     Features::MISSING_SHMEM.union(Features::PAGEFAULT_FLAG_WP).union(Features::WP_HUGETLBFS_SHMEM);
 
-/// Bytes of a page.
-pub(crate) const PAGE: u64 = 4096;
-
 /// What a userfaultfd is opened with, as arguments of the call.
 pub(crate) const OPEN: [u64; 6] = {
     let flags = Flags::CLOEXEC.bits() | Flags::NONBLOCK.bits();
@@ -75,9 +72,9 @@ pub(crate) fn agree(opened: OwnedFd) -> io::Result<Userfault> {
 ///
 /// # Errors
 /// The kernel has none, or not such a one.
-pub(crate) fn open(held: &mut Tracee, instruction: u64) -> io::Result<Userfault> {
-    let number = held.call(instruction, libc::SYS_userfaultfd, OPEN)?;
-    let fetched = Pidfd::open_thread(held.thread()).and_then(|task| task.get_fd(number as u32));
-    held.call(instruction, libc::SYS_close, [number, 0, 0, 0, 0, 0])?;
+pub(crate) fn open(tracee: &mut Tracee, instruction: u64) -> io::Result<Userfault> {
+    let number = tracee.call(instruction, libc::SYS_userfaultfd, OPEN)?;
+    let fetched = Pidfd::open_thread(tracee.thread()).and_then(|task| task.get_fd(number as u32));
+    tracee.call(instruction, libc::SYS_close, [number, 0, 0, 0, 0, 0])?;
     agree(fetched?)
 }

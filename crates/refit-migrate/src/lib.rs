@@ -37,16 +37,19 @@ mod dispatch;
 mod dsm;
 mod error;
 mod fault_injection;
+mod frames;
 mod lookup;
 mod membership;
 mod migration;
 mod mm_lock;
 mod node;
 mod origin;
+mod page;
 mod protocol;
 mod quota;
 mod remote;
 mod resources;
+mod setting;
 mod stats;
 mod syscalls;
 
@@ -55,9 +58,10 @@ pub use error::MoveError;
 pub use lookup::Protocol;
 pub use membership::absent::Absence;
 pub use mm_lock::Lock;
-pub use node::{Connection, Node, Reached, Roam, Setting};
+pub use node::{Connection, Node, Reached, Roam};
 pub use protocol::messages::GroupId;
 pub use refit_messages::{MessageError, Refusal, Security};
+pub use setting::Setting;
 pub use stats::{MoveCounts, PageCounts, Tally, Times, Traffic};
 
 /// A header for C by which a thread asks where it runs, and to run elsewhere.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use refit_messages::{ENDED, InstanceId, Layer};
 use tracing::warn;
 
-use crate::node::Setting;
-use crate::origin::coordinator::{Command, Pages, QueuedCommand};
+use crate::origin::command::{Command, QueuedCommand};
+use crate::origin::coordinator::PagePolicy;
 use crate::origin::{Origin, Policies};
 use crate::remote::Remote;
 use crate::resources::NodeResources;
+use crate::setting::Setting;
 
 /// Both parts of a node.
 pub(crate) struct Migration {
@@ -23,7 +24,7 @@ impl Migration {
     pub(crate) fn new(own: InstanceId, setting: &Setting) -> Arc<Self> {
         let Setting { always_move, window, retrieval, lock, memory, awake, .. } = *setting;
         let resources = NodeResources::new(own, memory, awake);
-        let pages = Pages { always_move, window };
+        let pages = PagePolicy { always_move, window };
         let policies = Policies { pages, protocol: retrieval, lock };
         Arc::new(Self {
             origin: Origin::new(Arc::clone(&resources), policies),
@@ -49,7 +50,7 @@ impl Migration {
             refit_log::say(&format!("{} has lost {peer}: {why}", self.resources.own));
         }
         self.remote.end_lost(peer, theirs);
-        let lost = || QueuedCommand::now(Command::Lost(peer, why.to_owned()));
+        let lost = || QueuedCommand::now(Command::NodeLost(peer, why.to_owned()));
         queues.iter().for_each(|queue| drop(queue.send(lost())));
     }
 }

@@ -15,14 +15,12 @@ use refit_tracer::Shown;
 use refit_tracer::process::Process;
 use tracing::info;
 
-use crate::dsm::Window;
 use crate::error::MoveError;
-use crate::lookup::Protocol;
 use crate::membership::absent::Absence;
 use crate::membership::{self, Meeting};
 use crate::migration::Migration;
-use crate::mm_lock::Lock;
 use crate::origin::ProgramTree;
+use crate::setting::Setting;
 use crate::stats::{MoveCounts, Traffic};
 
 /// How the threads of a program go from instance to instance by themselves: to see whether that changes anything.
@@ -40,31 +38,6 @@ pub enum Roam {
 
 /// How often one looks for processes that are new, or tries again with those that cannot be moved.
 const PROCESS_POLL: Duration = Duration::from_millis(5);
-
-/// How an instance is with others.
-#[derive(Clone, Debug)]
-pub struct Setting {
-    /// Where instances of other hosts can join it.
-    pub listen: Option<SocketAddr>,
-    /// Instances of other hosts that it joins.
-    pub join: Vec<String>,
-    /// Who may be one of those.
-    pub security: Security,
-    /// After so much silence an instance of another host counts as dead.
-    pub silence: Duration,
-    /// Whether pages move to instances of the same host, too, which could borrow them.
-    pub always_move: bool,
-    /// How many pages are moved at once.
-    pub window: Window,
-    /// How programs' instances find what is mapped at an address, at first.
-    pub retrieval: Protocol,
-    /// How they agree on who may change the memory.
-    pub lock: Lock,
-    /// Whether processors of this host stay awake while there are programs that have moved.
-    pub awake: bool,
-    /// How many bytes of memory it owns for programs that move; `None`: as much as there is.
-    pub memory: Option<u64>,
-}
 
 /// How an instance has messages with another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,24 +61,6 @@ pub struct Connection {
     pub place: String,
     /// For how long.
     pub time: Duration,
-}
-
-impl Default for Setting {
-    /// One host.
-    fn default() -> Self {
-        Self {
-            listen: None,
-            join: Vec::new(),
-            security: Security::None { anywhere: false },
-            silence: Duration::from_secs(1),
-            always_move: false,
-            window: Window::Adaptive,
-            retrieval: Protocol::Directory,
-            lock: Lock::Queue,
-            awake: false,
-            memory: None,
-        }
-    }
 }
 
 /// A kernel instance.

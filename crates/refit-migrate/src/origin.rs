@@ -3,18 +3,22 @@
 pub(crate) mod address_space;
 mod advice;
 mod changes;
+pub(crate) mod command;
 mod consistency;
 pub(crate) mod coordinator;
 pub(crate) mod detach_attach;
 mod first_move;
+mod fork_flags;
 mod futex_ops;
 mod places;
 mod program_tree;
 mod remote_programs;
+mod request_errors;
 mod returns;
 mod setup;
 mod syscall_proxy;
 mod thread_table;
+mod tracer_event;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,20 +31,21 @@ use refit_messages::InstanceId;
 use crate::error::MoveError;
 use crate::lookup::Protocol;
 use crate::mm_lock::Lock;
-use crate::origin::coordinator::{Command, Coordinator, CoordinatorParts, Pages, QueuedCommand};
+use crate::origin::command::{Command, QueuedCommand};
+use crate::origin::coordinator::{Coordinator, CoordinatorParts, PagePolicy};
 use crate::origin::places::Places;
 
 pub(crate) use crate::origin::program_tree::ProgramTree;
 use crate::origin::remote_programs::RemotePrograms;
 use crate::origin::returns::Returns;
-use crate::origin::thread_table::TracerEvent;
+use crate::origin::tracer_event::TracerEvent;
 use crate::protocol::messages::{Fetch, GroupId, SyscallRequest, ThreadReturned};
 use crate::resources::NodeResources;
 use crate::stats::{Ledgers, MoveCounts};
 
 /// How the programs of an origin share their memory with other nodes.
 pub(crate) struct Policies {
-    pub(crate) pages: Pages,
+    pub(crate) pages: PagePolicy,
     pub(crate) protocol: Protocol,
     pub(crate) lock: Lock,
 }
@@ -181,12 +186,12 @@ impl Origin {
         let group = GroupId { origin: own.0, process, program };
         let (commands, queue) = mpsc::channel();
         let means = CoordinatorParts {
-            ask: commands.clone(),
+            commands: commands.clone(),
             places: Arc::clone(&self.places),
             ledger: self.ledgers.begin(group),
             remote_programs: Arc::clone(&self.remote_programs),
             returns: Arc::clone(&self.returns),
-            pages: self.policies.pages,
+            page_policy: self.policies.pages,
             protocol: self.policies.protocol,
             lock: self.policies.lock,
             quota: Arc::clone(&self.resources.quota),
@@ -221,7 +226,7 @@ impl Origin {
     /// A thread is back.
     pub(crate) fn returned(&self, thread: ThreadReturned) {
         if let Some(coordinator) = self.coordinator_of(thread.group) {
-            self.returns.hear(Box::new(thread), coordinator);
+            self.returns.on_returned(Box::new(thread), coordinator);
             // Whoever makes it go on has the processor meanwhile.
             refit_sys::adaptive_spin::none_follows();
         }

@@ -1,4 +1,5 @@
-//! What a node does for programs that began at others: replicas, and the threads that run in them.
+//! A node's part in the moves of programs that began at others: replicas, and the threads that run
+//! in them.
 
 pub(crate) mod executor;
 pub(crate) mod files;
@@ -15,9 +16,9 @@ use std::thread;
 use refit_messages::{InstanceId, Reply};
 use tracing::debug;
 
-use crate::dsm::PAGE;
 use crate::error::MoveError;
 use crate::fault_injection::{self, Step};
+use crate::page::PAGE_SIZE;
 use crate::protocol::messages::{Arrive, GroupId, GroupParams, MemoryMode, Prepare, Teardown};
 use crate::remote::replica::{Replica, SpareReplicas};
 use crate::resources::NodeResources;
@@ -30,13 +31,13 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// That of a node that has no replica yet.
+    /// Returns the part of a node that has no replica yet.
     pub(crate) fn new(resources: Arc<NodeResources>) -> Arc<Self> {
         let spare_replicas = SpareReplicas::default();
         Arc::new(Self { resources, replicas: Mutex::default(), spare_replicas })
     }
 
-    /// Makes spare replicas, of which the first threads that come are given one.
+    /// Makes a spare replica, which the first group that comes gets.
     pub(crate) fn fill_spares(&self) {
         self.spare_replicas.fill();
     }
@@ -50,19 +51,20 @@ impl Remote {
         self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes ready for a thread that will arrive, and replies with the number of its replica.
+    /// Prepares for a thread that will arrive, and replies with the number of its replica.
     pub(crate) fn prepare(self: &Arc<Self>, prepare: Prepare, reply: Reply<Prepare>) {
         let this = Arc::clone(self);
         let serve = move || {
             let Prepare { group, params, thread } = prepare;
             debug!(%group, thread, "prepares");
-            let replica = this.has_room(&params);
+            let replica = this.check_room(&params);
             let replica = replica.and_then(|()| this.replica_for(group, &params));
-            let ready = replica.and_then(|replica| replica.ready(thread).map(|()| replica.process));
-            reply.say(&ready.map_err(MoveError::from), &[]);
+            let prepared =
+                replica.and_then(|replica| replica.prepare(thread).map(|()| replica.process));
+            reply.say(&prepared.map_err(MoveError::from), &[]);
             this.spare_replicas.fill_later();
         };
-        Self::apart(serve);
+        Self::in_own_thread(serve);
     }
 
     /// Hands an arriving thread to its executor, which replies.
@@ -70,35 +72,38 @@ impl Remote {
         if fault_injection::fails(Step::Arrive) {
             std::process::abort();
         }
-        if let Err(error) = self.has_room(&arrive.params) {
+        if let Err(error) = self.check_room(&arrive.params) {
             return reply.say(&Err(error.into()), &[]);
         }
-        // As a rule it is expected.
+        // Usually the thread is expected.
         let replica = self.replicas.try_lock().ok();
         let replica = replica.and_then(|replicas| replicas.get(&arrive.group).cloned());
-        if let Some(executor) = replica.and_then(|replica| replica.known(arrive.thread)) {
+        if let Some(executor) = replica.and_then(|replica| replica.existing_executor(arrive.thread))
+        {
             return executor.arrive(arrive, reply);
         }
         let this = Arc::clone(self);
-        Self::apart(move || match this.replica_for(arrive.group, &arrive.params) {
+        Self::in_own_thread(move || match this.replica_for(arrive.group, &arrive.params) {
             Ok(replica) => replica.arrive(arrive, reply),
             Err(error) => reply.say(&Err(error.into()), &[]),
         });
     }
 
-    /// Checks that there is memory here for what a thread touches at once, where pages of its group have to be held.
-    fn has_room(&self, params: &GroupParams) -> io::Result<()> {
-        /// Its code, its stack, what it works on.
-        const AT_ONCE: u64 = 16 * PAGE;
+    /// Checks that there is memory here for what a thread touches at once, if pages of its group
+    /// are held here.
+    fn check_room(&self, params: &GroupParams) -> io::Result<()> {
+        /// The pages of its code, its stack, and its data.
+        const AT_ONCE: u64 = 16 * PAGE_SIZE;
         match params.hold {
             MemoryMode::Move { .. } => Ok(self.resources.quota.permits(AT_ONCE)?),
             MemoryMode::Borrow { .. } => Ok(()),
         }
     }
 
-    /// Serves a request in a thread of its own: making a replica takes a while, and others have messages, too.
-    fn apart(serve: impl FnOnce() + Send + 'static) {
-        // Without a thread the reply is dropped, which is an answer.
+    /// Serves a request in a thread of its own: making a replica takes a while, and the messages of
+    /// others must not wait.
+    fn in_own_thread(serve: impl FnOnce() + Send + 'static) {
+        // If there is no thread the reply is dropped, which is an answer.
         let _ = thread::Builder::new().name("refit-arrival".to_owned()).spawn(serve);
     }
 
@@ -109,19 +114,19 @@ impl Remote {
         }
         let layer = self.resources.connected()?;
         let with = (&self.spare_replicas, self.resources.awake(), &self.resources.quota);
-        let replica = Replica::begin(group, params, layer, with)?;
+        let replica = replica::start(group, params, layer, with)?;
         debug!(%group, process = replica.process, "a replica begins");
         replicas.insert(group, Arc::clone(&replica));
         Ok(replica)
     }
 
-    /// A thread, or a whole program, is no more.
+    /// Ends a thread, or a whole program.
     pub(crate) fn tear_down(&self, teardown: Teardown) {
         debug!(group = %teardown.group, thread = ?teardown.thread, "is torn down");
         match teardown.thread {
             Some(thread) => {
                 if let Some(replica) = self.replica(teardown.group) {
-                    replica.vanish(thread);
+                    replica.end_thread(thread);
                 }
             }
             None => {
@@ -139,7 +144,7 @@ impl Remote {
         theirs.map(|(_, replica)| replica).collect()
     }
 
-    /// Ends the replicas of a lost peer's programs; the others ask it nothing any more.
+    /// Ends the replicas of a lost peer's programs; the others stop to wait for it.
     pub(crate) fn end_lost(&self, peer: InstanceId, theirs: Vec<Arc<Replica>>) {
         theirs.into_iter().for_each(|replica| replica.end());
         let others: Vec<_> = self.replicas().values().cloned().collect();

@@ -12,7 +12,7 @@ pub(crate) enum Kind {
     /// By its shadow, once every instance knows: it changes the memory.
     Change,
     /// Where it runs: it gives way to others.
-    PageRecall,
+    Yield,
     /// Where it runs: it sets where its own data is.
     SetFs,
     /// By nobody: it asks refit for something.
@@ -116,7 +116,7 @@ pub(crate) fn kind(number: u64, arguments: &[u64; 6]) -> Kind {
         }
         libc::SYS_arch_prctl if arguments[0] == ARCH_SET_FS => Kind::SetFs,
         libc::SYS_arch_prctl => Kind::Home,
-        libc::SYS_sched_yield => Kind::PageRecall,
+        libc::SYS_sched_yield => Kind::Yield,
         libc::SYS_ioctl if u64::from(arguments[1] as u32) == REGISTERS => Kind::Change,
         number if CHANGES.contains(&number) => Kind::Change,
         _ => Kind::Shadow,

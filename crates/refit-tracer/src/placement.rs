@@ -1,15 +1,18 @@
-//! Where in a program's memory refit puts what is its own: between the program and its libraries, wherever they are.
+//! Where in a program's memory refit puts its own: between the program and its libraries, wherever
+//! they are.
 
 use refit_sys::maps::Mapping;
 
-/// The first address that is tried, which is free in most programs: none is there, nor what it
-/// maps, unless it asks for that.
+/// The first address that is tried. It is free in most programs: neither the program nor its
+/// mappings are there, unless it asks for that.
 pub const FIRST: u64 = 0x6000_0000_0000;
-/// The end of what programs can have (`TASK_SIZE`), on processors with four levels of tables.
+/// The end of a program's address space (`TASK_SIZE`), on processors with four levels of page
+/// tables.
 pub const TOP: u64 = 0x7fff_ffff_f000;
 
-/// Returns an address at which so many bytes are free, which neither the program nor the kernel takes for them unless asked for: a program may count on
-/// what it has given back, or what a child has not got (`MADV_DONTFORK`), to be free.
+/// Returns an address at which `length` bytes are free, and where neither the program nor the
+/// kernel puts anything unless asked for: a program may rely on memory that it has unmapped, or
+/// that a child did not inherit (`MADV_DONTFORK`), being free.
 pub fn place(mappings: &[Mapping], length: u64) -> u64 {
     const STEP: usize = 1 << 24;
     let taken =

@@ -1,4 +1,4 @@
-//! What the host knows of a process now.
+//! What the kernel reports of a process.
 
 use std::io;
 use std::time::Duration;
@@ -6,28 +6,29 @@ use std::time::Duration;
 use procfs::process::Process as Known;
 use refit_sys::pidfd::Pidfd;
 
-/// A process of a tree.
+/// A process of a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// The process's number.
     pub id: u32,
-    /// Its parent's.
+    /// The parent's number.
     pub parent: u32,
-    /// As `ps` shows it: `R`, `S`, `D`, `T`, `t`, `Z`.
+    /// The state as `ps` shows it: `R`, `S`, `D`, `T`, `t`, `Z`.
     pub state: char,
-    /// How many threads it has.
+    /// The number of threads.
     pub threads: u64,
-    /// Time of processors that it has used.
+    /// The processor time used so far.
     pub cpu: Duration,
-    /// Memory of it that is there now, in bytes.
+    /// The resident memory, in bytes.
     pub resident: u64,
-    /// What it was started as, arguments separated by spaces; its name in brackets where it tells none.
+    /// The arguments that it was started with, separated by spaces; its name in brackets where it
+    /// has none.
     pub command: String,
     /// Whether it holds nothing of the kernel that runs it.
     pub movable: bool,
 }
 
-/// What is known of a process; `None`: it has ended meanwhile.
+/// Returns what the kernel reports of a process, or `None` if it has ended meanwhile.
 pub fn look(id: u32, movable: bool) -> Option<Process> {
     let known = Known::new(i32::try_from(id).ok()?).ok()?;
     let stat = known.stat().ok()?;
@@ -46,17 +47,19 @@ pub fn look(id: u32, movable: bool) -> Option<Process> {
     })
 }
 
-/// The parent of a task that is a process; `None`: it is a thread, or has ended meanwhile.
+/// Returns the parent of a task that is a process, or `None` if the task is a thread, or has ended
+/// meanwhile.
 pub fn parent_of(task: u32) -> Option<u32> {
     let status = Known::new(i32::try_from(task).ok()?).ok()?.status().ok()?;
     let process = u32::try_from(status.tgid) == Ok(task);
     process.then(|| u32::try_from(status.ppid).ok())?
 }
 
-/// Kills a process. The caller knows that it has its number still, by tracing it for instance.
+/// Kills a process. The caller must know that the number is still that of the process, for instance
+/// because it traces it.
 ///
 /// # Errors
-/// What kill(2) says; not that it has ended already.
+/// Those of kill(2), except that the process has ended already.
 pub fn kill(process: u32) -> io::Result<()> {
     let Some(process) = rustix::process::Pid::from_raw(process.cast_signed()) else {
         return Ok(());
@@ -67,9 +70,9 @@ pub fn kill(process: u32) -> io::Result<()> {
     }
 }
 
-/// The process that a task belongs to; `None`: it has ended meanwhile.
+/// Returns the process that a task belongs to, or `None` if the task has ended meanwhile.
 pub fn process_of(task: u32) -> Option<u32> {
-    // To read the text takes thirty times as long.
+    // Reading the text of `/proc/TASK/status` takes thirty times as long.
     if let Ok(process) = Pidfd::open_thread(task).and_then(|one| one.process()) {
         return Some(process);
     }

@@ -1,20 +1,20 @@
-//! What a thread asks refit for by `prctl` (`include/refit_move.h` of `refit-migrate`).
+//! What threads ask refit for by `prctl` (`include/refit_move.h` of `refit-migrate`).
 
 use refit_sys::launch;
 
-/// A question or a wish of a thread to the instance that it runs at.
+/// A request of a thread to the instance that it runs at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// To run at the instance with this number.
+    /// Run the thread at the instance with this number.
     Move(i32),
-    /// The number of the instance that it runs at.
+    /// Return the number of the instance that the thread runs at.
     Instance,
 }
 
 impl Request {
-    /// Returns what a system call asks for, or `None` if it is no request to refit.
+    /// Returns the request that a system call makes, or `None` if it is none.
     pub fn of(number: u64, arguments: &[u64; 6]) -> Option<Self> {
-        // As the kernel takes the first.
+        // The kernel, too, reads only 32 bits of the first argument.
         let asks = number.cast_signed() == libc::SYS_prctl
             && u64::from(arguments[0] as u32) == launch::REQUEST;
         match arguments[1] {
@@ -24,7 +24,8 @@ impl Request {
         }
     }
 
-    /// Returns the answer to a thread that runs at instance `at`, or `None` if it first has to move.
+    /// Returns the answer to a thread that runs at instance `at`, or `None` if the thread has to
+    /// move first.
     pub fn answer(self, at: u16) -> Option<u64> {
         match self {
             Self::Move(to) => (to == i32::from(at)).then_some(0),
@@ -33,7 +34,8 @@ impl Request {
     }
 }
 
-/// A thread asks to run at an instance, and is stopped before the call by which it asks.
+/// The request of a thread to run at an instance. The thread is stopped before the call by which it
+/// asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadMoveRequest {
     /// The thread that asks.
@@ -42,7 +44,7 @@ pub struct ThreadMoveRequest {
     pub to: i32,
     /// The address of the call.
     pub(crate) at: u64,
-    /// Different for each request of a supervisor's threads.
+    /// Distinguishes all requests of a supervisor's threads.
     pub(crate) number: u64,
 }
 
@@ -51,12 +53,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_told_from_other_calls() {
+    fn requests_are_distinguished_from_other_calls() {
         let prctl = libc::SYS_prctl.cast_unsigned();
         let asks = launch::REQUEST;
         let of = |first, second, third| Request::of(prctl, &[first, second, third, 0, 0, 0]);
         assert_eq!(of(asks, 1, 3), Some(Request::Move(3)));
-        // What a program of C hands over for -1, and what is above an `int`.
+        // What a C program passes for -1, and bits above an `int`.
         assert_eq!(of(asks, 1, u64::MAX), Some(Request::Move(-1)));
         assert_eq!(of(asks | 1 << 32, 1, 1 << 32), Some(Request::Move(0)));
         assert_eq!(of(asks, 2, 9), Some(Request::Instance));

@@ -1,11 +1,11 @@
-//! Why a tracee is stopped when somebody acts on it, and how it goes on afterwards.
+//! Why a tracee is stopped when work is done with it, and how it goes on afterwards.
 
 /// Why a tracee is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// The event loop has interrupted it for the request at hand.
+    /// The event loop has interrupted it for the work at hand.
     ForUs,
-    /// It was [kept](Resume::Stay) until somebody has decided about it.
+    /// It was [kept](Resume::Stay) for a decision.
     Kept,
     /// Job control has stopped its whole process.
     WithItsProcess,
@@ -16,10 +16,12 @@ pub enum StopReason {
 pub enum Resume {
     /// It runs on.
     GoOn,
-    /// It runs to the next entry or exit of a system call, and receives this signal first, unless that is 0.
+    /// It runs to the next entry or exit of a system call. This signal is delivered first, unless
+    /// it is 0.
     ToSystemCall(i32),
-    /// It receives this signal, unless that is 0, and stops again at once, behind what that leads to.
+    /// This signal is delivered, unless it is 0, and the tracee stops again at once, behind what
+    /// the signal leads to.
     Once(i32),
-    /// It stays stopped until another request decides about it.
+    /// It stays stopped until other work decides about it.
     Stay,
 }

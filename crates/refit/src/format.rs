@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use refit_limits::Memory;
+use refit_limits::MIN_LIMIT;
 
 const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
@@ -82,8 +82,8 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
 /// Reads how much memory programs may have: a size, but not one with which none gets on.
 pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text)?;
-    if bytes < Memory::LEAST {
-        return Err(format!("a program needs at least {}", size(Memory::LEAST)));
+    if bytes < MIN_LIMIT {
+        return Err(format!("a program needs at least {}", size(MIN_LIMIT)));
     }
     Ok(bytes)
 }

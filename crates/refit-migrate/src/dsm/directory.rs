@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use refit_messages::InstanceId;
 
-use crate::dsm::PAGE;
+use crate::page::PAGE_SIZE;
 
 /// What a holder may do with a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,8 +132,8 @@ impl Directory {
             for holder in holders {
                 let ranges = drop.entry(holder).or_default();
                 match ranges.last_mut() {
-                    Some(last) if last.end == page => last.end += PAGE,
-                    _ => ranges.push(page..page + PAGE),
+                    Some(last) if last.end == page => last.end += PAGE_SIZE,
+                    _ => ranges.push(page..page + PAGE_SIZE),
                 }
             }
         }
@@ -312,12 +312,12 @@ mod tests {
     fn what_is_discarded_is_told_by_range_and_is_the_origins_again() {
         let mut directory = Directory::new(ORIGIN);
         for page in [0, 1, 2, 5] {
-            directory.fetch(ALL[1], page * PAGE, Access::Write);
+            directory.fetch(ALL[1], page * PAGE_SIZE, Access::Write);
         }
-        directory.fetch(ALL[2], 5 * PAGE, Access::Read);
+        directory.fetch(ALL[2], 5 * PAGE_SIZE, Access::Read);
         let told = directory.discard(&(0..u64::MAX));
-        assert_eq!(told[&ALL[1]], [0..3 * PAGE, 5 * PAGE..6 * PAGE]);
-        assert_eq!(told[&ALL[2]], vec![5 * PAGE..6 * PAGE; 1]);
+        assert_eq!(told[&ALL[1]], [0..3 * PAGE_SIZE, 5 * PAGE_SIZE..6 * PAGE_SIZE]);
+        assert_eq!(told[&ALL[2]], vec![5 * PAGE_SIZE..6 * PAGE_SIZE; 1]);
         assert!(directory.at_home(0) && directory.away(&(0..u64::MAX)).is_empty());
     }
 
@@ -325,9 +325,9 @@ mod tests {
     fn pages_that_only_a_lost_holder_had_are_gone() {
         let mut directory = Directory::new(ORIGIN);
         directory.fetch(ALL[1], 0, Access::Write);
-        directory.fetch(ALL[1], PAGE, Access::Read);
+        directory.fetch(ALL[1], PAGE_SIZE, Access::Read);
         assert_eq!(directory.lost(ALL[1]), 1);
-        assert!(!directory.at_hand(ORIGIN, PAGE, Access::Read));
-        assert!(directory.at_hand(ALL[2], PAGE, Access::Read));
+        assert!(!directory.at_hand(ORIGIN, PAGE_SIZE, Access::Read));
+        assert!(directory.at_hand(ALL[2], PAGE_SIZE, Access::Read));
     }
 }

@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use crate::dsm::directory::Directory;
 use crate::dsm::lease::{Needed, Turns};
 use crate::dsm::uffd::{PageRequest, Streams};
-use crate::dsm::{Access, PAGE, Pager, Store, Window};
+use crate::dsm::{Access, Pager, Store, Window};
+use crate::page::PAGE_SIZE;
 use crate::protocol::messages::{GroupId, PageContent, PageGrant, PageInvalidate, PageRecall};
 use crate::stats::Ledger;
 
@@ -204,13 +205,13 @@ impl PageHome {
                 Some(from) => gift.add(&self.take(from, page, plan.keeps)?),
             }
             self.lose(plan.lose, page)?;
-            next += PAGE;
+            next += PAGE_SIZE;
         }
-        let end = page.saturating_add(u64::from(count) * PAGE);
-        let here = (next..end).step_by(PAGE as usize);
+        let end = page.saturating_add(u64::from(count) * PAGE_SIZE);
+        let here = (next..end).step_by(PAGE_SIZE as usize);
         let run = here.take_while(|&one| self.directory.at_hand(by, one, access)).count() as u64;
-        let run = next..next + run * PAGE;
-        for one in run.clone().step_by(PAGE as usize) {
+        let run = next..next + run * PAGE_SIZE;
+        for one in run.clone().step_by(PAGE_SIZE as usize) {
             self.directory.fetch(by, one, access);
         }
         if !run.is_empty() {
@@ -260,7 +261,7 @@ impl PageHome {
             None => self.store.permit(page, access)?,
         }
         if fresh {
-            let after = (1..FRESH).map(|ahead| page + ahead * PAGE);
+            let after = (1..FRESH).map(|ahead| page + ahead * PAGE_SIZE);
             for page in after.take_while(|&page| self.directory.at_home(page)) {
                 if !self.store.fresh(page) {
                     break;
@@ -273,7 +274,7 @@ impl PageHome {
     /// Takes a page from a holder, which may keep it to be read.
     fn take(&self, from: InstanceId, page: u64, keeps: bool) -> io::Result<Vec<u8>> {
         if from == self.group.home() {
-            return self.store.surrender(page..page + PAGE, keeps);
+            return self.store.surrender(page..page + PAGE_SIZE, keeps);
         }
         self.ledger.counts().pages.taken += 1;
         let question = PageRecall { group: self.group, page, keeps };
@@ -282,14 +283,14 @@ impl PageHome {
             .ask(from, &question, &[])
             .map_err(|error| io::Error::other(error.to_string()))?;
         match answer {
-            Some(PageContent::Data) if bytes.len() as u64 == PAGE => Ok(bytes),
-            Some(PageContent::Zeros) => Ok(vec![0; PAGE as usize]),
+            Some(PageContent::Data) if bytes.len() as u64 == PAGE_SIZE => Ok(bytes),
+            Some(PageContent::Zeros) => Ok(vec![0; PAGE_SIZE as usize]),
             _ => Err(io::Error::other(format!("{from} has it no more"))),
         }
     }
 
     fn lose(&self, holders: Vec<InstanceId>, page: u64) -> io::Result<()> {
-        let range = page..page + PAGE;
+        let range = page..page + PAGE_SIZE;
         holders.into_iter().try_for_each(|holder| self.drop_at(holder, vec![range.clone()]))
     }
 
@@ -334,7 +335,7 @@ struct Gift {
 impl Gift {
     /// Whole pages, of which those of zeros are only told.
     fn add(&mut self, pages: &[u8]) {
-        for page in pages.chunks(PAGE as usize) {
+        for page in pages.chunks(PAGE_SIZE as usize) {
             let zeros = page.iter().all(|&byte| byte == 0);
             self.pieces.push(if zeros { PageContent::Zeros } else { PageContent::Data });
             if !zeros {

@@ -12,10 +12,11 @@ use std::thread;
 use refit_sys::memfd;
 use refit_sys::userfault::{Cause, CopyModes, Modes, Userfault, Wake};
 
-use crate::dsm::{Access, PAGE};
+use crate::dsm::Access;
+use crate::page::PAGE_SIZE;
 
 /// What a page has that nobody has written to.
-const ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
+const ZEROS: [u8; PAGE_SIZE as usize] = [0; PAGE_SIZE as usize];
 
 /// A holder's pages.
 #[derive(Debug)]
@@ -70,9 +71,9 @@ impl Store {
         self.userfault.register(range.clone(), Modes::MISSING | Modes::WRITE_PROTECT)?;
         let mut pages = protected.range(range.clone()).copied().peekable();
         while let Some(start) = pages.next() {
-            let mut end = start + PAGE;
+            let mut end = start + PAGE_SIZE;
             while pages.next_if_eq(&end).is_some() {
-                end += PAGE;
+                end += PAGE_SIZE;
             }
             self.protect(start..end)?;
         }
@@ -88,7 +89,7 @@ impl Store {
         let range = page..page + bytes.len() as u64;
         let protect = access == Access::Read;
         if protect {
-            protected.extend(range.clone().step_by(PAGE as usize));
+            protected.extend(range.clone().step_by(PAGE_SIZE as usize));
         } else {
             protected.extract_if(range.clone(), |_| true).for_each(|_| ());
         }
@@ -99,8 +100,8 @@ impl Store {
                 Ok(()) => rest.len(),
                 Err((0, Cause::Gone)) => return Ok(()),
                 Err((0, cause)) => {
-                    self.put_aside(at, &rest[..PAGE as usize], protect, cause)?;
-                    PAGE as usize
+                    self.put_aside(at, &rest[..PAGE_SIZE as usize], protect, cause)?;
+                    PAGE_SIZE as usize
                 }
                 Err((done, _)) => done,
             };
@@ -112,7 +113,7 @@ impl Store {
 
     /// Puts the page where it cannot be mapped.
     fn put_aside(&self, page: u64, bytes: &[u8], protect: bool, cause: Cause) -> io::Result<()> {
-        let whole = page..page + PAGE;
+        let whole = page..page + PAGE_SIZE;
         match cause {
             // It is there; or nothing is mapped there now, and whoever maps it finds it.
             Cause::Present | Cause::Unregistered => self.frames.write_all_at(bytes, page)?,
@@ -132,7 +133,7 @@ impl Store {
     /// It cannot be put there.
     pub(crate) fn permit(&self, page: u64, access: Access) -> io::Result<()> {
         let mut protected = self.lock();
-        let whole = page..page + PAGE;
+        let whole = page..page + PAGE_SIZE;
         if access == Access::Write {
             protected.remove(&page);
         }
@@ -181,7 +182,7 @@ impl Store {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         self.frames.read_exact_at(&mut bytes, range.start)?;
         if keeps {
-            protected.extend(range.step_by(PAGE as usize));
+            protected.extend(range.step_by(PAGE_SIZE as usize));
         } else {
             protected.extract_if(range.clone(), |_| true).for_each(|_| ());
             memfd::punch(self.frames.as_fd(), range)?;
@@ -207,8 +208,8 @@ impl Store {
         match self.userfault.protect(range.clone()) {
             // Something of it is not.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                let mut pages = range.step_by(PAGE as usize);
-                pages.try_for_each(|page| mapped(self.protect_now(page..page + PAGE)))
+                let mut pages = range.step_by(PAGE_SIZE as usize);
+                pages.try_for_each(|page| mapped(self.protect_now(page..page + PAGE_SIZE)))
             }
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
                 mapped(self.protect_now(range))

@@ -9,7 +9,8 @@ use refit_sys::adaptive_spin::AdaptiveSpin;
 use refit_sys::userfault::Message;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::dsm::{Access, PAGE, Store};
+use crate::dsm::{Access, Store};
+use crate::page::PAGE_SIZE;
 
 /// How many pages are asked for at once, the one that is needed being the first (Katz 2014, §5.7.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +76,7 @@ impl Pager {
             }
             for message in messages.drain(..) {
                 if let Message::Pagefault { address, access, .. } = message {
-                    let page = address / PAGE * PAGE;
+                    let page = address / PAGE_SIZE * PAGE_SIZE;
                     let (is_here, count) = (access.protected, ahead.count(page));
                     let access = if access.write { Access::Write } else { Access::Read };
                     fetch(PageRequest { page, count, access, is_here });
@@ -160,7 +161,7 @@ impl Streams {
         if self.all.len() == Self::MOST {
             self.all.pop_front();
         }
-        let next = page + u64::from(count) * PAGE;
+        let next = page + u64::from(count) * PAGE_SIZE;
         self.all.push_back(Run { next, count, pages: before.saturating_add(count.into()) });
     }
 }
@@ -172,7 +173,7 @@ mod tests {
     #[test]
     fn more_is_asked_for_where_memory_is_gone_through_in_order() {
         let mut ahead = Ahead::new(Window::Adaptive);
-        let asked = |ahead: &mut Ahead, page: u64| ahead.count(page * PAGE);
+        let asked = |ahead: &mut Ahead, page: u64| ahead.count(page * PAGE_SIZE);
         assert_eq!([0, 1, 2, 3, 5].map(|page| asked(&mut ahead, page)), [1, 1, 1, 2, 4]);
         // Another one, elsewhere, does not disturb it.
         assert_eq!([1000, 9, 1001].map(|page| asked(&mut ahead, page)), [1, 8, 1]);

@@ -1,51 +1,59 @@
-//! What an instance knows of a group's memory, and which answers it may use.
+//! What a node knows of a group's memory, and which answers to lookups it may use.
 //!
-//! An instance has *ranges* mapped. It may answer others from them, and it maps what it was answered; in between the memory may have changed.
-//! That no mapping outlives what it shows rests on these:
+//! A node has *ranges* mapped. It answers other nodes from them, and it maps the answers that it
+//! receives; in between, the memory may have changed. That no mapping outlives what it shows rests
+//! on four rules:
 //!
-//! 1. Before a change the origin has all members forget what it concerns, and waits for all. What is forgotten is *frozen* there until the change is
-//!    made, and then is *thawed*.
-//! 2. An answer of the origin is used unless anything was forgotten since it was asked for. (It answers one after the other, and not during a change.)
-//! 3. An answer of another member is used unless anything was forgotten, thawed or said about members since it was asked for, and unless what it
-//!    shows touches what is frozen.
-//! 4. Who is no member any more, since it was lost, is not believed by anybody before the origin goes on.
+//! 1. Before a change, the origin has all members invalidate the ranges that it concerns, and waits
+//!    for all of them. What is invalidated is *frozen* at each member until the change is made, and
+//!    then is *thawed*.
+//! 2. A node uses an answer of the origin unless anything was invalidated since it asked. (The
+//!    origin answers one question after the other, and none during a change.)
+//! 3. A node uses an answer of another member unless anything was invalidated, thawed, or said
+//!    about members since it asked, and unless the answer's range touches a frozen one.
+//! 4. A member that was lost is no member any more, and no node uses its answers before the origin
+//!    goes on.
 //!
-//! Why that is enough: let P answer A from a range which a change makes untrue. P has forgotten the range before the change, so it has answered before
-//! that, and A has asked before. If A asked before it forgot, the count is another when the answer is used. If it asked after that, either
-//! it has not thawed yet, and the range is frozen, or it has thawed since it asked, and the count is another. For A has thawed only after P had forgotten, thus after
-//! it asked. What P has mapped was used by the same rules, and so is as true as what the origin says. The other way round no use is barred for ever: the
-//! origin's answers do not depend on what is frozen, and its queue puts them behind the change.
+//! Why that is enough: let P answer A from a range which a change makes untrue. P has invalidated
+//! the range before the change, so it has answered before that, and A has asked before. If A asked
+//! before its own invalidation, its count differs when it uses the answer. If A asked after that,
+//! either it has not thawed yet, and the range is frozen, or it has thawed since it asked, and the
+//! count differs. For A has thawed only after P had invalidated, thus after A asked. What P has
+//! mapped was used by the same rules, and so is as true as what the origin answers. Conversely, no
+//! answer is barred forever: the use of the origin's answers does not depend on what is frozen, and
+//! its queue puts them behind the change.
 //!
-//! The model below tries all interleavings, and finds what goes wrong without each of these.
+//! The model below tries all interleavings, and finds what goes wrong without each of these rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::lookup::Plan;
+use crate::lookup::protocol::Plan;
 
-/// What one instance knows, all at one moment.
+/// What one node knows at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct MappingCache {
-    /// What it has mapped of the group's frames, by where that begins: where it ends, and what may be done there (`PROT_*`).
+    /// The frames that it has mapped, by the start of the range: its end, and the access
+    /// (`PROT_*`).
     ranges: BTreeMap<u64, (u64, u32)>,
     /// What the origin is about to change.
     frozen: Vec<Range<u64>>,
     members: BTreeSet<u16>,
     plan: Plan,
-    /// How often something was forgotten.
-    forgets: u64,
-    /// How often that, or something was thawed, or said about members.
+    /// The number of invalidations.
+    invalidations: u64,
+    /// The number of invalidations, thaws, and changes of the members.
     turns: u64,
 }
 
-/// When a question was asked.
+/// When a lookup began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Mark {
-    forgets: u64,
+    invalidations: u64,
     turns: u64,
 }
 
-/// Who has answered.
+/// The node that has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AnswerSource {
     Origin,
@@ -53,25 +61,26 @@ pub(crate) enum AnswerSource {
 }
 
 impl MappingCache {
-    /// What is asked from now on.
+    /// Returns the mark of a lookup that begins now.
     pub(crate) fn mark(&self) -> Mark {
-        Mark { forgets: self.forgets, turns: self.turns }
+        Mark { invalidations: self.invalidations, turns: self.turns }
     }
 
-    /// Whom to ask besides the origin.
+    /// Returns the nodes to ask besides the origin.
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Whether an instance may answer.
+    /// Returns whether answers of a node may be used.
     pub(crate) fn believes(&self, member: u16) -> bool {
         self.members.contains(&member)
     }
 
-    /// Whether an answer may be mapped that shows this, to a question of then.
-    pub(crate) fn allows(&self, asked: Mark, by: AnswerSource, shows: &Range<u64>) -> bool {
-        match by {
-            AnswerSource::Origin => asked.forgets == self.forgets,
+    /// Returns whether an answer may be mapped that says something of the range `shows`, to a
+    /// lookup that began at `asked`.
+    pub(crate) fn allows(&self, asked: Mark, source: AnswerSource, shows: &Range<u64>) -> bool {
+        match source {
+            AnswerSource::Origin => asked.invalidations == self.invalidations,
             AnswerSource::Member(member) => {
                 let touches = |one: &Range<u64>| one.start < shows.end && shows.start < one.end;
                 asked.turns == self.turns
@@ -81,26 +90,26 @@ impl MappingCache {
         }
     }
 
-    /// What it has mapped around an address.
+    /// Returns the mapped range around an address, and its access.
     pub(crate) fn at(&self, address: u64) -> Option<(Range<u64>, u32)> {
         let (&start, &(end, access)) = self.ranges.range(..=address).next_back()?;
         (address < end).then_some((start..end, access))
     }
 
-    /// What is not mapped around an address that is not.
+    /// Returns the unmapped range around an unmapped address.
     pub(crate) fn gap(&self, address: u64) -> Range<u64> {
         let below = self.ranges.range(..=address).next_back();
         let above = self.ranges.range(address..).next();
         below.map_or(0, |(_, &(end, _))| end)..above.map_or(u64::MAX, |(&start, _)| start)
     }
 
-    /// It has mapped this.
+    /// Notes that a range was mapped.
     pub(crate) fn insert(&mut self, range: &Range<u64>, access: u32) {
         self.remove(range);
         self.ranges.insert(range.start, (range.end, access));
     }
 
-    /// Nothing is mapped there any more.
+    /// Notes that nothing is mapped in a range any more.
     pub(crate) fn remove(&mut self, range: &Range<u64>) {
         let before = self.ranges.range(..range.end).rev();
         let cut: Vec<(u64, (u64, u32))> = before
@@ -118,9 +127,10 @@ impl MappingCache {
         }
     }
 
-    /// This is to change, and only then is to be thawed if it `freezes`.
-    pub(crate) fn forget(&mut self, ranges: &[Range<u64>], freezes: bool) {
-        self.forgets += 1;
+    /// Removes ranges that are about to change. If `freezes`, they stay frozen until
+    /// [`thaw`](Self::thaw).
+    pub(crate) fn invalidate(&mut self, ranges: &[Range<u64>], freezes: bool) {
+        self.invalidations += 1;
         self.turns += 1;
         if freezes {
             self.frozen.extend_from_slice(ranges);
@@ -128,13 +138,13 @@ impl MappingCache {
         ranges.iter().for_each(|range| self.remove(range));
     }
 
-    /// It has changed.
+    /// Thaws what is frozen: it has changed.
     pub(crate) fn thaw(&mut self) {
         self.turns += 1;
         self.frozen.clear();
     }
 
-    /// Others are members, and asked, from now on.
+    /// Changes the members, and which nodes are asked.
     pub(crate) fn follow(&mut self, members: BTreeSet<u16>, plan: Plan) {
         self.turns += 1;
         (self.members, self.plan) = (members, plan);
@@ -147,11 +157,11 @@ mod tests {
     use std::collections::{HashSet, VecDeque};
 
     const PAGE: u64 = 4096;
-    /// The origin is 0.
+    /// The origin is node 0.
     const REPLICAS: [u16; 2] = [1, 2];
 
     #[test]
-    fn what_is_mapped_is_known_piece_by_piece() {
+    fn ranges_are_cut_where_they_are_unmapped() {
         let mut known = MappingCache::default();
         known.insert(&(PAGE..9 * PAGE), 3);
         known.remove(&(3 * PAGE..4 * PAGE));
@@ -167,7 +177,7 @@ mod tests {
         assert_eq!(known.at(PAGE), None);
     }
 
-    /// What the origin tells a replica, which does it in this order.
+    /// The orders of the origin to a replica, which executes them in this order.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     enum Order {
         Invalidate,
@@ -180,29 +190,33 @@ mod tests {
     struct Replica {
         known: MappingCache,
         orders: VecDeque<Order>,
-        /// Its question: when, whom, and at which page.
+        /// Its lookup: when it began, the node that is asked, and the page.
         asks: Option<(Mark, AnswerSource, u64)>,
-        /// The answer on its way, or here and not used yet: what it shows, and of which version.
+        /// The answer on its way, or here and not used yet: the range, and the version that it
+        /// shows.
         answer: Option<(Range<u64>, u32)>,
     }
 
-    /// Everything at one moment. Two pages of one mapping, of which the second is changed; what may be done with a page is its version.
+    /// The state of all nodes at one moment. There are two pages of one mapping, of which the
+    /// second is changed; the access of a page stands for its version.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-    struct World {
+    struct Model {
         replicas: [Replica; 2],
         /// The version of the second page.
         version: u32,
-        /// Changes that are left.
+        /// The number of changes that are left.
         left: u8,
-        /// Replicas that have not said yet that they have forgotten, or know who is member.
+        /// Replicas that have not acknowledged yet that they have invalidated, or changed their
+        /// members.
         awaited: BTreeSet<usize>,
         changing: bool,
-        /// The second replica and the origin do not hear each other any more, but both hear the first.
+        /// Whether the second replica and the origin have lost each other, while both still hear
+        /// the first replica.
         lost: bool,
         may_lose: bool,
     }
 
-    /// Which check is left out.
+    /// The rule that is left out.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Without {
         Nothing,
@@ -213,7 +227,7 @@ mod tests {
 
     const CHANGED: Range<u64> = PAGE..2 * PAGE;
 
-    impl World {
+    impl Model {
         fn new(may_lose: bool) -> Self {
             let replica = |_| {
                 let mut known = MappingCache::default();
@@ -231,7 +245,7 @@ mod tests {
             }
         }
 
-        /// What is not so, if anything.
+        /// Returns whether a replica maps a version that is not current.
         fn is_wrong(&self) -> bool {
             let there = if self.lost { &self.replicas[..1] } else { &self.replicas[..] };
             let old = |replica: &Replica, page: u64, version: u32| {
@@ -240,7 +254,7 @@ mod tests {
             there.iter().any(|replica| old(replica, 0, 0) || old(replica, PAGE, self.version))
         }
 
-        /// What the origin says is there.
+        /// Returns the origin's answer.
         fn truth(&self, page: u64) -> (Range<u64>, u32) {
             match (self.version, page) {
                 (0, _) => (0..2 * PAGE, 0),
@@ -249,13 +263,14 @@ mod tests {
             }
         }
 
-        /// All that can happen next.
+        /// Returns all states that can come next.
         fn next(&self, without: Without) -> Vec<Self> {
             let mut all: Vec<Self> = self.origin_does().into_iter().collect();
             if self.may_lose && !self.lost {
                 let mut next = self.clone();
                 next.lost = true;
-                // Who is lost is waited for no more; the other one learns of it before anything is waited for no more.
+                // The origin waits no more for the lost replica. The other replica learns of the
+                // loss before anything else happens at the origin.
                 next.awaited.remove(&1);
                 next.replicas[0].orders.push_back(Order::Follow);
                 next.awaited.insert(0);
@@ -297,14 +312,14 @@ mod tests {
             let mut next = self.clone();
             let replica = &mut next.replicas[at];
             match replica.orders.pop_front()? {
-                Order::Invalidate => replica.known.forget(&[CHANGED], true),
+                Order::Invalidate => replica.known.invalidate(&[CHANGED], true),
                 Order::InvalidateDone => {
                     replica.known.thaw();
                     return Some(next);
                 }
                 Order::Follow => replica.known.follow([REPLICAS[0]].into(), Plan::default()),
             }
-            // It says so, which the origin hears unless it still waits for more.
+            // It acknowledges, which the origin hears unless it waits for a later order, too.
             let all_done = replica.orders.iter().all(|order| *order == Order::InvalidateDone);
             let is_heard = at == 0 || !self.lost;
             if all_done && is_heard {
@@ -335,7 +350,7 @@ mod tests {
             };
             let mut next = self.clone();
             match by {
-                // Its queue.
+                // The origin's queue.
                 AnswerSource::Origin if self.changing || !self.awaited.is_empty() => return None,
                 AnswerSource::Origin if self.lost && at == 1 => return None,
                 AnswerSource::Origin => next.replicas[at].answer = Some(self.truth(page)),
@@ -366,16 +381,16 @@ mod tests {
         }
     }
 
-    /// How many worlds there are; one that is wrong, if any is.
-    fn explore(without: Without) -> Result<usize, Box<World>> {
+    /// Returns the number of states, or a wrong one.
+    fn explore(without: Without) -> Result<usize, Box<Model>> {
         let mut seen = HashSet::new();
-        let mut left = vec![World::new(false), World::new(true)];
-        while let Some(world) = left.pop() {
-            if world.is_wrong() {
-                return Err(Box::new(world));
+        let mut left = vec![Model::new(false), Model::new(true)];
+        while let Some(state) = left.pop() {
+            if state.is_wrong() {
+                return Err(Box::new(state));
             }
-            if seen.insert(world.clone()) {
-                left.extend(world.next(without));
+            if seen.insert(state.clone()) {
+                left.extend(state.next(without));
             }
         }
         Ok(seen.len())
@@ -383,8 +398,8 @@ mod tests {
 
     #[test]
     fn no_mapping_outlives_what_it_shows() {
-        let worlds = explore(Without::Nothing).expect("none is wrong");
-        assert!(worlds > 10_000, "only {worlds}");
+        let states = explore(Without::Nothing).expect("none is wrong");
+        assert!(states > 10_000, "only {states}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Questions to others that are under way, and what comes of them.
+//! Lookups at other nodes whose answers are not there yet.
 //!
-//! Nobody waits for ever: each who is asked answers, and when an instance is lost all questions are given up, as is each that is begun after
-//! the replica's end.
+//! No thread waits forever: each node that is asked answers, and all lookups are given up when a
+//! node is lost. A lookup that begins after the replica's end is given up at once.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,83 +12,85 @@ use refit_sys::adaptive_spin;
 use crate::lookup::cache::AnswerSource;
 use crate::protocol::messages::Mapping;
 
-/// Those of one replica.
+/// The pending lookups of one replica.
 #[derive(Debug, Default)]
 pub(crate) struct PendingQueries {
-    book: Mutex<Book>,
+    lookups: Mutex<Lookups>,
     change: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Book {
-    open: BTreeMap<u64, Open>,
+struct Lookups {
+    open: BTreeMap<u64, Pending>,
     ended: bool,
 }
 
-/// A question.
+/// A pending lookup.
 #[derive(Debug, Default)]
-struct Open {
-    /// How many may still answer; none is needed any more once there is an answer.
+struct Pending {
+    /// The number of nodes that may still answer. It does not matter any more once there is an
+    /// answer.
     awaited: usize,
     answer: Option<Answer>,
 }
 
-/// What somebody has said.
+/// The answer of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) mapping: Mapping,
-    pub(crate) by: AnswerSource,
-    /// Messages that it took, with this one.
+    pub(crate) source: AnswerSource,
+    /// The number of messages that it took, this one included.
     pub(crate) messages: u32,
 }
 
 impl PendingQueries {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lookups(&self) -> MutexGuard<'_, Lookups> {
+        self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins one that so many will answer; its number, which no other has, of whatever replica.
+    /// Begins a lookup that this many nodes will answer. Returns its number, which differs from
+    /// those of all lookups of all replicas.
     pub(crate) fn begin(&self, awaited: usize) -> u64 {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: it only has to be another one.
+        // Relaxed: the number only has to differ from all others.
         let number = LAST.fetch_add(1, Ordering::Relaxed);
-        let mut book = self.book();
-        let awaited = if book.ended { 0 } else { awaited };
-        book.open.insert(number, Open { awaited, answer: None });
+        let mut lookups = self.lookups();
+        let awaited = if lookups.ended { 0 } else { awaited };
+        lookups.open.insert(number, Pending { awaited, answer: None });
         number
     }
 
-    /// One has answered, or cannot; `None`: it knows nothing.
+    /// Notes that a node has answered, or cannot; `None` means that it does not know.
     pub(crate) fn answered(&self, number: u64, found: Option<Answer>) {
-        let mut book = self.book();
-        // Of one that has an answer already nobody waits for the others.
-        let Some(open) = book.open.get_mut(&number) else { return };
+        let mut lookups = self.lookups();
+        // Nobody waits for further answers to a lookup that has one.
+        let Some(open) = lookups.open.get_mut(&number) else { return };
         open.awaited = open.awaited.saturating_sub(1);
         open.answer = open.answer.take().or(found);
-        drop(book);
+        drop(lookups);
         self.change.notify_all();
     }
 
-    /// Waits for the first answer; `None`: there is none.
+    /// Waits for the first answer. Returns `None` if no node has one.
     pub(crate) fn wait(&self, number: u64) -> Option<Answer> {
-        let waits = |book: &Book| {
-            book.open.get(&number).is_some_and(|one| one.awaited > 0 && one.answer.is_none())
+        let waits = |lookups: &Lookups| {
+            lookups.open.get(&number).is_some_and(|one| one.awaited > 0 && one.answer.is_none())
         };
-        adaptive_spin::a_moment(|| !waits(&self.book()));
-        let waited = self.change.wait_while(self.book(), |book| waits(book));
-        let mut book = waited.unwrap_or_else(PoisonError::into_inner);
-        book.open.remove(&number)?.answer
+        adaptive_spin::a_moment(|| !waits(&self.lookups()));
+        let waited = self.change.wait_while(self.lookups(), |lookups| waits(lookups));
+        let mut lookups = waited.unwrap_or_else(PoisonError::into_inner);
+        lookups.open.remove(&number)?.answer
     }
 
-    /// Somebody is lost, who may have been asked.
+    /// Gives up all lookups, since a node is lost that may have been asked.
     pub(crate) fn give_up(&self) {
-        self.book().open.values_mut().for_each(|open| open.awaited = 0);
+        self.lookups().open.values_mut().for_each(|open| open.awaited = 0);
         self.change.notify_all();
     }
 
-    /// Nobody asks any more.
+    /// Gives up all lookups, and those that begin later.
     pub(crate) fn end(&self) {
-        self.book().ended = true;
+        self.lookups().ended = true;
         self.give_up();
     }
 }
@@ -98,31 +100,31 @@ mod tests {
     use super::*;
 
     fn found(messages: u32) -> Answer {
-        Answer { mapping: Mapping::Nothing, by: AnswerSource::Origin, messages }
+        Answer { mapping: Mapping::Nothing, source: AnswerSource::Origin, messages }
     }
 
     #[test]
-    fn the_first_answer_counts_and_nobody_waits_for_ever() {
-        let seeks = PendingQueries::default();
-        let one = seeks.begin(3);
-        seeks.answered(one, None);
-        seeks.answered(one, Some(found(1)));
-        seeks.answered(one, Some(found(2)));
-        assert_eq!(seeks.wait(one), Some(found(1)));
-        seeks.answered(one, Some(found(3)));
-        assert!(seeks.book().open.is_empty());
+    fn the_first_answer_counts_and_no_lookup_waits_forever() {
+        let queries = PendingQueries::default();
+        let one = queries.begin(3);
+        queries.answered(one, None);
+        queries.answered(one, Some(found(1)));
+        queries.answered(one, Some(found(2)));
+        assert_eq!(queries.wait(one), Some(found(1)));
+        queries.answered(one, Some(found(3)));
+        assert!(queries.lookups().open.is_empty());
 
-        let nobody = seeks.begin(1);
-        seeks.answered(nobody, None);
-        assert_eq!(seeks.wait(nobody), None);
-        let lost = seeks.begin(2);
+        let nobody = queries.begin(1);
+        queries.answered(nobody, None);
+        assert_eq!(queries.wait(nobody), None);
+        let lost = queries.begin(2);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| seeks.wait(lost));
-            seeks.give_up();
+            let waits = scope.spawn(|| queries.wait(lost));
+            queries.give_up();
             assert_eq!(waits.join().expect("no panic"), None);
         });
-        seeks.end();
-        let late = seeks.begin(1);
-        assert_eq!(seeks.wait(late), None);
+        queries.end();
+        let late = queries.begin(1);
+        assert_eq!(queries.wait(late), None);
     }
 }

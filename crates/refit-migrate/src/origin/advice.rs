@@ -1,34 +1,37 @@
-//! What advice about memory does where private memory has become frames: the kernel is to say what it would say of private memory, and refit
-//! follows what it did.
+//! What advice about memory does where private memory has become frames: the kernel answers as it
+//! would for private memory, and refit does to the frames what it did.
 //!
 //! | advice | of frames | effect |
-//! |---|---|---|
-//! | `DONTNEED`, `DONTNEED_LOCKED` | judged by the kernel as it is | frames show again what nobody has written to |
+//! ---|---|---|
+//! | `DONTNEED`, `DONTNEED_LOCKED` | judged by the kernel as it is | frames show again what they showed before the first write |
 //! | `FREE` | judged as `DONTNEED`; `EINVAL` where they were a file's | the same: the contents may go at once |
 //! | `REMOVE` | `EINVAL`; `EACCES` where they were a file's | none: the kernel would take frames away |
 //! | `WIPEONFORK`, `KEEPONFORK` | they become private memory before | the kernel's |
 //! | `DONTFORK`, `DOFORK`, `DONTDUMP`, `DODUMP`, `NOHUGEPAGE`, `HUGEPAGE` | as it is | the kernel's, and given again where the mapping is replaced |
 //! | any other | as it is | the kernel's |
 //!
-//! The kernel goes from mapping to mapping, in order, passes over what is not mapped (`ENOMEM` in the end), and stops at the first that
-//! refuses (madvise(2)). So does this, with a call for each part that is frames, and one for what is between two.
+//! The kernel goes from mapping to mapping, in order, passes over what is not mapped (and returns
+//! `ENOMEM` in the end), and stops at the first that refuses (madvise(2)). This module's callers do
+//! the same, with a call for each part that is frames, and one for the memory between two.
 
 use std::ops::Range;
 
+use crate::page::PAGE_SIZE;
 use crate::syscalls::DONTNEED_LOCKED;
 
 /// What an advice does to frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// What it does to the mapping; nothing to what is in the frames.
+    /// It concerns the mapping, and not what is in the frames.
     OfMapping,
-    /// The contents go, if the kernel permits this advice.
+    /// It drops the contents, if the kernel permits this advice.
     Drops(i32),
-    /// Private memory is refused it.
+    /// The kernel refuses it for private memory.
     Refused,
 }
 
-/// By its number; whether that is of a mapping of a file does not matter but for the error.
+/// Returns the effect of an advice, by its number. Whether the mapping was one of a file matters
+/// only for the error.
 pub(crate) fn effect(advice: i32) -> Effect {
     match advice {
         libc::MADV_DONTNEED | DONTNEED_LOCKED => Effect::Drops(advice),
@@ -38,7 +41,7 @@ pub(crate) fn effect(advice: i32) -> Effect {
     }
 }
 
-/// What a mapping of a file that was private says to an advice that it has another answer to.
+/// Returns the error for a private mapping of a file, where that differs.
 pub(crate) fn error_of_file(advice: i32) -> Option<i32> {
     match advice {
         libc::MADV_FREE => Some(libc::EINVAL),
@@ -47,12 +50,12 @@ pub(crate) fn error_of_file(advice: i32) -> Option<i32> {
     }
 }
 
-/// The whole pages of a call that the kernel does not refuse for its arguments alone; `None`: it does, or has nothing to do.
+/// Returns the whole pages of a call, or `None` if the kernel refuses its arguments, or has nothing
+/// to do.
 pub(crate) fn pages(start: u64, length: u64) -> Option<Range<u64>> {
-    const PAGE: u64 = 4096;
-    let length = length.checked_next_multiple_of(PAGE)?;
+    let length = length.checked_next_multiple_of(PAGE_SIZE)?;
     let end = start.checked_add(length)?;
-    (start.is_multiple_of(PAGE) && start < end).then_some(start..end)
+    (start.is_multiple_of(PAGE_SIZE) && start < end).then_some(start..end)
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
-//! Whether what instances have mapped of one memory is consistent (Katz 2014, §5.7.1): an instance that checks says so of its programs after each step
-//! of a coordinator's, or kills the first whose memory is not.
+//! Checks that what nodes have mapped of one memory is consistent (Katz 2014, §5.7.1). A node that
+//! checks does so after each command of a coordinator, and kills the program if its memory is not.
 //!
-//! Of each page either a replica has nothing mapped, or what the origin has: the same page of the same file, privately or not, and
-//! nothing may be done with it there that may not be done at the origin. What is private at the origin and may be written to is nobody else's (the
-//! special pages of §5.7.1: copy-on-write is broken before a mapping leaves). Less may be done in a replica for a moment, while a mapping is made.
+//! Of each page, a replica has either nothing mapped or what the origin has: the same page of the
+//! same file, as private or as shared, with no more access than at the origin. A page that is
+//! private and writable at the origin is mapped nowhere else (the special pages of §5.7.1:
+//! copy-on-write is broken before a mapping leaves). A replica may have less access for a moment,
+//! while a mapping is made.
 //!
-//! To see that it finds something: `REFIT_MOVE_FAULT=forget` has hosts keep each third of what they are told to forget.
+//! To see that the check finds something: `REFIT_MOVE_FAULT=forget` has nodes keep each third of
+//! what they must invalidate.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,35 +18,36 @@ use refit_messages::InstanceId;
 use refit_sys::maps::{self, Kind, Mapping};
 use refit_tracer::placement::TOP;
 
-use crate::origin::address_space::frames;
+use crate::frames::is_frames;
 
-/// Whether that is checked, as this instance's environment says.
+/// Returns whether this node checks, by its environment.
 pub(crate) fn is_checked() -> bool {
     static CHECKED: OnceLock<bool> = OnceLock::new();
     *CHECKED.get_or_init(|| std::env::var_os("REFIT_MOVE_CHECK").is_some_and(|value| value != "0"))
 }
 
-/// A memory: that of a process at the origin, and its replicas.
+/// The memory of a process at its origin, and of its replicas.
 pub(crate) struct Memory<'a> {
     pub(crate) origin: u32,
-    /// Those on this host, by their processes.
+    /// The replicas on this host, by their processes.
     pub(crate) replicas: &'a BTreeMap<InstanceId, u32>,
-    /// Addresses that are refit's.
+    /// The addresses that are refit's.
     pub(crate) window: &'a Range<u64>,
     /// Whether replicas have files of their own for frames.
     pub(crate) moves: bool,
 }
 
 impl Memory<'_> {
-    /// What is not consistent, if anything. While the origin changes nothing: what is mapped there meanwhile does no harm.
+    /// Returns what is not consistent, if anything. The origin must change nothing meanwhile;
+    /// mappings that replicas make meanwhile do no harm.
     pub(crate) fn violation(&self) -> Option<String> {
-        // First these, which show what the origin shows, or has shown longer.
+        // The replicas first: they show what the origin shows, or has shown longer.
         let replicas = self.replicas.iter().filter_map(|(at, &process)| {
             let all = maps::of(process).ok()?;
             Some((at, all))
         });
         let replicas: Vec<_> = replicas.collect();
-        // One that has ended has nothing, and its replicas end soon.
+        // A process that has ended has nothing mapped, and its replicas end soon.
         let origin = maps::of(self.origin).ok().filter(|all| !all.is_empty())?;
         replicas.iter().find_map(|(at, replica)| {
             let why = self.differs(&origin, replica)?;
@@ -51,7 +55,7 @@ impl Memory<'_> {
         })
     }
 
-    /// What a replica has that the origin has not.
+    /// Returns what a replica has mapped that the origin has not.
     fn differs(&self, origin: &[Mapping], replica: &[Mapping]) -> Option<String> {
         let ours = |one: &Mapping| self.window.contains(&one.range.start) || is_kernels(one);
         replica.iter().filter(|one| !ours(one)).find_map(|there| {
@@ -73,10 +77,10 @@ impl Memory<'_> {
         })
     }
 
-    /// What differs between two mappings of the same addresses.
+    /// Returns what differs between two mappings of the same addresses.
     fn conflict(&self, here: &Mapping, there: &Mapping) -> Option<&'static str> {
         let begin = |one: &Mapping| one.offset.wrapping_sub(one.range.start);
-        let alike = here.file == there.file || self.moves && frames(here) && frames(there);
+        let alike = here.file == there.file || self.moves && is_frames(here) && is_frames(there);
         let more = there.readable && !here.readable
             || there.writable && !here.writable
             || there.executable && !here.executable;
@@ -123,7 +127,7 @@ mod tests {
         }
     }
 
-    /// What is found where the origin has this, and a replica that.
+    /// Returns what the check finds in these mappings of the origin and of a replica.
     fn found(moves: bool, origin: &[Mapping], replica: &[Mapping]) -> Option<String> {
         let replicas = BTreeMap::new();
         let memory = Memory { origin: 0, replicas: &replicas, window: &WINDOW, moves };

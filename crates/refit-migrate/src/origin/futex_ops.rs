@@ -44,19 +44,19 @@ impl FutexOps {
     }
 
     /// Whether a thread stands at the end of one that may have lacked pages, and is to be made again if it has.
-    pub(crate) fn lacks(&mut self, held: &Tracee) -> bool {
-        let Some(call) = self.of.get_mut(&held.thread()) else { return false };
-        let lacks = held.has_returned()
-            && held.registers().is_ok_and(|registers| {
+    pub(crate) fn misses_pages(&mut self, tracee: &Tracee) -> bool {
+        let Some(call) = self.of.get_mut(&tracee.thread()) else { return false };
+        let missing = tracee.has_returned()
+            && tracee.registers().is_ok_and(|registers| {
                 let failed = registers.rax.cast_signed() == -i64::from(libc::EFAULT);
                 failed && registers.orig_rax.cast_signed() == libc::SYS_futex
             });
-        if lacks && call.tries < TRIES {
+        if missing && call.tries < TRIES {
             call.tries += 1;
             call.waits = true;
             return true;
         }
-        self.forget(held.thread());
+        self.forget(tracee.thread());
         false
     }
 

@@ -1,11 +1,11 @@
-//! At which instances the threads of programs run.
+//! The nodes at which the threads of programs run.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use refit_messages::InstanceId;
 
-/// At which instances the threads of programs run that have been elsewhere: by process, and by thread.
+/// The nodes of threads that have moved: by process, and by thread.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     places: Mutex<BTreeMap<u32, BTreeMap<u32, u16>>>,

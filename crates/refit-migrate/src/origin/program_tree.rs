@@ -8,18 +8,24 @@ use refit_sys::trace::Tracee;
 use refit_tracer::{Resume, Shown, StopReason, Supervisor, TracerHook};
 use rustix::io::Errno;
 
-use crate::origin::thread_table::{CoordinatorId, ThreadTable};
+use crate::origin::thread_table::ThreadTable;
+use crate::origin::tracer_event::CoordinatorId;
 
-/// A supervisor, with the table that is its hook.
+/// How long it may take to reach a thread that is stopped, or waits in code of refit's: as long as a
+/// node can be busy with other work, since without the order the thread would be stopped forever.
+pub(crate) const THREAD_STOP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A supervisor, and the thread table that is its hook.
 pub(crate) struct ProgramTree {
     pub(crate) supervisor: Arc<Supervisor>,
     pub(crate) threads: Arc<ThreadTable>,
-    /// Whether threads that run elsewhere come back for each of their calls.
+    /// Whether threads that run elsewhere return for each of their calls.
     pub(crate) calls_here: bool,
 }
 
 impl ProgramTree {
-    /// A tree of programs that can move or not, which are told of the processors that `shown` says.
+    /// Returns the tree of programs that can move or not, which are told of the processors in
+    /// `shown`.
     pub(crate) fn new(movable: bool, shown: Option<Shown>, calls_here: bool) -> Arc<Self> {
         let threads = Arc::<ThreadTable>::default();
         let mut supervisor = if movable { Supervisor::of_movable() } else { Supervisor::default() };
@@ -28,11 +34,12 @@ impl ProgramTree {
         Arc::new(Self { supervisor: Arc::new(supervisor), threads, calls_here })
     }
 
-    /// Mailbox, as [`Supervisor::order`], work with a thread that a coordinator decides about.
+    /// Orders work with a thread that a coordinator decides about, as [`Supervisor::order`] does.
     ///
     /// # Errors
-    /// As that; `ESRCH` also where the thread is none of the coordinator's any more, since its process executes another
-    /// program. It then goes on, or stays, as it would without.
+    /// Those of [`Supervisor::order`]; `ESRCH` also if the thread is none of the coordinator's any
+    /// more, since its process executes another program. The thread then goes on, or stays, as it
+    /// would without the order.
     pub(crate) fn order_of<R: Send + 'static>(
         self: &Arc<Self>,
         coordinator: CoordinatorId,
@@ -41,29 +48,29 @@ impl ProgramTree {
         work: impl FnOnce(&mut Tracee, StopReason) -> (R, Resume) + Send + 'static,
     ) -> io::Result<R> {
         let tree = Arc::clone(self);
-        let own = move |held: &mut Tracee, stands| {
-            if let Some(after) = tree.resume_of_other(coordinator, held.thread(), stands) {
-                return (Err(Errno::SRCH.into()), after);
+        let own = move |tracee: &mut Tracee, reason| {
+            if let Some(resume) = tree.resume_of_other(coordinator, tracee.thread(), reason) {
+                return (Err(Errno::SRCH.into()), resume);
             }
-            let (done, after) = work(held, stands);
-            (Ok(done), after)
+            let (done, resume) = work(tracee, reason);
+            (Ok(done), resume)
         };
         self.supervisor.order(task, within, own)?
     }
 
-    /// Returns how a thread goes on that a coordinator orders something of, and that is none of its any more; `None` if it
-    /// still is.
+    /// Returns how a thread goes on that a coordinator has ordered work with, if it is none of the
+    /// coordinator's any more; `None` if it still is.
     pub(crate) fn resume_of_other(
         &self,
         coordinator: CoordinatorId,
         task: u32,
-        stands: StopReason,
+        reason: StopReason,
     ) -> Option<Resume> {
-        match stands {
+        match reason {
             _ if self.threads.is_of(task, coordinator) => None,
-            // Somebody else decides about it.
+            // Another thread decides about it.
             StopReason::Kept => Some(Resume::Stay),
-            _ => Some(self.threads.plainly(task)),
+            _ => Some(self.threads.default_resume(task)),
         }
     }
 }

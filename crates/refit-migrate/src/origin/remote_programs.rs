@@ -1,4 +1,5 @@
-//! What other hosts ask for by messages of programs that began here: pages, and calls of their threads.
+//! What destinations that share no memory ask for by messages: pages of programs of this node, and
+//! calls of their threads.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,7 @@ pub(crate) struct RemotePrograms {
 
 #[derive(Default)]
 struct Program {
+    // By thread.
     page_home: Option<PageHomeHandle>,
     /// By thread.
     proxies: BTreeMap<u32, Proxy>,
@@ -27,30 +29,31 @@ impl RemotePrograms {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on its pages are given there.
-    pub(crate) fn lend(&self, process: u32, page_home: PageHomeHandle) {
+    /// Sets the page home of a process, which serves fetches from now on.
+    pub(crate) fn set_page_home(&self, process: u32, page_home: PageHomeHandle) {
         self.all().entry(process).or_default().page_home = Some(page_home);
     }
 
-    /// From now on its calls are brought there.
-    pub(crate) fn stand_for(&self, process: u32, thread: u32, proxy: Proxy) {
+    /// Sets the proxy of a thread, which makes its calls from now on.
+    pub(crate) fn set_proxy(&self, process: u32, thread: u32, proxy: Proxy) {
         self.all().entry(process).or_default().proxies.insert(thread, proxy);
     }
 
-    /// A thread that has left in a call is there.
-    pub(crate) fn has_arrived(&self, process: u32, thread: u32) {
+    /// Notes that a thread which has departed in a call has arrived.
+    pub(crate) fn arrived_in_call(&self, process: u32, thread: u32) {
         if let Some(proxy) = self.all().get(&process).and_then(|one| one.proxies.get(&thread)) {
-            proxy.has_arrived();
+            proxy.await_result();
         }
     }
 
-    /// A thread is on its way back, or no more; what the call that it may stand in has returned.
-    pub(crate) fn back(&self, process: u32, thread: u32) -> Option<u64> {
+    /// Ends the proxy of a thread that returns, or has ended. Returns the result of the call that
+    /// the thread may be in, if it is known.
+    pub(crate) fn end_proxy(&self, process: u32, thread: u32) -> Option<u64> {
         let proxy = self.all().get_mut(&process)?.proxies.remove(&thread);
         proxy?.end()
     }
 
-    /// A process is no more.
+    /// Forgets a process that has ended.
     pub(crate) fn forget(&self, process: u32) {
         let Some(program) = self.all().remove(&process) else { return };
         program.page_home.iter().for_each(PageHomeHandle::close);

@@ -1,44 +1,42 @@
-//! Threads that come back go on at once: whoever hears that one is back has its registers given to it, and its coordinator is told of that afterwards.
+//! Restores threads that return at once: the thread that receives a return has the registers given
+//! back, and the coordinator is notified afterwards.
 //!
 //! ```text
-//!   host: it is back ──► Returns ──► who follows: registers, it goes on ──► coordinator: it is here
-//!                           │ in a call, or before a signal                 ▲
-//!                           └───────────────────────────────────────────────┘
+//!   destination: thread returned ──► Returns ──► event loop: registers, it goes on ──► coordinator: it is here
+//!                                       │ in a call, or before a signal                     ▲
+//!                                       └───────────────────────────────────────────────────┘
 //! ```
 //!
-//! **A thread runs once.** Its coordinator makes a [`Ticket`] for a stay when the thread is elsewhere, and nobody but the host of that stay says that
-//! it has come back; who is said so takes the ticket, so it is used once, and a stay is over once. What the coordinator does with a thread that
-//! is away needs the ticket still to be there ([`Returns::is_away`], [`Returns::while_away`]): else it does nothing, and hears soon of the return. The
-//! errand of a return is left within the same lock as the ticket is taken, and so are those that need it: a thread is never made to stand
-//! for a return that has been.
+//! **A thread runs once.** Its coordinator makes a [`Ticket`] for a residency when the thread is
+//! away, and only the destination of that residency reports its return. Whoever receives the report
+//! takes the ticket: so a ticket is used once, and a residency ends once. What the coordinator does
+//! with a thread that is away needs the ticket to be there still ([`Returns::is_away`],
+//! [`Returns::while_away`]); otherwise the coordinator does nothing, and receives the return soon.
+//! The supervisor request that restores the thread is left under the lock under which the ticket is
+//! taken, and so are the requests that need the ticket: a shadow is never stopped for a return that
+//! has been.
 //!
-//! **Nothing is decided here.** A thread in a call, or one whose shadow is about to be given a signal, comes as its coordinator says.
+//! **Nothing is decided here.** A thread in a call, or one to whose shadow a signal is about to be
+//! delivered, is restored as its coordinator decides.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::origin::coordinator::{Command, QueuedCommand};
-use crate::origin::detach_attach::{self, ShadowRef, SignalPending};
+use crate::origin::command::{Command, QueuedCommand};
+use crate::origin::detach_attach::{self, Restoration, ShadowRef, SignalPending};
 use crate::origin::program_tree::ProgramTree;
 use crate::protocol::messages::ThreadReturned;
 
-/// For a return from one stay.
+/// Permits one return from one residency.
 struct Ticket {
     residency: u64,
     tree: Arc<ProgramTree>,
     shadow_ref: ShadowRef,
 }
 
-/// What a thread has got that is back.
-pub(crate) struct Restoration {
-    pub(crate) has: SignalPending,
-    /// Since it was heard of.
-    pub(crate) took: Duration,
-}
-
-/// Threads that are away, by number.
+/// The tickets of threads that are away, by thread.
 #[derive(Default)]
 pub(crate) struct Returns {
     tickets: Mutex<BTreeMap<u32, Ticket>>,
@@ -49,7 +47,7 @@ impl Returns {
         self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread is away; this shadow_ref it comes back.
+    /// Makes the ticket of a thread that is away, and returns to this shadow.
     pub(crate) fn expect(
         &self,
         thread: u32,
@@ -61,17 +59,18 @@ impl Returns {
         self.all().insert(thread, ticket);
     }
 
-    /// A thread is here, or no more.
+    /// Drops the ticket of a thread that is here, or has ended.
     pub(crate) fn forget(&self, thread: u32) {
         self.all().remove(&thread);
     }
 
-    /// Whether nobody has said yet that it is back.
+    /// Returns whether no return of a thread was reported yet.
     pub(crate) fn is_away(&self, thread: u32) -> bool {
         self.all().contains_key(&thread)
     }
 
-    /// Does something if nobody has said yet that it is back, nor does meanwhile; whether.
+    /// Calls `does` if no return of a thread was reported yet, and lets none be reported meanwhile.
+    /// Returns whether it did.
     pub(crate) fn while_away(&self, thread: u32, does: impl FnOnce()) -> bool {
         let all = self.all();
         let away = all.contains_key(&thread);
@@ -81,25 +80,30 @@ impl Returns {
         away
     }
 
-    /// A thread is back: it goes on as soon as that can be, and its coordinator is told.
-    pub(crate) fn hear(&self, came: Box<ThreadReturned>, coordinator: Sender<QueuedCommand>) {
-        let heard = Instant::now();
-        let tell = move |came, has: Option<SignalPending>| {
-            let given = has.map(|has| Restoration { has, took: heard.elapsed() });
-            // A group that is no more tells its hosts.
-            drop(coordinator.send(QueuedCommand::now(Command::ThreadReturned(came, given))));
+    /// Handles a return: the thread goes on as soon as possible, and its coordinator is notified.
+    pub(crate) fn on_returned(
+        &self,
+        returned: Box<ThreadReturned>,
+        coordinator: Sender<QueuedCommand>,
+    ) {
+        let began = Instant::now();
+        let notify = move |returned, pending: Option<SignalPending>| {
+            let restored = pending.map(|pending| Restoration { pending, took: began.elapsed() });
+            // A coordinator that has ended has torn the replicas down.
+            drop(coordinator.send(QueuedCommand::now(Command::ThreadReturned(returned, restored))));
         };
-        self.is_back(came.thread, came.residency, |ticket| match ticket {
-            Some(Ticket { tree, shadow_ref, .. }) if !came.in_call => {
-                detach_attach::come_at_once(&tree, shadow_ref, came, tell);
+        self.end_residency(returned.thread, returned.residency, |ticket| match ticket {
+            Some(Ticket { tree, shadow_ref, .. }) if !returned.in_call => {
+                detach_attach::attach_later(&tree, shadow_ref, returned, notify);
             }
-            // What its call has returned, its coordinator knows.
-            _ => tell(came, None),
+            // Only the coordinator knows what its call has returned.
+            _ => notify(returned, None),
         });
     }
 
-    /// Somebody has said that a thread is back from this stay: does what follows from it, with the stay's ticket if this is its end.
-    fn is_back(&self, thread: u32, residency: u64, does: impl FnOnce(Option<Ticket>)) {
+    /// Handles the report that a thread has returned from a residency: calls `does` with the
+    /// residency's ticket, or with `None` if it has ended already.
+    fn end_residency(&self, thread: u32, residency: u64, does: impl FnOnce(Option<Ticket>)) {
         let mut all = self.all();
         let ends = all.get(&thread).is_some_and(|ticket| ticket.residency == residency);
         let ticket = if ends { all.remove(&thread) } else { None };
@@ -116,7 +120,7 @@ mod tests {
     use refit_sys::shadow_stub::{self, Slot};
 
     use super::*;
-    use crate::origin::thread_table::CoordinatorId;
+    use crate::origin::tracer_event::CoordinatorId;
 
     const THREAD: u32 = 7;
 
@@ -131,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stay_is_over_once() {
+    fn a_residency_ends_once() {
         let returns = Returns::default();
         let ends = |residency| {
             let mut ends = false;
-            returns.is_back(THREAD, residency, |ticket| ends = ticket.is_some());
+            returns.end_residency(THREAD, residency, |ticket| ends = ticket.is_some());
             ends
         };
         expect(&returns, 2);
@@ -147,28 +151,28 @@ mod tests {
         assert!(!returns.while_away(THREAD, || panic!("it is back")));
     }
 
-    /// Were it, it would stand for ever: nobody says once more that it is back.
+    /// If it was, it would be stopped forever: nobody reports its return once more.
     #[test]
-    fn no_thread_is_made_to_stand_that_is_back() {
+    fn no_shadow_is_stopped_whose_thread_has_returned() {
         let returns = Returns::default();
         for residency in 0..500 {
-            let errands = Mutex::new(Vec::new());
-            let leave = |errand| errands.lock().expect("no panic").push(errand);
+            let requests = Mutex::new(Vec::new());
+            let leave = |request| requests.lock().expect("no panic").push(request);
             let (begin, begun) = mpsc::channel();
             expect(&returns, residency);
-            let stand = || {
+            let stop = || {
                 begin.send(()).expect("it is heard");
-                // The other one is about to say so.
+                // The other thread is about to report the return.
                 (0..50).for_each(|_| thread::yield_now());
-                leave("stand");
+                leave("stop");
             };
             thread::scope(|scope| {
-                scope.spawn(|| returns.while_away(THREAD, stand));
+                scope.spawn(|| returns.while_away(THREAD, stop));
                 begun.recv().expect("it begins");
-                returns.is_back(THREAD, residency, |_| leave("come"));
+                returns.end_residency(THREAD, residency, |_| leave("attach"));
             });
-            let errands = errands.into_inner().expect("no panic");
-            assert_eq!(errands, ["stand", "come"]);
+            let requests = requests.into_inner().expect("no panic");
+            assert_eq!(requests, ["stop", "come"]);
         }
     }
 }

@@ -1,8 +1,9 @@
-//! What a program needs in it before its first thread can leave: addresses that are refit's at every instance, code for its threads to
-//! stay in, an agent that changes its memory, and a filter that tells of changes that the program makes itself.
+//! Sets a program up before its first thread can leave: addresses that are refit's at every node,
+//! code in which shadows wait, an agent that changes the program's memory, and a filter that
+//! reports changes which the program makes itself.
 //!
 //! ```text
-//!   window:  code │ slots (shared with whoever runs the threads) │ the agent's own
+//!   window:  code │ slots (shared with the nodes that run the threads) │ the agent's own
 //! ```
 
 use std::fs::File;
@@ -24,69 +25,74 @@ use refit_tracer::placement::{self, TOP};
 use refit_tracer::{LIMITS_ITSELF, TRACE_OPTIONS};
 
 use crate::fault_injection::{self, Step};
-use crate::origin::address_space::{AddressSpace, NAME};
+use crate::frames;
+use crate::origin::address_space::AddressSpace;
+use crate::origin::fork_flags::{FORKS, SETS_NUMBER};
 use crate::origin::futex_ops::{PASSES, WORDS};
 use crate::origin::program_tree::ProgramTree;
-use crate::origin::thread_table::{CoordinatorId, FORKS, MAPS, SETS_NUMBER, TracerEvent};
+use crate::origin::thread_table::MAPS;
+use crate::origin::tracer_event::{CoordinatorId, TracerEvent};
+use crate::page::PAGE_SIZE;
 use crate::quota::Quota;
 use crate::remote::stub;
 use crate::syscalls::{ADVICE, CHANGES, MAPPED, OURS, REGISTERS, ours};
 
-const PAGE: u64 = 4096;
-/// How many threads of a program can be elsewhere at once.
+/// How many threads of a program can be away at once.
 pub(crate) const SLOTS: usize = 512;
 const SLOTS_LENGTH: u64 = (SLOTS * shadow_stub::SLOT) as u64;
-const WINDOW_LENGTH: u64 = PAGE + SLOTS_LENGTH + AREA;
+const WINDOW_LENGTH: u64 = PAGE_SIZE + SLOTS_LENGTH + AREA;
 
 const SETUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What was planted.
+/// A program that is set up.
 pub(crate) struct MoveSetup {
     pub(crate) space: AddressSpace,
     pub(crate) slots: Words,
-    /// Whose it is from then on.
+    /// Identifies its coordinator from then on.
     pub(crate) coordinator_id: CoordinatorId,
-    /// Its threads; whatever becomes of them, and of the program, from now on is told.
+    /// Its threads. All events of these, and of the program, from now on are sent to the
+    /// coordinator.
     pub(crate) threads: Vec<u32>,
 }
 
-/// Plants it, and has `tell` be told of the program from that moment on: before whoever follows it learns of anything else, as of its end, or that it is
-/// another program by now.
+/// Sets a program up, and has `notify` called with its events from that moment on: before the event
+/// loop learns of any other event of it, as its end, or that it executes another program.
 ///
 /// # Errors
-/// What stands in the way.
+/// The reason why the program cannot be set up.
 pub(crate) fn set_up(
     tree: &Arc<ProgramTree>,
     process: u32,
     quota: &Arc<Quota>,
-    tell: impl Fn(TracerEvent) -> bool + Send + 'static,
+    notify: impl Fn(TracerEvent) -> bool + Send + 'static,
 ) -> io::Result<MoveSetup> {
     fault_injection::reach(Step::Plant)?;
     if refit_sys::process::life(process).is_none_or(|life| life.ended()) {
         return Err(io::Error::other("its first thread has ended"));
     }
-    let frames = File::from(memfd::create(NAME, TOP, Pages::Base)?);
+    let frames = File::from(memfd::create(frames::NAME, TOP, Pages::Base)?);
     let slots = Words::new(c"refit-slots", SLOTS * shadow_stub::WORDS)?;
     let (asked, quota) = (Arc::clone(tree), Arc::clone(quota));
-    let by = move |held: &mut Tracee| {
-        // Since it was last looked at; what limits its calls is seen by this thread, too.
+    let work = move |tracee: &mut Tracee| {
+        // Looked at again: the event loop, too, sees here a program that has begun to limit its
+        // calls since.
         if asked.supervisor.limits_itself(process) {
             return Err(io::Error::other(LIMITS_ITSELF));
         }
-        let installed = plant_by(held, process, &frames, &slots);
+        let installed = install(tracee, process, &frames, &slots);
         installed.and_then(|(agent, window, number)| {
             let supervisor = Arc::clone(&asked.supervisor);
             let space =
                 AddressSpace::new(process, window, frames, (agent, number), (supervisor, quota))?;
-            let (coordinator_id, threads) = asked.threads.begin(process, tell);
+            let (coordinator_id, threads) = asked.threads.begin(process, notify);
             Ok(MoveSetup { space, slots, coordinator_id, threads })
         })
     };
-    tree.supervisor.ask(process, SETUP_TIMEOUT, by)?
+    tree.supervisor.ask(process, SETUP_TIMEOUT, work)?
 }
 
-fn plant_by(
-    held: &mut Tracee,
+fn install(
+    tracee: &mut Tracee,
     process: u32,
     frames: &File,
     slots: &Words,
@@ -100,18 +106,18 @@ fn plant_by(
     let kind = (kind | libc::MAP_FIXED_NOREPLACE) as u64;
     let arguments =
         [placement::place(&mappings, WINDOW_LENGTH), WINDOW_LENGTH, access, kind, u64::MAX, 0];
-    let start = held.call(instruction, libc::SYS_mmap, arguments)?;
+    let start = tracee.call(instruction, libc::SYS_mmap, arguments)?;
     let window = start..start + WINDOW_LENGTH;
-    let made = fit_out(held, instruction, process, &memory, &window, frames, slots);
+    let made = install_in(tracee, instruction, process, &memory, &window, frames, slots);
     if made.is_err() {
-        // The first error tells more.
-        let _ = held.call(instruction, libc::SYS_munmap, [start, WINDOW_LENGTH, 0, 0, 0, OURS]);
+        // The first error says more.
+        let _ = tracee.call(instruction, libc::SYS_munmap, [start, WINDOW_LENGTH, 0, 0, 0, OURS]);
     }
     made.map(|(agent, number)| (agent, window, number))
 }
 
-fn fit_out(
-    held: &mut Tracee,
+fn install_in(
+    tracee: &mut Tracee,
     instruction: u64,
     process: u32,
     memory: &Memory,
@@ -121,18 +127,18 @@ fn fit_out(
 ) -> io::Result<((Agent, u32), u32)> {
     memory.write(window.start + stub::CODE, shadow_stub::code())?;
     let run = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-    held.call(instruction, libc::SYS_mprotect, [window.start, PAGE, run, 0, 0, OURS])?;
-    let at = window.start + PAGE;
+    tracee.call(instruction, libc::SYS_mprotect, [window.start, PAGE_SIZE, run, 0, 0, OURS])?;
+    let at = window.start + PAGE_SIZE;
     let area = at + SLOTS_LENGTH;
     let program = Pidfd::open(process)?;
     let ground =
         Ground { program: &program, memory, instruction, area, options: TRACE_OPTIONS, keep: &[] };
-    let (agent, task) = Agent::set_up(held, &ground)?;
+    let (agent, task) = Agent::set_up(tracee, &ground)?;
     let agent_task = task.thread();
-    // Its end is told to whoever follows the tree, as that of any task.
+    // The event loop receives its end, as that of any task.
     task.leave();
-    // Not before the agent is there: what it does is nobody's business.
-    watch_changes(held, instruction, memory, at)?;
+    // Not before the agent is there, whose calls must not be reported.
+    watch_changes(tracee, instruction, memory, at)?;
     let number = agent.give(frames.as_fd())?;
     let theirs = u64::from(agent.give(slots.as_fd())?);
     let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
@@ -153,7 +159,7 @@ fn fit_out(
 
 /// Has all threads stop before calls that change what is mapped where something was mapped before.
 fn watch_changes(
-    held: &mut Tracee,
+    tracee: &mut Tracee,
     instruction: u64,
     memory: &Memory,
     room: u64,
@@ -169,7 +175,7 @@ fn watch_changes(
                 filter.rule_if(number, &[is(3, OURS | mask, kind)], Action::Trace(MAPS))
             }),
             libc::SYS_madvise => ADVICE.into_iter().fold(filter, |filter, advice| {
-                // As the kernel takes it: the low half.
+                // The kernel, too, reads only the low half.
                 let advised = is(2, u32::MAX.into(), u64::from(advice.cast_unsigned()));
                 filter.rule_if(number, &[advised], Action::Trace(MAPS))
             }),
@@ -179,8 +185,8 @@ fn watch_changes(
     let registers = is(1, u32::MAX.into(), REGISTERS);
     filter = filter.rule_if(libc::SYS_ioctl, &[registers], Action::Trace(MAPS));
     let alone = (libc::CLONE_VM | libc::CLONE_CHILD_SETTID) as u64;
-    let told = is(0, alone, SETS_NUMBER);
-    filter = filter.rule_if(libc::SYS_clone, &[told], Action::Trace(FORKS));
+    let sets_number = is(0, alone, SETS_NUMBER);
+    filter = filter.rule_if(libc::SYS_clone, &[sets_number], Action::Trace(FORKS));
     for operation in PASSES {
         let flags = libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME;
         let passes = is(1, u64::from(!flags.cast_unsigned()), operation as u64);
@@ -189,7 +195,7 @@ fn watch_changes(
     memory.write(room, &filter.assemble()?.image(room))?;
     let how = Install::ALL_THREADS | Install::SPECULATION;
     let (number, arguments) = how.call(room);
-    match held.call(instruction, number, arguments) {
+    match tracee.call(instruction, number, arguments) {
         Ok(0) => Ok(()),
         Ok(_) => Err(io::Error::other("a filter of its own decides which calls it may make")),
         Err(error) => Err(error.into()),

@@ -1,7 +1,8 @@
-//! StopReason for a thread at its origin that runs on another host: leaves its calls to its shadow, and tells what they return.
+//! Makes the calls of a thread that runs on another host: leaves them to its shadow, and sends the
+//! results.
 //!
-//! No result is lost when the thread is called back: what was told to a host from which the thread comes without having seen it is what
-//! [`Proxy::end`] returns.
+//! No result is lost when the thread is recalled: [`Proxy::end`] returns the result that was sent
+//! to a host which the thread leaves without having seen it.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,14 +14,15 @@ use refit_messages::{InstanceId, Layer};
 use refit_sys::adaptive_spin;
 use refit_sys::shadow_stub::Slot;
 
-use crate::dsm::{PAGE, PageHomeHandle};
+use crate::dsm::PageHomeHandle;
 use crate::origin::futex_ops::TRIES;
+use crate::page::PAGE_SIZE;
 use crate::protocol::messages::{GroupId, SyscallRequest, SyscallResult};
 
-/// Who waits for a call looks up that often.
+/// How often a proxy that waits for a call's result looks for it by itself.
 const CALL_POLL: Duration = Duration::from_secs(1);
 
-/// A proxy, as others see it.
+/// The handle of a proxy.
 pub(crate) struct Proxy {
     residency: u64,
     slot: Slot,
@@ -35,6 +37,7 @@ enum ProxyJob {
     Await,
 }
 
+// Starts the proxy of a thread's residency at `node`. # Errors There is no thread for it.
 impl Proxy {
     /// Serves a thread's stay at `host`.
     ///
@@ -45,39 +48,40 @@ impl Proxy {
         slot: Slot,
         page_home: PageHomeHandle,
         layer: &Arc<Layer>,
-        host: InstanceId,
+        node: InstanceId,
     ) -> io::Result<Self> {
-        let (calls, asked) = mpsc::channel();
+        let (calls, queue) = mpsc::channel();
         let ended = Arc::new(Mutex::new(false));
-        let made = move |value| SyscallResult { group, thread, residency, value };
+        let result = move |value| SyscallResult { group, thread, residency, value };
         let (layer, ends) = (Arc::clone(layer), Arc::clone(&ended));
         let serve = move || {
-            // One that is lost needs no result.
-            let tell = |value| drop(layer.send(host, &made(value), &[]));
-            serve(&asked, slot, &page_home, &ends, tell)
+            // A node that is lost needs no result.
+            let send = |value| drop(layer.send(node, &result(value), &[]));
+            serve(&queue, slot, &page_home, &ends, send)
         };
         let serves = thread::Builder::new().name("refit-proxy".to_owned()).spawn(serve)?;
         Ok(Self { residency, slot, calls: Mutex::new(calls), ended, serves })
     }
 
-    /// The thread makes a call.
+    /// Makes a call of the thread.
     pub(crate) fn call(&self, make: SyscallRequest) {
         if make.residency == self.residency {
             self.ask(ProxyJob::Call(make));
         }
     }
 
-    /// The thread is there, and waits for the call that its shadow is in. Not before: nobody would be told.
-    pub(crate) fn has_arrived(&self) {
+    /// Waits for the call that the shadow is in, now that the thread has arrived. Before, nobody
+    /// would receive the result.
+    pub(crate) fn await_result(&self) {
         self.ask(ProxyJob::Await);
     }
 
     fn ask(&self, job: ProxyJob) {
-        // One that has ended has a thread that is on its way back.
+        // The thread of a proxy that has ended is on its way back.
         let _ = self.calls.lock().unwrap_or_else(PoisonError::into_inner).send(job);
     }
 
-    /// Ends it; what the last call has returned, if it has.
+    /// Ends the proxy. Returns the result of the last call, if it has returned.
     pub(crate) fn end(self) -> Option<u64> {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.slot.ring();
@@ -87,28 +91,29 @@ impl Proxy {
     }
 }
 
-/// What the last call has returned.
+/// Serves the jobs of a proxy. Returns the result of the last call.
 fn serve(
-    asked: &Receiver<ProxyJob>,
+    jobs: &Receiver<ProxyJob>,
     slot: Slot,
     page_home: &PageHomeHandle,
     ended: &Mutex<bool>,
-    tell: impl Fn(u64),
+    send: impl Fn(u64),
 ) -> Option<u64> {
     let mut last = None;
-    for job in asked {
+    for job in jobs {
         let value = match job {
             ProxyJob::Call(make) => call(slot, make, page_home, ended)?,
             ProxyJob::Await => answer(slot, ended)?,
         };
         last = Some(value);
-        tell(value);
+        send(value);
     }
     last
 }
 
-/// Has a call made. Of words that pass from thread to thread (`FUTEX_LOCK_PI`, `FUTEX_WAKE_OP`) the kernel does not wait for the pages: these are
-/// brought here, and the call, which has done nothing, is made again.
+/// Has a call made. For the words that some futex operations pass from thread to thread
+/// (`FUTEX_LOCK_PI`, `FUTEX_WAKE_OP`) the kernel does not wait for the pages: these are fetched,
+/// and the call, which has done nothing, is restarted.
 fn call(
     slot: Slot,
     make: SyscallRequest,
@@ -119,31 +124,31 @@ fn call(
     for _ in 0..TRIES {
         slot.ask(number, arguments, stack);
         let value = answer(slot, ended)?;
-        let lacks = value.cast_signed() == -i64::from(libc::EFAULT);
-        if !lacks || number.cast_signed() != libc::SYS_futex {
+        let missing = value.cast_signed() == -i64::from(libc::EFAULT);
+        if !missing || number.cast_signed() != libc::SYS_futex {
             return Some(value);
         }
         for word in [arguments[0], arguments[4]] {
-            let page = word / PAGE * PAGE;
-            // Where there is none the next call tells so.
-            let _ = page_home.gather(page..page.saturating_add(PAGE), || ());
+            let page = word / PAGE_SIZE * PAGE_SIZE;
+            // If there is no such page the next call reports that.
+            let _ = page_home.gather(page..page.saturating_add(PAGE_SIZE), || ());
         }
     }
     Some(i64::from(-libc::EFAULT).cast_unsigned())
 }
 
-/// Waits for what a call returns; `None`: it is not waited for any more.
+/// Waits for the result of a call. Returns `None` if the proxy was ended.
 fn answer(slot: Slot, ended: &Mutex<bool>) -> Option<u64> {
     loop {
-        let heard = slot.wakeup();
+        let wakeup = slot.wakeup();
         if let Some(value) = slot.answer() {
             return Some(value);
         }
         if *ended.lock().unwrap_or_else(PoisonError::into_inner) {
             return None;
         }
-        if !adaptive_spin::a_moment(|| slot.wakeup() != heard) {
-            slot.wait(heard, CALL_POLL);
+        if !adaptive_spin::a_moment(|| slot.wakeup() != wakeup) {
+            slot.wait(wakeup, CALL_POLL);
         }
     }
 }

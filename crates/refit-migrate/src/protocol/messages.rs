@@ -136,7 +136,7 @@ pub(crate) struct Arrive {
     pub(crate) in_call: bool,
     /// How urgent it is, if that is known: policy, priority, niceness (sched(7)).
     pub(crate) urgency: Option<(i32, i32, i32)>,
-    pub(crate) half: ThreadState,
+    pub(crate) state: ThreadState,
 }
 
 /// A thread is wanted back, wherever in its program it is.
@@ -200,7 +200,7 @@ pub(crate) struct ThreadReturned {
     pub(crate) why: ReturnReason,
     /// Whether it stands behind a call whose result it has not seen.
     pub(crate) in_call: bool,
-    pub(crate) half: ThreadState,
+    pub(crate) state: ThreadState,
 }
 
 /// A thread cannot go on where it was: its registers are lost.

@@ -115,11 +115,11 @@ mod tests {
         for extended in
             [vec![], vec![0; 2688], vec![0, 7, 0, 0], [vec![1; 832], vec![0; 10176]].concat()]
         {
-            let half = ThreadState { general: [5; 27], extended };
-            let told = postcard::to_stdvec(&half).expect("it has a form");
-            let used = half.extended.iter().filter(|&&byte| byte != 0).count();
+            let state = ThreadState { general: [5; 27], extended };
+            let told = postcard::to_stdvec(&state).expect("it has a form");
+            let used = state.extended.iter().filter(|&&byte| byte != 0).count();
             assert!(told.len() < 27 + used + 8, "{}", told.len());
-            assert_eq!(postcard::from_bytes(&told), Ok(half));
+            assert_eq!(postcard::from_bytes(&told), Ok(state));
         }
     }
 

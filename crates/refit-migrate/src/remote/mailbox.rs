@@ -1,4 +1,4 @@
-//! What an executor is asked to do, in order, and how it hears of that wherever it waits.
+//! Commands for an executor, in order, and how it learns of them wherever it waits.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,32 +10,33 @@ use refit_sys::shadow_stub::Slot;
 
 use crate::protocol::messages::Arrive;
 
-/// What is asked of it.
-pub(crate) enum Order {
+/// A command for an executor.
+pub(crate) enum ExecutorCommand {
     /// A thread is about to arrive.
     Expect,
     Arrive(Box<Arrive>, Reply<Arrive>),
+    /// Send the thread back, if it is still in this residency.
     Recall(u64),
-    /// The call of this stay has returned this.
+    /// The call of this residency has returned this.
     SyscallResult(u64, u64),
-    /// Its thread is no more; another may come.
+    /// The thread has ended; another one may come.
     Rest,
     End,
 }
 
-/// All that is left to be done.
+/// The commands that an executor has not handled yet.
 #[derive(Default)]
 pub(crate) struct Mailbox {
     state: Mutex<State>,
-    called: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    orders: VecDeque<Order>,
-    /// The task runs, or is about to: who has an order for it has to stop it.
+    commands: VecDeque<ExecutorCommand>,
+    /// Whether the task runs, or is about to: a sender of a command then has to stop it.
     runs: bool,
-    /// Where it may wait for a call to return.
+    /// The slot in which the executor may wait for a call's result.
     slot: Option<Slot>,
 }
 
@@ -44,55 +45,56 @@ impl Mailbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more; whether its task runs, which has to be stopped for that to be seen.
-    pub(crate) fn hand(&self, order: Order) -> bool {
+    /// Adds a command. Returns whether the task runs, and has to be stopped for the executor to see
+    /// the command.
+    pub(crate) fn send(&self, command: ExecutorCommand) -> bool {
         let mut state = self.state();
-        state.orders.push_back(order);
+        state.commands.push_back(command);
         let (slot, runs) = (state.slot, state.runs);
         drop(state);
-        // It waits for orders, or for a call, or runs: each has its own wakeup word.
-        self.called.notify_all();
+        // The executor waits for commands, or for a call, or its task runs: each has its own wakeup.
+        self.changed.notify_all();
         if let Some(slot) = slot.filter(|_| !runs) {
             slot.ring();
         }
         runs
     }
 
-    /// The task is about to run; not, if there are orders.
-    pub(crate) fn begins_to_run(&self) -> bool {
+    /// Notes that the task is about to run. Returns whether it may: not while there are commands.
+    pub(crate) fn try_run(&self) -> bool {
         let mut state = self.state();
-        state.runs = state.orders.is_empty();
+        state.runs = state.commands.is_empty();
         state.runs
     }
 
-    /// It stands.
-    pub(crate) fn stands(&self) {
+    /// Notes that the task is stopped.
+    pub(crate) fn set_stopped(&self) {
         self.state().runs = false;
     }
 
-    /// The next order; waits for one.
-    pub(crate) fn wait(&self) -> Order {
-        let none = |state: &mut State| state.orders.is_empty();
-        let waited = self.called.wait_while(self.state(), none);
+    /// Waits for the next command.
+    pub(crate) fn wait(&self) -> ExecutorCommand {
+        let none = |state: &mut State| state.commands.is_empty();
+        let waited = self.changed.wait_while(self.state(), none);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-        state.orders.pop_front().unwrap_or(Order::End)
+        state.commands.pop_front().unwrap_or(ExecutorCommand::End)
     }
 
-    /// Waits until there is an order, without taking it; looks out for it for a moment first.
-    pub(crate) fn await_one(&self, moment: Duration) {
-        let there = |state: &State| !state.orders.is_empty();
-        if !adaptive_spin::for_up_to(moment, || there(&self.state())) {
-            drop(self.called.wait_while(self.state(), |state| !there(state)));
+    /// Waits until there is a command, without taking it; spins for `moment` first.
+    pub(crate) fn wait_until_filled(&self, moment: Duration) {
+        let filled = |state: &State| !state.commands.is_empty();
+        if !adaptive_spin::for_up_to(moment, || filled(&self.state())) {
+            drop(self.changed.wait_while(self.state(), |state| !filled(state)));
         }
     }
 
-    /// The next order, if there is one.
-    pub(crate) fn look(&self) -> Option<Order> {
-        self.state().orders.pop_front()
+    /// Takes the next command, if there is one.
+    pub(crate) fn take(&self) -> Option<ExecutorCommand> {
+        self.state().commands.pop_front()
     }
 
-    /// Its thread is told there what its calls return; `None`: here.
-    pub(crate) fn waits_at(&self, slot: Option<Slot>) {
+    /// Sets the slot in which results of the thread's calls arrive; `None`: they arrive here.
+    pub(crate) fn set_slot(&self, slot: Option<Slot>) {
         self.state().slot = slot;
     }
 }

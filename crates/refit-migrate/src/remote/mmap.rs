@@ -1,4 +1,4 @@
-//! Putting into a replica what its group has at an address.
+//! Makes the mappings of a group in its replica.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -11,8 +11,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use refit_sys::foreign::Memory;
 use refit_sys::trace::{Tracee, batch};
 
-use crate::dsm::{PAGE, Store};
+use crate::dsm::Store;
 use crate::lookup::MappingCache;
+use crate::page::PAGE_SIZE;
 use crate::protocol::messages::{Frames, Mapping};
 use crate::remote::stub;
 
@@ -20,40 +21,44 @@ use crate::remote::stub;
 #[derive(Debug, Default)]
 pub(crate) struct Mapped {
     known: Mutex<MappingCache>,
-    /// Odd while something is being mapped that nobody may touch yet.
+    /// Odd while something is being mapped that no thread may touch yet.
     changes: AtomicU64,
 }
 
 impl Mapped {
-    /// What is known of the group's memory; nothing is waited for by who holds that.
+    /// What is known of the group's memory. Its holder waits for nothing.
     pub(crate) fn known(&self) -> MutexGuard<'_, MappingCache> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many of so many pages from this one on are mapped; one at least.
+    /// Returns how many of the `count` pages from this one on are mapped; at least one.
     pub(crate) fn pages_from(&self, page: u64, count: u16) -> u16 {
-        let there = self.known().at(page).map_or(1, |(range, _)| (range.end - page).div_ceil(PAGE));
+        let there =
+            self.known().at(page).map_or(1, |(range, _)| (range.end - page).div_ceil(PAGE_SIZE));
         u16::try_from(there.clamp(1, count.into())).unwrap_or(count)
     }
 
-    /// Counts what is mapped: a thread that has met no access since it was at `seen` may have met a mapping that was being made.
+    /// Returns the count of mappings made. A thread that has met a page without access since the
+    /// count was `seen` may have met a mapping in the making.
     pub(crate) fn seen(&self) -> u64 {
-        // Pairs with both stores in `make_moving`; a thread of the replica meets the mapping itself in between.
+        // Pairs with both stores in `make_moving`; in between, a thread of the replica meets the
+        // mapping itself.
         self.changes.load(Ordering::SeqCst)
     }
 
-    /// Whether a mapping was made since, or was being made then.
+    /// Returns whether a mapping was made since, or was being made then.
     pub(crate) fn since(&self, seen: u64) -> bool {
         seen % 2 == 1 || self.seen() != seen
     }
 }
 
-/// As [`make`], of pages that move.
+/// Makes a mapping of pages that move, as [`make`] does otherwise. Returns whether anything is at
+/// the address.
 ///
 /// # Errors
-/// The task is no more; the kernel does not map it, or does not serve it.
+/// The task has ended; the kernel does not map the pages, or does not serve their faults.
 pub(crate) fn make_moving(
-    held: &mut Tracee,
+    tracee: &mut Tracee,
     instruction: u64,
     (store, mapped): (&Store, &Mapped),
     mapping: &Mapping,
@@ -69,13 +74,13 @@ pub(crate) fn make_moving(
     let none = libc::PROT_NONE.cast_unsigned();
     // Pairs with `seen`.
     mapped.changes.fetch_add(1, Ordering::SeqCst);
-    let held = std::cell::RefCell::new(held);
+    let tracee = std::cell::RefCell::new(tracee);
     let done = store.map(
         &range,
-        || map(&mut held.borrow_mut(), instruction, &range, none, kind, 0, range.start),
+        || map(&mut tracee.borrow_mut(), instruction, &range, none, kind, 0, range.start),
         || {
             let arguments = [range.start, range.end - range.start, access.into(), 0, 0, 0];
-            held.borrow_mut().call(instruction, libc::SYS_mprotect, arguments)?;
+            tracee.borrow_mut().call(instruction, libc::SYS_mprotect, arguments)?;
             Ok(())
         },
     );
@@ -93,12 +98,13 @@ pub(crate) struct ReplicaMappings<'a> {
     pub(crate) mapped: &'a Mapped,
 }
 
-/// Maps it, by a task of the replica, and what is `beside` it; how many of those, `None` where nothing is there.
+/// Makes a mapping, by a task of the replica, and mappings `beside` it. Returns the number of the
+/// latter, or `None` if nothing is at the address.
 ///
 /// # Errors
-/// The task is no more; the file cannot be opened, or the kernel does not map it.
+/// The task has ended; the file cannot be opened, or the kernel does not map it.
 pub(crate) fn make(
-    held: &mut Tracee,
+    tracee: &mut Tracee,
     instruction: u64,
     replica: &ReplicaMappings<'_>,
     (mapping, beside): (&Mapping, &[Frames]),
@@ -107,24 +113,24 @@ pub(crate) fn make(
         Mapping::Nothing => Ok(None),
         Mapping::Frames { range, access } => {
             let one = Frames { range: range.clone(), access: *access };
-            make_frames(held, instruction, replica, one, beside).map(Some)
+            make_frames(tracee, instruction, replica, one, beside).map(Some)
         }
         Mapping::File { range, access, offset, shared, path } => {
             let writes = *shared && *access & libc::PROT_WRITE.cast_unsigned() != 0;
             let file = File::options().read(true).write(writes).open(path)?;
             let number =
-                pass(held, instruction, (replica.window.start, replica.memory), &file, writes)?;
+                pass(tracee, instruction, (replica.window.start, replica.memory), &file, writes)?;
             let sharing = if *shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
             let kind = sharing | libc::MAP_FIXED;
-            let mapped = map(held, instruction, range, *access, kind, number, *offset);
-            held.call(instruction, libc::SYS_close, [number, 0, 0, 0, 0, 0])?;
+            let mapped = map(tracee, instruction, range, *access, kind, number, *offset);
+            tracee.call(instruction, libc::SYS_close, [number, 0, 0, 0, 0, 0])?;
             mapped.map(|()| Some(0))
         }
     }
 }
 
 fn make_frames(
-    held: &mut Tracee,
+    tracee: &mut Tracee,
     instruction: u64,
     replica: &ReplicaMappings<'_>,
     one: Frames,
@@ -142,8 +148,8 @@ fn make_frames(
     let mut all = vec![one];
     all.extend(others.take(stub::CALLS - 1).cloned());
     if let [Frames { range, access }] = &all[..] {
-        // Its descriptor 0 is the frames'.
-        map(held, instruction, range, *access, kind, 0, range.start)?;
+        // The frames are its descriptor 0.
+        map(tracee, instruction, range, *access, kind, 0, range.start)?;
         mapped.known().insert(range, *access);
         return Ok(0);
     }
@@ -154,9 +160,9 @@ fn make_frames(
     };
     let calls: Vec<batch::Entry> = all.iter().map(call).collect();
     let code = (window.start + stub::batch(), window.start + stub::BEHIND);
-    let (count, refused) = held.calls(memory, code, &calls)?;
+    let (count, refused) = tracee.calls(memory, code, &calls)?;
     all[..count].iter().for_each(|one| mapped.known().insert(&one.range, one.access));
-    // Of the others each is made when it is touched.
+    // The other mappings are made when they are touched.
     match (refused, count) {
         (Some(error), 0) => Err(error.into()),
         _ => Ok(count as u64 - 1),
@@ -164,7 +170,7 @@ fn make_frames(
 }
 
 fn map(
-    held: &mut Tracee,
+    tracee: &mut Tracee,
     instruction: u64,
     range: &Range<u64>,
     access: u32,
@@ -175,13 +181,14 @@ fn map(
     let length = range.end - range.start;
     let kind = u64::from(kind.cast_unsigned());
     let arguments = [range.start, length, access.into(), kind, file, offset];
-    held.call(instruction, libc::SYS_mmap, arguments)?;
+    tracee.call(instruction, libc::SYS_mmap, arguments)?;
     Ok(())
 }
 
-/// Has the replica open what this process has open; the number that it has there. The name is put behind the code that is ours, in its page.
+/// Has the replica open a file that this process has open. Returns its descriptor there. The name
+/// is written into the replica's page, behind the code.
 pub(crate) fn pass(
-    held: &mut Tracee,
+    tracee: &mut Tracee,
     instruction: u64,
     (page, memory): (u64, &Memory),
     file: &File,
@@ -194,7 +201,7 @@ pub(crate) fn pass(
     let how = libc::O_CLOEXEC | if writes { libc::O_RDWR } else { libc::O_RDONLY };
     let from = i64::from(libc::AT_FDCWD).cast_unsigned();
     let arguments = [from, at, u64::from(how.cast_unsigned()), 0, 0, 0];
-    Ok(held.call(instruction, libc::SYS_openat, arguments)?)
+    Ok(tracee.call(instruction, libc::SYS_openat, arguments)?)
 }
 
 #[cfg(test)]
@@ -202,11 +209,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_pages_are_asked_for_as_are_mapped() {
+    fn no_more_pages_are_fetched_than_are_mapped() {
         let mapped = Mapped::default();
-        mapped.known().insert(&(PAGE..3 * PAGE), 1);
-        mapped.known().insert(&(4 * PAGE..9 * PAGE), 1);
-        assert_eq!([mapped.pages_from(PAGE, 8), mapped.pages_from(8 * PAGE, 8)], [2, 1]);
-        assert_eq!(mapped.pages_from(3 * PAGE, 8), 1);
+        mapped.known().insert(&(PAGE_SIZE..3 * PAGE_SIZE), 1);
+        mapped.known().insert(&(4 * PAGE_SIZE..9 * PAGE_SIZE), 1);
+        assert_eq!([mapped.pages_from(PAGE_SIZE, 8), mapped.pages_from(8 * PAGE_SIZE, 8)], [2, 1]);
+        assert_eq!(mapped.pages_from(3 * PAGE_SIZE, 8), 1);
     }
 }

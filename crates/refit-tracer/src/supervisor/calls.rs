@@ -1,6 +1,6 @@
-//! Each call that a stop can end, or cut short, returns what it returns where nobody stops its
-//! thread: the rows of [`refit_sys::restart`]'s table, as those of the program that `refit-splice`
-//! tests splicing with.
+//! Each call that a stop can interrupt or cut short returns what it returns where nobody stops its
+//! thread: the rows of [`refit_sys::restart`]'s table, run by the program with which `refit-splice`
+//! tests splicing.
 
 use std::path::Path;
 use std::process::Command;
@@ -32,7 +32,7 @@ fn program() -> &'static Path {
     path
 }
 
-/// Waits until the call of a program has begun to wait.
+/// Waits until the call of a program blocks.
 fn until_it_waits(caller: &Caller) {
     let begun = Instant::now();
     while !caller.waits() {
@@ -46,18 +46,18 @@ fn stop(supervisor: &Arc<Supervisor>, process: u32) {
     let _ = supervisor.order(process, Duration::from_secs(20), |_, _| ((), Resume::GoOn));
 }
 
-/// What the row says, if this host has what it needs.
-fn told(row: &Row, followed: bool) -> Option<String> {
+/// Returns what the program reports for a row, or `None` if this host lacks what the row needs.
+fn reported(row: &Row, followed: bool) -> Option<String> {
     let mut caller = Caller::of(program(), row)?;
     let (process, supervisor) = (caller.id(), Arc::new(Supervisor::default()));
     let follows = followed.then(|| {
-        let (tell, told) = mpsc::channel();
+        let (ready, followed) = mpsc::channel();
         let supervisor = Arc::clone(&supervisor);
         let follows = thread::spawn(move || {
-            supervisor.follow(process, || tell.send(()).map_err(std::io::Error::other))
+            supervisor.follow(process, || ready.send(()).map_err(std::io::Error::other))
         });
         // It may have ended, by its time limit.
-        let _ = told.recv();
+        let _ = followed.recv();
         follows
     });
     if row.waits() && !row.by_time {
@@ -79,19 +79,19 @@ fn told(row: &Row, followed: bool) -> Option<String> {
     };
     caller.kill();
     if let Some(follows) = follows {
-        // One that has ended before cannot be followed. Whoever waits for the child before that
-        // takes its stops from who follows.
+        // A process that has ended before cannot be followed. To wait for the child before this
+        // join would consume the stops of which the event loop is the tracer.
         let _ = follows.join().expect("no panic");
     }
     Some(line)
 }
 
 #[test]
-fn every_row_of_the_table_is_told_as_where_nobody_stops() {
+fn every_row_of_the_table_returns_what_it_returns_where_nobody_stops() {
     let mut differ = Vec::new();
     for row in Row::all(program()) {
-        let Some(undisturbed) = told(&row, false) else { continue };
-        let stopped = told(&row, true).expect("this host has it");
+        let Some(undisturbed) = reported(&row, false) else { continue };
+        let stopped = reported(&row, true).expect("this host has it");
         if stopped != undisturbed {
             differ.push(format!("{stopped}; undisturbed {undisturbed}"));
         }

@@ -1,4 +1,4 @@
-//! What the thread that follows keeps to itself: who stands, what for, and how they go on.
+//! The data of the event loop's thread: which tasks are stopped, for what, and how they go on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -7,112 +7,125 @@ use std::sync::Arc;
 use refit_sys::trace::Tracee;
 
 use crate::resume::{Resume, StopReason};
-use crate::supervisor::ignored::Ignored;
+use crate::supervisor::restarted_calls::RestartedCalls;
 use crate::supervisor::short_writes::ShortWrites;
-use crate::supervisor::{Tell, Work};
+use crate::supervisor::work::{Tell, Work};
 
-/// What the thread that follows keeps to itself.
+/// The stopped tasks of a supervisor; only the thread that traces them has it.
 pub(super) struct EventLoop {
-    /// The process that the tree begins with.
+    /// The process that was followed first.
     pub(super) first: u32,
-    /// What is to be done with tasks that were interrupted for it.
+    /// The work with tasks that were interrupted for it.
     pub(super) expected: BTreeMap<u32, Vec<Work>>,
-    /// Tasks that stand until somebody comes with more work.
+    /// Tasks that stay stopped until more work with them comes.
     pub(super) kept: BTreeSet<u32>,
-    /// Threads that stand in their ends until they are [let](crate::supervisor::Supervisor::let_end) go. Nothing else is done with them any more.
-    pub(super) ending: BTreeSet<u32>,
-    /// Processes that were found to be other programs before that was told, and the numbers that
-    /// the threads had which called `execve`.
-    pub(super) executed: Vec<(u32, u32)>,
-    /// Those of the tree.
-    pub(super) rests: Arc<ShortWrites>,
-    /// Those of the tree.
-    pub(super) ignored: Arc<Ignored>,
+    /// Threads that are stopped at their exit until
+    /// [`let_end`](crate::supervisor::Supervisor::let_end). No other work is done with them.
+    pub(super) exiting: BTreeSet<u32>,
+    /// Processes that were noticed to execute another program before the kernel reported it, and
+    /// the numbers of the threads that called `execve`.
+    pub(super) noticed_execs: Vec<(u32, u32)>,
+    short_writes: Arc<ShortWrites>,
+    restarted_calls: Arc<RestartedCalls>,
 }
 
 impl EventLoop {
-    pub(super) fn of(first: u32, rests: Arc<ShortWrites>, ignored: Arc<Ignored>) -> Self {
-        let (expected, kept, ending) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Self { first, expected, kept, ending, executed: Vec::new(), rests, ignored }
+    pub(super) fn new(
+        first: u32,
+        short_writes: Arc<ShortWrites>,
+        restarted_calls: Arc<RestartedCalls>,
+    ) -> Self {
+        Self {
+            first,
+            expected: BTreeMap::new(),
+            kept: BTreeSet::new(),
+            exiting: BTreeSet::new(),
+            noticed_execs: Vec::new(),
+            short_writes,
+            restarted_calls,
+        }
     }
 
-    /// Whether a thread stands that nothing has to stop.
-    pub(super) fn stands(&self, task: u32) -> bool {
-        self.kept.contains(&task) || self.ending.contains(&task)
+    /// Returns whether a thread is stopped already.
+    pub(super) fn is_stopped(&self, task: u32) -> bool {
+        self.kept.contains(&task) || self.exiting.contains(&task)
     }
 
-    /// Does what was to be done with a thread that stands; how it goes on, as whoever said it last wants.
+    /// Does all work with a stopped tracee. The last work decides how it goes on.
     pub(super) fn do_all(
-        held: &mut Tracee,
-        stands: StopReason,
+        tracee: &mut Tracee,
+        reason: StopReason,
         works: Vec<Work>,
     ) -> (Resume, Vec<Tell>) {
-        works.into_iter().fold((Resume::GoOn, Vec::new()), |(_, mut all), work| {
-            let (after, tell) = work(held, stands);
-            all.push(tell);
-            (after, all)
+        works.into_iter().fold((Resume::GoOn, Vec::new()), |(_, mut tells), work| {
+            let (resume, tell) = work(tracee, reason);
+            tells.push(tell);
+            (resume, tells)
         })
     }
 
-    /// Does it, and lets it go on.
+    /// Does all work with a stopped tracee, and resumes it.
     pub(super) fn run(
         &mut self,
-        held: &mut Tracee,
-        stands: StopReason,
+        tracee: &mut Tracee,
+        reason: StopReason,
         works: Vec<Work>,
     ) -> io::Result<()> {
-        if self.has_executed(held) {
-            // What was to be done was for a thread of the former program.
+        if self.notice_exec(tracee) {
+            // The work was for a thread of the former program.
             return Ok(());
         }
-        let (after, tells) = Self::do_all(held, stands, works);
-        let goes_on = if self.has_executed(held) { Ok(()) } else { self.go_on(held, after) };
-        // Before anything else that it does is seen here.
+        let (resume, tells) = Self::do_all(tracee, reason, works);
+        let resumed = if self.notice_exec(tracee) { Ok(()) } else { self.resume(tracee, resume) };
+        // Before this thread handles anything else that the tracee does.
         tells.into_iter().flatten().for_each(|tell| tell());
-        goes_on
+        resumed
     }
 
-    /// Whether the process of a thread that stands has become another program, which is noted.
-    fn has_executed(&mut self, held: &Tracee) -> bool {
-        let former = held.executed();
-        self.executed.extend(former.map(|former| (held.thread(), former)));
+    /// Returns whether the process of a stopped thread has executed another program, and notes it.
+    fn notice_exec(&mut self, tracee: &Tracee) -> bool {
+        let former = tracee.executed();
+        self.noticed_execs.extend(former.map(|former| (tracee.thread(), former)));
         former.is_some()
     }
 
-    /// Does what a thread was interrupted for, if it was; not before it has been given what its last instruction has led to: a call that it is
-    /// made to make in between would cost what that signal says.
-    pub(super) fn does_expected(&mut self, held: &mut Tracee) -> Option<io::Result<()>> {
-        let task = held.thread();
-        if self.expected.contains_key(&task) && held.has_faulted().is_ok_and(|faulted| faulted) {
-            // It stops for us behind that.
-            return Some(held.resume(0));
+    /// Does the work that a thread was interrupted for. Returns `None` if there is none. A thread
+    /// whose last instruction has faulted receives that signal first: a call that refit has it make
+    /// in between would overwrite what the signal reports.
+    pub(super) fn do_expected(&mut self, tracee: &mut Tracee) -> Option<io::Result<()>> {
+        let task = tracee.thread();
+        if self.expected.contains_key(&task) && tracee.has_faulted().is_ok_and(|faulted| faulted) {
+            // The interruption stops it again behind the signal.
+            return Some(tracee.resume(0));
         }
         let works = self.expected.remove(&task)?;
-        Some(self.run(held, StopReason::ForUs, works))
+        Some(self.run(tracee, StopReason::ForUs, works))
     }
 
-    /// A thread that was interrupted, and has stopped for something else first, would go on as if it had not been: any stop ends an interruption
-    /// that is to come.
-    pub(super) fn interrupt_again(&self, held: &Tracee) -> io::Result<()> {
-        if self.expected.contains_key(&held.thread()) { held.interrupt() } else { Ok(()) }
+    /// Interrupts a thread again that was interrupted, and has stopped for something else first:
+    /// any stop cancels an interruption that is still to come.
+    pub(super) fn interrupt_again(&self, tracee: &Tracee) -> io::Result<()> {
+        if self.expected.contains_key(&tracee.thread()) { tracee.interrupt() } else { Ok(()) }
     }
 
-    pub(super) fn go_on(&mut self, held: &Tracee, after: Resume) -> io::Result<()> {
-        if after != Resume::Stay {
-            self.interrupt_again(held)?;
+    /// Resumes a stopped tracee, or keeps it.
+    pub(super) fn resume(&mut self, tracee: &Tracee, resume: Resume) -> io::Result<()> {
+        if resume != Resume::Stay {
+            self.interrupt_again(tracee)?;
         }
-        let after = self.ignored.goes_on(held, self.rests.goes_on(held, after));
-        match after {
-            Resume::GoOn => held.resume(0),
-            Resume::ToSystemCall(signal) => held.resume_to_system_call(signal),
+        let resume = self.short_writes.adjust(tracee, resume);
+        match self.restarted_calls.adjust(tracee, resume) {
+            Resume::GoOn => tracee.resume(0),
+            Resume::ToSystemCall(signal) => tracee.resume_to_system_call(signal),
             Resume::Once(signal) => {
-                held.interrupt()?;
-                held.resume(signal)
+                tracee.interrupt()?;
+                tracee.resume(signal)
             }
             Resume::Stay => {
-                let task = held.thread();
+                let task = tracee.thread();
                 self.kept.insert(task);
-                // Somebody may have interrupted it meanwhile, and it tells nothing more as long as it stays.
+                // It may have been interrupted for work meanwhile, and reports nothing as long as
+                // it stays.
                 let Some(works) = self.expected.remove(&task) else { return Ok(()) };
                 self.kept.remove(&task);
                 let mut again = Tracee::of(task);
@@ -126,6 +139,6 @@ impl EventLoop {
     pub(super) fn forget(&mut self, task: u32) {
         self.expected.remove(&task);
         self.kept.remove(&task);
-        self.ending.remove(&task);
+        self.exiting.remove(&task);
     }
 }

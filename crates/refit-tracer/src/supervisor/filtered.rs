@@ -1,8 +1,10 @@
-//! What filters of system calls tell the thread that follows (`SECCOMP_RET_TRACE`).
+//! The events of seccomp filters (`SECCOMP_RET_TRACE`).
 //!
-//! A filter of the program's own may say so, too, and then nobody traces, as far as the program knows: the call is not made, and fails with
-//! `ENOSYS` (seccomp(2)). Only what a filter of refit's says of that very call, by this machine's own convention, is told to refit. The
-//! kernel takes the word of the filter that was installed last, so a call of which both speak is the program's, unless its message is the same.
+//! A filter of the program's own may return this value, too. As far as the program knows nobody
+//! traces it then, so its call is not made and fails with `ENOSYS` (seccomp(2)). Refit acts only on
+//! what its own filters report of exactly this call, made by this machine's own convention. The
+//! kernel reports the value of the filter that was installed last, so a call that both filters
+//! report counts as the program's, unless the message is the same.
 
 use std::io;
 
@@ -18,38 +20,39 @@ use crate::supervisor::sandbox::Sandbox;
 const UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
 
 impl Supervisor {
-    /// What an event means that a filter of the program's own has caused, or that is the same for all programs; `None`: it is told on.
-    pub(super) fn take_filtered(&self, held: &Tracee, event: Event) -> Option<Resume> {
+    /// Handles an event of a filter that means the same for all programs, or comes from a filter
+    /// of the program's own. Returns `None` for other events.
+    pub(super) fn on_filtered(&self, tracee: &Tracee, event: Event) -> Option<Resume> {
         let Event::Seccomp { message } = event else { return None };
-        // Killed meanwhile, if not: whatever is done is not seen.
-        let (call, own_convention) = held.system_call_by().ok()?;
+        // This fails only if the thread was killed meanwhile, and then nothing matters any more.
+        let (call, own_convention) = tracee.system_call_by().ok()?;
         let SystemCall::Seccomp { number, arguments, .. } = call else { return None };
         let number = number.cast_signed();
-        if message == KILLS && self.sandbox.is_strict(held.thread()) {
-            // Killed meanwhile, if not.
-            let _ = Sandbox::kills(held);
-            return Some(self.hook.resume(held.thread()));
+        if message == KILLS && self.sandbox.is_strict(tracee.thread()) {
+            // This fails only if the thread was killed meanwhile.
+            let _ = Sandbox::kill_strict(tracee);
+            return Some(self.hook.resume(tracee.thread()));
         }
-        if !own_convention || !self.tells(message, number, &arguments) {
-            return self.fail(held, libc::ENOSYS);
+        if !own_convention || !self.is_reported_by_refit(message, number, &arguments) {
+            return self.fail(tracee, libc::ENOSYS);
         }
         if [libc::SYS_clone, libc::SYS_clone3].contains(&number) {
-            // What cannot be read the kernel refuses, too.
-            let _ = trace_whatever_is_made(held, number);
+            // The kernel refuses arguments that cannot be read, too.
+            let _ = trace_new_task(tracee, number);
         }
         if message == LIMITS {
-            self.sandbox.begins(held, number, &arguments);
-            let waits = self.hook.on_event(held, event);
-            let entering = self.sandbox.is_entering(held.thread());
-            let plainly = || self.hook.resume(held.thread());
-            let on = if entering { Resume::ToSystemCall(0) } else { plainly() };
-            return Some(waits.unwrap_or(on));
+            self.sandbox.on_limit(tracee, number, &arguments);
+            let awaited = self.hook.on_event(tracee, event);
+            let entering = self.sandbox.is_entering(tracee.thread());
+            let resume = || self.hook.resume(tracee.thread());
+            let resume = if entering { Resume::ToSystemCall(0) } else { resume() };
+            return Some(awaited.unwrap_or(resume));
         }
-        (message == MAKES).then(|| self.hook.resume(held.thread()))
+        (message == MAKES).then(|| self.hook.resume(tracee.thread()))
     }
 
-    /// Whether a filter of refit's says this of a call.
-    fn tells(&self, message: u16, number: i64, arguments: &[u64; 6]) -> bool {
+    /// Returns whether a filter of refit's reports this call with this message.
+    fn is_reported_by_refit(&self, message: u16, number: i64, arguments: &[u64; 6]) -> bool {
         match message {
             REQUESTS => {
                 let asks = u64::from(arguments[0] as u32) == REQUEST;
@@ -67,30 +70,31 @@ impl Supervisor {
         }
     }
 
-    /// A thread stands before a call, which is not made, and fails with this error.
-    fn fail(&self, held: &Tracee, errno: i32) -> Option<Resume> {
-        let mut registers = held.registers().ok()?;
+    /// Fails the call that a thread is about to make.
+    fn fail(&self, tracee: &Tracee, errno: i32) -> Option<Resume> {
+        let mut registers = tracee.registers().ok()?;
         registers.orig_rax = u64::MAX;
         registers.rax = i64::from(-errno).cast_unsigned();
-        held.set_registers(&registers).ok()?;
-        Some(self.hook.resume(held.thread()))
+        tracee.set_registers(&registers).ok()?;
+        Some(self.hook.resume(tracee.thread()))
     }
 }
 
-/// Has whatever task a thread is about to make be traced as all are, whether it asks for that or not (`CLONE_UNTRACED`).
-fn trace_whatever_is_made(held: &Tracee, number: i64) -> io::Result<()> {
-    let mut registers = held.registers()?;
+/// Has the task that a thread is about to make be traced, even if the call asks for the opposite
+/// (`CLONE_UNTRACED`).
+fn trace_new_task(tracee: &Tracee, number: i64) -> io::Result<()> {
+    let mut registers = tracee.registers()?;
     if number == libc::SYS_clone {
         if registers.rdi & UNTRACED != 0 {
             registers.rdi &= !UNTRACED;
-            held.set_registers(&registers)?;
+            tracee.set_registers(&registers)?;
         }
         return Ok(());
     }
-    // `struct clone_args` begins with its flags. Their page may be out, or elsewhere.
-    let memory = Memory::of(held.thread())?;
+    // `struct clone_args` begins with its flags. Their page may be evicted, or at another node.
+    let memory = Memory::of(tracee.thread())?;
     let flags = memory.word(registers.rdi).or_else(|_| {
-        foreign::bring(held.thread(), registers.rdi)?;
+        foreign::bring(tracee.thread(), registers.rdi)?;
         memory.word(registers.rdi).map_err(io::Error::from)
     })?;
     if flags & UNTRACED != 0 {

@@ -1,5 +1,5 @@
-//! What only the tracer of a task can do, the thread that follows does for others: they leave it in `requests`, and ring
-//! ([`refit_sys::wait_interrupt`]).
+//! Work that other threads have the event loop do, since only the tracer of a task can act on it:
+//! they leave the work in `requests`, and wake the event loop ([`refit_sys::wait_interrupt`]).
 
 use std::io;
 use std::sync::Arc;
@@ -12,42 +12,46 @@ use rustix::io::Errno;
 use tracing::debug;
 
 use crate::resume::{Resume, StopReason};
+use crate::supervisor::Supervisor;
 use crate::supervisor::event_loop::EventLoop;
-use crate::supervisor::{StopAllWork, Supervisor, SupervisorRequest, Tell, Work, lock};
+use crate::supervisor::work::{StopAllWork, SupervisorRequest, Tell, Work, lock};
 
-/// After that an errand that could not be done is tried again, and one that is left over when nobody follows any more is given up.
+/// The interval at which a caller wakes the event loop again for a request that it has not fetched,
+/// and looks whether the event loop or the task has ended.
 const REQUEST_POLL: Duration = Duration::from_millis(2);
 
-/// When whoever has ordered something hears what has become of it.
+/// When the caller of [`Supervisor::order_and_hear`] receives the result of its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hears {
     /// Before the thread goes on.
     AtOnce,
-    /// Once it does: nobody takes its processor from it for that.
+    /// Once the thread goes on, so that the caller does not take the processor from it.
     Later,
 }
 
 impl Supervisor {
-    /// Has the thread that follows do `work` with the first thread of a process, which is stopped for as long, as for
-    /// [`Tracee::call`]; what it returns.
+    /// Has the event loop do `work` with the first thread of a process, which is stopped meanwhile
+    /// as [`Tracee::call`] requires. Returns the result of the work.
     ///
     /// # Errors
-    /// `ESRCH`: it is not of this tree, or has ended. `ETIMEDOUT`: it has not stopped `within` this time, and nothing has been done:
-    /// it waits for a page, or for the child of its `vfork`.
+    /// `ESRCH`: the process is not one of this supervisor's, or has ended. `ETIMEDOUT`: it has not
+    /// stopped `within` this time, and nothing was done: it waits for a page, or for the child of
+    /// its `vfork`.
     pub fn ask<R: Send + 'static>(
         &self,
         process: u32,
         within: Duration,
         work: impl FnOnce(&mut Tracee) -> R + Send + 'static,
     ) -> io::Result<R> {
-        self.order(process, within, |held, stands| {
-            let after = if stands == StopReason::Kept { Resume::Stay } else { Resume::GoOn };
-            (work(held), after)
+        self.order(process, within, |tracee, reason| {
+            let resume = if reason == StopReason::Kept { Resume::Stay } else { Resume::GoOn };
+            (work(tracee), resume)
         })
     }
 
-    /// As [`ask`](Self::ask), of any thread, and the work says how it goes on. A thread that [stays](Resume::Stay) is not in an event stop
-    /// always: see what it was kept for.
+    /// As [`ask`](Self::ask), for any thread, and the work decides how the thread goes on. A thread
+    /// that was [kept](Resume::Stay) is not necessarily in a ptrace event stop: its state depends
+    /// on what it was kept for.
     pub fn order<R: Send + 'static>(
         &self,
         process: u32,
@@ -57,7 +61,7 @@ impl Supervisor {
         self.order_and_hear(process, within, work, Hears::AtOnce)
     }
 
-    /// As [`order`](Self::order); `hears`: whether the caller, or the thread is what does not wait for the other.
+    /// As [`order`](Self::order); `hears` says whether the caller or the thread goes on first.
     pub fn order_and_hear<R: Send + 'static>(
         &self,
         process: u32,
@@ -66,45 +70,50 @@ impl Supervisor {
         hears: Hears,
     ) -> io::Result<R> {
         let (answer, answered) = mpsc::channel();
-        // Whoever is first says whether it is done: who has stopped the thread, or who does not want to wait any longer.
+        // The first to set this decides whether the work is done: the event loop, which has stopped
+        // the thread, or the caller, which does not wait any longer.
         let decided = Arc::new(AtomicBool::new(false));
         let begins = Arc::clone(&decided);
-        let work: Work = Box::new(move |held, stands| {
-            // Relaxed, as below: what is decided is all that is told.
+        let work: Work = Box::new(move |tracee, reason| {
+            // Relaxed, as below: the flag is all that the two exchange.
             if begins.swap(true, Ordering::Relaxed) {
-                // Somebody else decides about one that is kept.
-                let after = if stands == StopReason::Kept { Resume::Stay } else { Resume::GoOn };
-                return (after, None);
+                // Another thread decides about a tracee that is kept.
+                let resume = if reason == StopReason::Kept { Resume::Stay } else { Resume::GoOn };
+                return (resume, None);
             }
-            let (done, after) = work(held, stands);
+            let (done, resume) = work(tracee, reason);
             let tell = move || drop(answer.send(done));
             match hears {
                 Hears::AtOnce => tell(),
-                Hears::Later => return (after, Some(Box::new(tell))),
+                Hears::Later => return (resume, Some(Box::new(tell))),
             }
-            (after, None)
+            (resume, None)
         });
         lock(&self.requests).push(SupervisorRequest { task: process, work, kept_only: false });
-        let waits = || lock(&self.requests).iter().any(|request| request.task == process);
-        // The end of a first thread is not told before the other threads have ended, and it stops for nothing.
+        let pending = || lock(&self.requests).iter().any(|request| request.task == process);
+        // The kernel does not report the end of a first thread before the other threads have ended,
+        // and the thread stops for nothing meanwhile.
         let ended = || refit_sys::process::life(process).is_none_or(|life| life.ended());
-        let done = self.until_answered(&answered, &decided, Instant::now() + within, waits, ended);
+        let done =
+            self.until_answered(&answered, &decided, Instant::now() + within, pending, ended);
         if let Err(error) = &done {
             debug!(task = process, %error, ?within, "a request was not done");
         }
         done
     }
 
-    /// As [`order`](Self::order), and does not wait for it. Orders about a thread are done in their turn.
+    /// As [`order`](Self::order), without waiting. The orders about one thread are done in the
+    /// order in which they were left.
     pub fn order_later(
         &self,
         task: u32,
         work: impl FnOnce(&mut Tracee, StopReason) -> Resume + Send + 'static,
     ) {
-        self.leave_errand(task, |held, stands| (work(held, stands), None), false);
+        self.leave_request(task, |tracee, reason| (work(tracee, reason), None), false);
     }
 
-    /// The same; what the work has returned is called when the thread goes on, and before anything else that it does is seen.
+    /// As [`order_later`](Self::order_later); the callback that the work returns is called when the
+    /// thread goes on, before the event loop handles anything else that the thread does.
     pub fn order_and_tell(
         &self,
         task: u32,
@@ -112,19 +121,20 @@ impl Supervisor {
         + Send
         + 'static,
     ) {
-        let work = |held: &mut Tracee, stands| {
-            let (after, tell) = work(held, stands);
-            (after, Some(tell))
+        let work = |tracee: &mut Tracee, reason| {
+            let (resume, tell) = work(tracee, reason);
+            (resume, Some(tell))
         };
-        self.leave_errand(task, work, false);
+        self.leave_request(task, work, false);
     }
 
-    /// As [`order_later`](Self::order_later), if the thread is kept: one that runs is not stopped for it.
+    /// As [`order_later`](Self::order_later), but only if the thread is kept: a running thread is
+    /// not stopped for it.
     pub fn order_kept(&self, task: u32, work: impl FnOnce(&mut Tracee) -> Resume + Send + 'static) {
-        self.leave_errand(task, |held, _| (work(held), None), true);
+        self.leave_request(task, |tracee, _| (work(tracee), None), true);
     }
 
-    fn leave_errand(
+    fn leave_request(
         &self,
         task: u32,
         work: impl FnOnce(&mut Tracee, StopReason) -> (Resume, Tell) + Send + 'static,
@@ -134,17 +144,19 @@ impl Supervisor {
         self.wakeup.ring();
     }
 
-    /// Lets a thread go that stands in its end, for whoever was told of that.
+    /// Lets a thread exit that is stopped at its exit because the hook asked for it.
     pub fn let_end(&self, thread: u32) {
-        lock(&self.ended_well).push(thread);
+        lock(&self.may_exit).push(thread);
         self.wakeup.ring();
     }
 
-    /// Has the thread that follows do `work` while all threads of a process stand, wherever they are, and all that have its memory for a
-    /// while (`vfork`); what it returns. Threads that wait for the end of a `vfork` do not count: they touch nothing.
+    /// Has the event loop do `work` while all threads of a process are stopped, wherever they run,
+    /// and all processes that borrow its memory (`vfork`). Returns the result of the work. Threads
+    /// that are blocked in `vfork` do not count: they touch no memory.
     ///
     /// # Errors
-    /// `ESRCH`: nobody follows any more. `ETIMEDOUT`: they do not all stand `within` this time; nothing has been done.
+    /// `ESRCH`: the event loop has ended. `ETIMEDOUT`: the threads did not all stop `within` this
+    /// time; nothing was done.
     pub fn still<R: Send + 'static>(
         &self,
         process: u32,
@@ -160,40 +172,41 @@ impl Supervisor {
             }
         });
         lock(&self.stop_requests).push((process, work));
-        let waits = || lock(&self.stop_requests).iter().any(|(of, _)| *of == process);
+        let pending = || lock(&self.stop_requests).iter().any(|(of, _)| *of == process);
         let done =
-            self.until_answered(&answered, &decided, Instant::now() + within, waits, || false);
+            self.until_answered(&answered, &decided, Instant::now() + within, pending, || false);
         if let Err(error) = &done {
             debug!(process, %error, ?within, "its threads were not all stopped");
         }
         done
     }
 
-    /// Calls who follows as long as the errand `waits`, until there is an answer, or who it is about has `ended`.
+    /// Wakes the event loop as long as the request is `pending`, until the answer comes or its task
+    /// `has_ended`.
     fn until_answered<R>(
         &self,
         answered: &mpsc::Receiver<R>,
         decided: &AtomicBool,
         deadline: Instant,
-        waits: impl Fn() -> bool,
-        ended: impl Fn() -> bool,
+        pending: impl Fn() -> bool,
+        has_ended: impl Fn() -> bool,
     ) -> io::Result<R> {
         let mut gone = false;
         loop {
-            // Pairs with `follow`.
+            // Pairs with the store in `follow`.
             let over = self.over.load(Ordering::Acquire);
             if (over || gone) && !decided.swap(true, Ordering::Relaxed) {
                 return Err(Errno::SRCH.into());
             }
-            if !over && waits() {
+            if !over && pending() {
                 self.wakeup.ring();
             }
             match answered.recv_timeout(REQUEST_POLL) {
                 Ok(result) => return Ok(result),
                 Err(RecvTimeoutError::Disconnected) => return Err(Errno::SRCH.into()),
-                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => gone = ended(),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => gone = has_ended(),
                 Err(RecvTimeoutError::Timeout) if decided.swap(true, Ordering::Relaxed) => {
-                    // It has begun.
+                    // The work has begun.
                     return answered.recv().map_err(|_| Errno::SRCH.into());
                 }
                 Err(RecvTimeoutError::Timeout) => return Err(Errno::TIMEDOUT.into()),
@@ -201,34 +214,35 @@ impl Supervisor {
         }
     }
 
-    /// Interrupts the tasks that something is to be done with.
-    pub(super) fn fetch(&self, following: &mut EventLoop) {
-        // Not in the head of the loop, which would keep the lock: what is done here leaves errands, too.
+    /// Fetches all requests, and interrupts the tasks that they concern.
+    pub(super) fn take_requests(&self, event_loop: &mut EventLoop) {
+        // Not in the head of the loop, which would hold the lock: the work done here leaves
+        // requests, too.
         let requests = std::mem::take(&mut *lock(&self.requests));
         for SupervisorRequest { task, work, kept_only } in requests {
-            if !self.tasks().contains(&task) || following.ending.contains(&task) {
+            if !self.tasks().contains(&task) || event_loop.exiting.contains(&task) {
                 continue;
             }
-            let mut held = Tracee::of(task);
-            if following.kept.remove(&task) {
-                // Killed meanwhile, if not: its end is the next that is told.
-                let _ = following.run(&mut held, StopReason::Kept, vec![work]);
-            } else if !kept_only && held.interrupt().is_ok() {
-                following.expected.entry(task).or_default().push(work);
+            let mut tracee = Tracee::of(task);
+            if event_loop.kept.remove(&task) {
+                // This fails only if the task was killed meanwhile: its end is the next event.
+                let _ = event_loop.run(&mut tracee, StopReason::Kept, vec![work]);
+            } else if !kept_only && tracee.interrupt().is_ok() {
+                event_loop.expected.entry(task).or_default().push(work);
             }
-            held.leave();
+            tracee.leave();
         }
-        let ended_well = std::mem::take(&mut *lock(&self.ended_well));
-        for task in ended_well.into_iter().filter(|task| following.ending.remove(task)) {
-            let held = Tracee::of(task);
-            // It is gone, if not.
-            let _ = held.resume(0);
-            held.leave();
+        let may_exit = std::mem::take(&mut *lock(&self.may_exit));
+        for task in may_exit.into_iter().filter(|task| event_loop.exiting.remove(task)) {
+            let tracee = Tracee::of(task);
+            // This fails only if the task is gone.
+            let _ = tracee.resume(0);
+            tracee.leave();
         }
         let requests = std::mem::take(&mut *lock(&self.stop_requests));
         for (process, work) in requests {
-            // Killed meanwhile: what that means is told later.
-            let _ = self.stand_still(process, following, work);
+            // This fails only if the process was killed meanwhile: its end is reported later.
+            let _ = self.stop_all(process, event_loop, work);
         }
     }
 }
@@ -240,34 +254,36 @@ mod tests {
 
     use super::*;
 
-    /// Of a thread that stops for something else again and again: were an interruption lost with any such stop, its errand would not be done.
+    /// If a stop for something else cancelled an interruption, the request of this thread, which
+    /// stops for something else again and again, would not be done.
     #[test]
-    fn no_errand_is_lost_with_a_stop_for_something_else() {
+    fn no_request_is_lost_with_a_stop_for_something_else() {
         const TIMES: u32 = 2000;
         let forks = "echo; while :; do (:); done";
         let mut shell = Command::new("sh");
         let mut child = shell.args(["-c", forks]).stdout(Stdio::piped()).spawn().expect("a shell");
-        // It is the shell by now, and no copy of this process any more.
+        // It has become the shell by now, and is not a copy of this process any more.
         child.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("a line");
         let (process, supervisor) = (child.id(), Arc::new(Supervisor::default()));
-        let (tell, told) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
         let followed = Arc::clone(&supervisor);
         let follows = std::thread::spawn(move || {
-            followed.follow(process, || tell.send(()).map_err(io::Error::other))
+            followed.follow(process, || ready.send(()).map_err(io::Error::other))
         });
-        told.recv().expect("it is followed");
+        is_ready.recv().expect("it is followed");
         for _ in 0..TIMES {
             let done =
                 supervisor.order(process, Duration::from_secs(20), |_, _| ((), Resume::GoOn));
-            done.expect("it stands");
+            done.expect("it is stopped");
         }
         child.kill().expect("it is ours");
         follows.join().expect("no panic").expect("until the end");
-        // Who follows may have been told of the end instead.
+        // The event loop may have consumed the status.
         let _ = child.wait();
     }
 
-    /// Its end is not told before that of the other one: whoever waited for that would wait as long.
+    /// The kernel reports its end after that of the other thread: a caller that waited for the
+    /// report would wait as long.
     #[test]
     fn nothing_is_done_with_a_first_thread_that_has_ended_before_another() {
         const ENDS: &str = "import ctypes, threading, time\n\
@@ -278,19 +294,19 @@ mod tests {
         let mut python = Command::new("python3");
         python.args(["-c", ENDS]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = python.spawn().expect("there is python3");
-        // What is to be done with a program that becomes another one is not done with that.
+        // Work with a program that executes another one is not done with the latter.
         child.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("a line");
         let (process, supervisor) = (child.id(), Arc::new(Supervisor::default()));
-        let (tell, told) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
         let followed = Arc::clone(&supervisor);
         let follows = std::thread::spawn(move || {
-            followed.follow(process, || tell.send(()).map_err(io::Error::other))
+            followed.follow(process, || ready.send(()).map_err(io::Error::other))
         });
-        told.recv().expect("it is followed");
+        is_ready.recv().expect("it is followed");
         child.stdin.take().expect("a pipe").write_all(b"\n").expect("it reads");
         let refused = loop {
             let forever = Duration::from_secs(10_000);
-            // Before it ends this is done.
+            // This succeeds until the thread has ended.
             if let Err(error) = supervisor.order(process, forever, |_, _| ((), Resume::GoOn)) {
                 break error;
             }
@@ -299,7 +315,7 @@ mod tests {
         assert!(supervisor.has(process), "its end is not told yet");
         child.kill().expect("it is ours");
         follows.join().expect("no panic").expect("until the end");
-        // Who follows may have been told of the end instead.
+        // The event loop may have consumed the status.
         let _ = child.wait();
     }
 }

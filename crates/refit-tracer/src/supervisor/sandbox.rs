@@ -1,17 +1,17 @@
 //! Programs that limit their own calls (seccomp).
 //!
-//! A filter of the program's own would look at calls that refit makes in its threads, too, and at
+//! A filter of the program's own would judge the calls that refit makes in its threads, too, and
 //! those of a shadow that waits for calls: it could kill the program for them. So a process that
-//! limits its calls stays at home from then on, and so do those that it makes. One of which threads
-//! are elsewhere has all of them back before the call is made that limits it
+//! limits its calls stays at its origin from then on, and so do the processes that it makes. If
+//! threads of it are elsewhere, all return before the call is made that installs the filter
 //! ([`TracerHook::on_event`](crate::TracerHook::on_event)).
 //!
-//! *Strict mode* (`SECCOMP_MODE_STRICT`) the kernel gives nobody who has a filter already, as
-//! programs have from refit. So the thread is given a filter instead that permits the same calls,
-//! and tells of all others: for those the thread is killed, as in strict mode.
+//! *Strict mode* (`SECCOMP_MODE_STRICT`): the kernel refuses it to a process that has a filter
+//! already, as programs have from refit. So the thread gets a filter instead that permits the same
+//! calls and reports all others; a thread that makes one of those is killed, as in strict mode.
 //!
 //! ```text
-//!   before seccomp(STRICT) ──► the call is another: seccomp(FILTER, rules behind the vDSO's code) ──► its own registers again
+//!   before seccomp(STRICT) ──► replaced by seccomp(FILTER, rules behind the vDSO's code) ──► its own registers again
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,45 +25,46 @@ use refit_sys::trace::{Event, Registers, Tracee};
 use refit_sys::{maps, slack};
 
 use crate::process;
-use crate::supervisor::lock;
+use crate::supervisor::work::lock;
 
 /// `linux/seccomp.h`.
 const SET_MODE_STRICT: u64 = 0;
 const MODE_STRICT: u64 = 1;
 
-/// Who limits its own calls.
+/// The processes and threads that limit their own calls.
 #[derive(Debug, Default)]
 pub(super) struct Sandbox {
-    /// Processes that do.
+    /// Processes that limit their calls.
     processes: Mutex<BTreeSet<u32>>,
-    /// Threads that are in strict mode.
+    /// Threads in the replacement of strict mode.
     strict: Mutex<BTreeSet<u32>>,
-    /// Threads that are about to be, and the registers that they have behind the call, but for what
-    /// it returns.
+    /// Threads that are about to enter it, and their registers behind the call, except the call's
+    /// result.
     entering: Mutex<BTreeMap<u32, Registers>>,
 }
 
 impl Sandbox {
-    /// Whether a process limits its calls, or has been about to.
+    /// Returns whether a process limits its calls, or has tried to.
     pub(super) fn has(&self, process: u32) -> bool {
         lock(&self.processes).contains(&process)
     }
 
-    /// A thread is about to limit its calls.
-    pub(super) fn begins(&self, held: &Tracee, number: i64, arguments: &[u64; 6]) {
-        let task = held.thread();
+    /// Handles a thread that is about to limit its calls.
+    pub(super) fn on_limit(&self, tracee: &Tracee, number: i64, arguments: &[u64; 6]) {
+        let task = tracee.thread();
         let process = process::process_of(task).unwrap_or(task);
         let first = lock(&self.processes).insert(process);
-        // Where it has filters already the kernel refuses, as it would without ours.
+        // If it has filters of its own already the kernel refuses strict mode, as it would without
+        // ours.
         if first && is_strict(number, arguments) {
-            // What cannot be had the kernel refuses.
-            let _ = self.enter_strict(held);
+            // If this fails, the kernel refuses the call as it stands.
+            let _ = self.enter_strict(tracee);
         }
     }
 
-    fn enter_strict(&self, held: &Tracee) -> io::Result<()> {
-        let task = held.thread();
-        let own = held.registers()?;
+    fn enter_strict(&self, tracee: &Tracee) -> io::Result<()> {
+        let task = tracee.thread();
+        let own = tracee.registers()?;
         let memory = Memory::of(task)?;
         let mappings = maps::of(task)?;
         let slack = slack::all(&memory, &mappings).next();
@@ -73,57 +74,57 @@ impl Sandbox {
         memory.write(place, &strict()?.image(place))?;
         let (number, [operation, flags, at, ..]) = Install::empty().call(place);
         let asks = Registers { rdi: operation, rsi: flags, rdx: at, ..own };
-        held.set_registers(&Registers { orig_rax: number.cast_unsigned(), ..asks })?;
+        tracee.set_registers(&Registers { orig_rax: number.cast_unsigned(), ..asks })?;
         lock(&self.entering).insert(task, own);
         Ok(())
     }
 
-    /// Before anybody else looks at an event of a thread: behind the call its registers are its
-    /// own.
-    pub(super) fn look(&self, held: &Tracee, event: Event) {
+    /// Restores the registers of a thread behind the replaced call, before anybody else handles the
+    /// event.
+    pub(super) fn on_event(&self, tracee: &Tracee, event: Event) {
         let mut entering = lock(&self.entering);
         if event != Event::SystemCall
-            || !entering.contains_key(&held.thread())
-            || !held.has_returned()
+            || !entering.contains_key(&tracee.thread())
+            || !tracee.has_returned()
         {
             return;
         }
-        let Some(own) = entering.remove(&held.thread()) else { return };
-        // Killed meanwhile, if not.
-        let Ok(now) = held.registers() else { return };
+        let Some(own) = entering.remove(&tracee.thread()) else { return };
+        // This fails only if the thread was killed meanwhile.
+        let Ok(now) = tracee.registers() else { return };
         if now.rax == 0 {
-            lock(&self.strict).insert(held.thread());
+            lock(&self.strict).insert(tracee.thread());
         }
-        let _ = held.set_registers(&Registers { rax: now.rax, ..own });
+        let _ = tracee.set_registers(&Registers { rax: now.rax, ..own });
     }
 
-    /// Whether a thread is told of at the end of the call that it stands before.
+    /// Returns whether the end of the call that a thread stands before must be reported.
     pub(super) fn is_entering(&self, task: u32) -> bool {
         lock(&self.entering).contains_key(&task)
     }
 
-    /// Whether a thread is in strict mode: what a filter of refit's tells of it ends it.
+    /// Returns whether a thread is in strict mode, so that each report of refit's filter ends it.
     pub(super) fn is_strict(&self, task: u32) -> bool {
         lock(&self.strict).contains(&task)
     }
 
-    /// A thread in strict mode has made a call that it may not make: it ends, and its process with
-    /// it if it is alone.
-    pub(super) fn kills(held: &Tracee) -> io::Result<()> {
-        let task = held.thread();
+    /// Kills a thread in strict mode that has made a call which is not permitted, and its process
+    /// with it if it is the only thread.
+    pub(super) fn kill_strict(tracee: &Tracee) -> io::Result<()> {
+        let task = tracee.thread();
         let process = process::process_of(task).unwrap_or(task);
         if refit_sys::process::threads(process).len() <= 1 {
             return process::kill(process);
         }
-        let registers = held.registers()?;
+        let registers = tracee.registers()?;
         let exit = libc::SYS_exit.cast_unsigned();
-        held.set_registers(&Registers { orig_rax: exit, rdi: libc::SIGKILL as u64, ..registers })
+        tracee.set_registers(&Registers { orig_rax: exit, rdi: libc::SIGKILL as u64, ..registers })
     }
 
-    /// A new process limits its calls as its parent does.
+    /// Has a new process limit its calls as its parent does.
     pub(super) fn inherit(&self, task: u32) {
         let mut processes = lock(&self.processes);
-        // As a rule there are none.
+        // Usually empty, and the parent is read from /proc.
         if !processes.is_empty()
             && process::parent_of(task).is_some_and(|from| processes.contains(&from))
         {
@@ -131,7 +132,7 @@ impl Sandbox {
         }
     }
 
-    /// A task is no more.
+    /// Forgets a task that has ended.
     pub(super) fn forget(&self, task: u32) {
         lock(&self.processes).remove(&task);
         lock(&self.strict).remove(&task);
@@ -139,7 +140,7 @@ impl Sandbox {
     }
 }
 
-/// Whether a call asks for strict mode, as the kernel takes its arguments.
+/// Returns whether a call asks for strict mode, judging its arguments as the kernel does.
 fn is_strict(number: i64, arguments: &[u64; 6]) -> bool {
     let low = |at: usize| arguments[at] & u64::from(u32::MAX);
     match number {
@@ -152,7 +153,7 @@ fn is_strict(number: i64, arguments: &[u64; 6]) -> bool {
     }
 }
 
-/// What strict mode permits.
+/// Returns the rules of strict mode.
 fn strict() -> io::Result<refit_sys::seccomp::Program> {
     let filter = Filter::new(Action::Trace(KILLS)).foreign(Action::Trace(KILLS));
     let permitted = [libc::SYS_read, libc::SYS_write, libc::SYS_exit, libc::SYS_rt_sigreturn];
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strict_mode_is_told_from_filters() {
+    fn strict_mode_is_distinguished_from_filters() {
         let seccomp =
             |first, second, third| is_strict(libc::SYS_seccomp, &[first, second, third, 9, 9, 9]);
         assert!(seccomp(0, 0, 0) && seccomp(1 << 32, 1 << 32, 0));

@@ -1,8 +1,9 @@
-//! All threads of a process stand at once.
+//! Stops all threads of a process at once.
 //!
-//! Each is interrupted, and then waited for; whatever it tells first, it stands. What it has told is taken note of afterwards, as if it
-//! came then. Threads that are made meanwhile are found by looking until there are no more: a new one stands before its first
-//! instruction, since who makes it is traced.
+//! Each thread is interrupted, and then waited for. The first event that it reports, whichever it
+//! is, shows that the thread is stopped; the event is handled afterwards, as if it came then.
+//! Threads that are made meanwhile are found by listing the threads until there are no new ones: a
+//! new thread is stopped before its first instruction, since its creator is traced.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,50 +12,53 @@ use std::time::{Duration, Instant};
 use refit_sys::trace::{self, Event, Tracee};
 use rustix::io::Errno;
 
+use crate::supervisor::Supervisor;
 use crate::supervisor::event_loop::EventLoop;
-use crate::supervisor::{StopAllWork, Supervisor, is, lock};
+use crate::supervisor::work::{StopAllWork, is, lock};
 
-/// How long all of them may take to stand. One that waits for a page does not, and everybody else waits for us.
+/// How long all threads may take to stop. A thread that waits for a page does not stop, and
+/// meanwhile the event loop serves nobody else.
 const STOP_ALL_TIMEOUT: Duration = Duration::from_millis(200);
-/// Between two looks, where one does not stand at once.
+/// The pause between two polls of a thread that does not stop at once.
 const STOP_ALL_POLL: Duration = Duration::from_micros(50);
-/// How often one looks before it pauses: who runs stands within microseconds.
-const LOOKS: u32 = 50;
+/// The number of polls before the first pause: a running thread stops within microseconds.
+const POLLS_BEFORE_PAUSE: u32 = 50;
 
 impl Supervisor {
-    /// Does `work` while they stand; not, if they do not. Then they go on.
-    pub(super) fn stand_still(
+    /// Does `work` while all threads of a process are stopped; if they do not all stop in time, not
+    /// at all. Then the threads go on.
+    pub(super) fn stop_all(
         &self,
         process: u32,
-        following: &mut EventLoop,
+        event_loop: &mut EventLoop,
         work: StopAllWork,
     ) -> io::Result<()> {
         let deadline = Instant::now() + STOP_ALL_TIMEOUT;
-        let mut stand = BTreeMap::new();
-        let all = loop {
+        let mut stopped = BTreeMap::new();
+        let all_stopped = loop {
             let more: Vec<u32> = self
                 .with_memory_of(process)
                 .into_iter()
-                .filter(|thread| !stand.contains_key(thread))
+                .filter(|thread| !stopped.contains_key(thread))
                 .collect();
             if more.is_empty() {
                 break true;
             }
-            for &thread in more.iter().filter(|&&thread| !following.stands(thread)) {
-                let held = Tracee::of(thread);
-                // One that has ended tells so.
-                let _ = held.interrupt();
-                held.leave();
+            for &thread in more.iter().filter(|&&thread| !event_loop.is_stopped(thread)) {
+                let tracee = Tracee::of(thread);
+                // A thread that has ended reports that.
+                let _ = tracee.interrupt();
+                tracee.leave();
             }
             let mut late = false;
             for thread in more {
                 let ended = refit_sys::process::life(thread).is_none_or(|life| life.ended());
-                if ended || following.stands(thread) || self.lends(thread) {
-                    stand.insert(thread, None);
+                if ended || event_loop.is_stopped(thread) || self.is_in_vfork(thread) {
+                    stopped.insert(thread, None);
                     continue;
                 }
-                match told(thread, deadline)? {
-                    Some(event) => drop(stand.insert(thread, Some(event))),
+                match wait_for_stop(thread, deadline)? {
+                    Some(event) => drop(stopped.insert(thread, Some(event))),
                     None => late = true,
                 }
             }
@@ -62,40 +66,37 @@ impl Supervisor {
                 break false;
             }
         };
-        // Where they do not all stand, whoever has asked is not told, and asks again, or does not.
-        if all {
+        // If not all are stopped, the caller receives no answer, and the request is tried again
+        // unless the caller gives up.
+        if all_stopped {
             work();
         } else {
             lock(&self.stop_requests).push((process, work));
         }
-        for (thread, event) in stand {
+        for (thread, event) in stopped {
             let Some(event) = event else { continue };
-            self.take(thread, event, following)?;
+            self.on_event(thread, event, event_loop)?;
         }
         Ok(())
     }
 
+    /// Returns the threads of a process, and the processes that borrow its memory.
     fn with_memory_of(&self, process: u32) -> Vec<u32> {
         let mut threads = refit_sys::process::threads(process);
         let borrowers = lock(&self.borrowers);
-        let of_this = borrowers.iter().filter(|(_, borrower)| borrower.of == process);
+        let of_this = borrowers.iter().filter(|(_, borrower)| borrower.lender == process);
         threads.extend(of_this.map(|(&child, _)| child));
         threads
     }
-
-    /// Whether a thread has lent its memory, and waits to have it back.
-    pub fn lends(&self, thread: u32) -> bool {
-        lock(&self.borrowers).values().any(|one| one.waits == Some(thread))
-    }
 }
 
-/// What a thread tells when it stands; `None`: it does not by then.
-fn told(thread: u32, deadline: Instant) -> io::Result<Option<Event>> {
-    for look in 0_u32.. {
+/// Returns the event with which a thread stops, or `None` if it does not stop before the deadline.
+fn wait_for_stop(thread: u32, deadline: Instant) -> io::Result<Option<Event>> {
+    for poll in 0_u32.. {
         match trace::next_of(thread, false) {
             Ok(Some((_, event))) => return Ok(Some(event)),
             Ok(None) => {}
-            // Its end was told already, or it is another's.
+            // Its end was reported already, or another thread of ours has traced it.
             Err(error) if is(&error, Errno::CHILD) => return Ok(Some(Event::Exited(0))),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -103,8 +104,8 @@ fn told(thread: u32, deadline: Instant) -> io::Result<Option<Event>> {
         if Instant::now() >= deadline {
             break;
         }
-        match look {
-            0..LOOKS => refit_sys::thread::give_way(),
+        match poll {
+            0..POLLS_BEFORE_PAUSE => refit_sys::thread::give_way(),
             _ => std::thread::sleep(STOP_ALL_POLL),
         }
     }
@@ -120,7 +121,8 @@ mod tests {
 
     use super::*;
 
-    /// A process that cannot be stopped: it waits for the child of its `vfork`, of which nobody has told; and that child.
+    /// A process that cannot be stopped, since it is blocked in a `vfork` that happened before it
+    /// was traced; and the child of that.
     struct Unstoppable(Child, u32);
 
     impl Drop for Unstoppable {
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_goes_on_where_one_does_not_stand() {
+    fn the_event_loop_goes_on_where_a_thread_does_not_stop() {
         let unstoppable = unstoppable();
         let (supervisor, process) = (Arc::new(Supervisor::default()), unstoppable.0.id());
         let (ready, follows) = mpsc::channel();
@@ -160,15 +162,15 @@ mod tests {
         });
         follows.recv().expect("it is followed");
         let asked = Arc::clone(&supervisor);
-        let (tell, told) = mpsc::channel();
+        let (sender, answers) = mpsc::channel();
         thread::spawn(move || {
             for _ in 0..2 {
-                let _ = tell.send(asked.still(process, 2 * STOP_ALL_TIMEOUT, || ()));
+                let _ = sender.send(asked.still(process, 2 * STOP_ALL_TIMEOUT, || ()));
             }
         });
         for _ in 0..2 {
-            let refused = told.recv_timeout(Duration::from_secs(30)).expect("it answers");
-            let error = refused.expect_err("it does not stand");
+            let refused = answers.recv_timeout(Duration::from_secs(30)).expect("it answers");
+            let error = refused.expect_err("it does not stop");
             assert_eq!(error.raw_os_error(), Some(Errno::TIMEDOUT.raw_os_error()));
         }
         drop(unstoppable);

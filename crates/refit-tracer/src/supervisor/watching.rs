@@ -1,55 +1,60 @@
-//! Who is told of what the tasks of a tree do, and how.
+//! Callbacks for events of a supervisor's tasks.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver};
 
-use crate::supervisor::{Supervisor, lock};
+use crate::supervisor::Supervisor;
+use crate::supervisor::work::lock;
 
 impl Supervisor {
-    /// Tells `watcher` of processes that have another memory, or none, since they have become other programs or have ended; in the thread
-    /// that follows and before the process goes on: it must not wait for it.
+    /// Has `watcher` called with each process that loses its memory because it executes another
+    /// program or has ended; in the event loop's thread, before the process goes on. The callback
+    /// must not wait for that thread.
     pub fn watch(&self, watcher: impl Fn(u32) + Send + Sync + 'static) {
         *lock(&self.watcher) = Some(Box::new(watcher));
     }
 
-    /// Tells `watcher` of each new task in its first stop, in the thread that follows. The task stands there until an order for it comes if
-    /// the answer is so.
+    /// Has `watcher` called with each new task in its first stop, in the event loop's thread. If it
+    /// returns true, the task stays stopped until it is ordered to go on.
     pub fn watch_births(&self, watcher: impl Fn(u32) -> bool + Send + Sync + 'static) {
         *lock(&self.births) = Some(Box::new(watcher));
     }
 
-    /// Tells `watcher` of each task that is about to be given a signal which ends its process with an image of its memory, in the thread that
-    /// follows. The task stands there until it is ordered to be given the signal if the answer is so.
+    /// Has `watcher` called with each task that is about to receive a signal which ends its process
+    /// with a core dump, in the event loop's thread. If it returns true, the task stays stopped
+    /// until it is ordered to receive the signal.
     pub fn watch_dumps(&self, watcher: impl Fn(u32, i32) -> bool + Send + Sync + 'static) {
         *lock(&self.dumps) = Some(Box::new(watcher));
     }
 
-    /// Tells of each task that is new, and of each process that is another program; is over when nobody is left.
+    /// Returns a channel that receives a message for each new task, and for each process that
+    /// executes another program. The channel closes when no task is left.
     pub fn hear_of_programs(&self) -> Receiver<()> {
-        let (tell, told) = mpsc::channel();
-        let mut heard = lock(&self.heard);
+        let (sender, receiver) = mpsc::channel();
+        let mut listener = lock(&self.program_listener);
         if !self.over.load(Ordering::Acquire) {
-            *heard = Some(tell);
+            *listener = Some(sender);
         }
-        told
+        receiver
     }
 
-    pub(super) fn tell_of_program(&self) {
-        if let Some(heard) = &*lock(&self.heard) {
-            // Nobody has to listen.
-            let _ = heard.send(());
+    pub(super) fn notify_program_listener(&self) {
+        if let Some(listener) = &*lock(&self.program_listener) {
+            // The receiver may be gone.
+            let _ = listener.send(());
         }
     }
 
-    /// Tells `exit_observer` of the first process when it is about to end and still has all its descriptors: in the thread that follows, and
-    /// the process waits for it. A first thread that ends before others, or gives way to one that becomes another program, is told
-    /// like the end; with another program the true end is told as well.
+    /// Has `exit_observer` called with the first process when that is about to end and still has
+    /// all its descriptors; in the event loop's thread, while the process waits. The end of a first
+    /// thread that exits before others, or is replaced by an `execve` of another thread, looks the
+    /// same and is reported as well; after an `execve` the process's true end is reported again.
     pub fn before_end(&self, exit_observer: impl Fn(u32) + Send + Sync + 'static) {
         *lock(&self.exit_observer) = Some(Box::new(exit_observer));
     }
 
-    /// Whether a new task stands until an order for it comes.
+    /// Returns whether a new task stays stopped until it is ordered to go on.
     pub(super) fn is_awaited(&self, task: u32) -> bool {
-        lock(&self.births).as_ref().is_some_and(|tell| tell(task))
+        lock(&self.births).as_ref().is_some_and(|watcher| watcher(task))
     }
 }

@@ -1,23 +1,29 @@
-//! Calls that the kernel would judge otherwise of frames than of the private memory that they stand for: they are made by the agent, as the
-//! kernel would have made them.
+//! Calls that the kernel would judge differently for frames than for the private memory that they
+//! stand for: the agent makes them, as the kernel would have.
 
 use std::io;
 use std::ops::Range;
 
 use refit_sys::foreign;
 
-use crate::origin::address_space::{AddressSpace, Former, Mapped, PAGE, within};
-use crate::origin::advice::{self, Effect};
+use refit_sys::maps::Mapping;
 
-/// `PROT_GROWSDOWN`: from where the mapping begins.
+use crate::frames::within;
+use crate::origin::address_space::AddressSpace;
+use crate::origin::address_space::vma_attributes::{Former, Was};
+use crate::origin::advice::{self, Effect};
+use crate::page::PAGE_SIZE;
+
+/// `PROT_GROWSDOWN`: from the start of the mapping on.
 const FROM_BEGIN: u64 = libc::PROT_GROWSDOWN as u64;
-/// So many ranges can be told of at once (`UIO_MAXIOV`).
+/// The largest number of ranges in one call (`UIO_MAXIOV`).
 const MOST: u64 = 1024;
-/// In the place of a descriptor: the calling thread, or its process (`linux/pidfd.h`, Linux 6.14).
+/// The calling thread, or its process, in the place of a descriptor (`linux/pidfd.h`, Linux 6.14).
 const ITSELF: [i32; 2] = [-10_000, -10_001];
 
 impl AddressSpace {
-    /// Gives advice; what that returns, if it concerns frames. `None`: the call is to be made as it is.
+    /// Gives advice. Returns the call's result, or `None` if no frames are concerned and the call
+    /// must be made as it is.
     pub(crate) fn advise(&self, arguments: &[u64; 6]) -> io::Result<Option<i64>> {
         let advice = (arguments[2] as u32).cast_signed();
         let effect = advice::effect(advice);
@@ -29,23 +35,23 @@ impl AddressSpace {
         if parts.is_empty() {
             return Ok(None);
         }
-        let mut told = PartialAnswer::default();
+        let mut answers = PartialAnswer::default();
         let mut at = pages.start;
         for part in &parts {
-            if told.go_on(self.native(at..part.range.start, advice)?)
-                && told.go_on(self.advise_frames(part, advice, effect)?)
+            if answers.go_on(self.native(at..part.range.start, advice)?)
+                && answers.go_on(self.advise_frames(part, advice, effect)?)
             {
                 at = part.range.end;
             } else {
-                return Ok(Some(told.answer()));
+                return Ok(Some(answers.answer()));
             }
         }
-        told.go_on(self.native(at..pages.end, advice)?);
-        Ok(Some(told.answer()))
+        answers.go_on(self.native(at..pages.end, advice)?);
+        Ok(Some(answers.answer()))
     }
 
-    /// The same of one mapping of frames.
-    fn advise_frames(&self, part: &Mapped, advice: i32, effect: Effect) -> io::Result<i64> {
+    /// Gives advice about one mapping of frames.
+    fn advise_frames(&self, part: &Mapping, advice: i32, effect: Effect) -> io::Result<i64> {
         let refused = |errno: i32| Ok(-i64::from(errno));
         if let Some(errno) = advice::error_of_file(advice)
             && self.former.is_of_file(part.range.start)
@@ -73,19 +79,20 @@ impl AddressSpace {
         self.call(libc::SYS_madvise, [pages.start, pages.end - pages.start, advice, 0, 0, 0])
     }
 
-    /// The call that changes the access from the beginning of a stack on, where the stack has become frames, which do not grow.
+    /// Returns the arguments of a call that changes the access from the start of a stack on, if the
+    /// stack has become frames, which do not grow.
     pub(crate) fn of_stack(&self, arguments: &[u64; 6]) -> Option<[u64; 6]> {
         let [at, length, access, ..] = *arguments;
         let pages = advice::pages(at, length)?;
         let stack = self.former.stack(at).filter(|_| access & FROM_BEGIN != 0)?;
-        let still = within(self.agent_task, &(pages.start..pages.start + PAGE)).ok()?;
+        let still = within(self.agent_task, &(pages.start..pages.start + PAGE_SIZE)).ok()?;
         (!still.is_empty()).then(|| {
             [stack.start, pages.end - stack.start, access & !FROM_BEGIN, arguments[3], 0, 0]
         })
     }
 
-    /// The ranges that a thread gives advice about by `process_madvise`, if that is about its own memory and can be told; else the kernel
-    /// does as it finds right.
+    /// Returns the ranges about which a thread gives advice by `process_madvise`, if they are of
+    /// its own memory and can be read; otherwise the kernel does as it finds right.
     pub(crate) fn ranges_advised(
         &self,
         thread: u32,
@@ -105,7 +112,7 @@ impl AddressSpace {
         pairs.collect::<Option<Vec<_>>>().filter(|_| read == bytes.len())
     }
 
-    /// Whether a thread's descriptor is one of its own process.
+    /// Returns whether a thread's descriptor is one of its own process.
     fn is_own(&self, thread: u32, descriptor: i32) -> bool {
         let text = std::fs::read_to_string(format!("/proc/{thread}/fdinfo/{descriptor}"));
         let number = text.ok().and_then(|text| {
@@ -115,7 +122,8 @@ impl AddressSpace {
         number.is_some_and(|number| refit_tracer::process::process_of(number) == Some(self.process))
     }
 
-    /// Memory of which the program serves the page faults itself from now on is private again: frames are touched where nobody tells the program of it.
+    /// Returns a range that the program registers with a userfaultfd. It becomes private memory
+    /// again: accesses to frames would be reported to nobody.
     pub(crate) fn range_registered(&self, place: u64) -> Option<Range<u64>> {
         let mut bytes = [0; 16];
         let told = place..place.checked_add(16)?;
@@ -126,7 +134,7 @@ impl AddressSpace {
     }
 }
 
-/// What the kernel has said to parts of a call.
+/// What the kernel has answered to the parts of a call.
 #[derive(Default)]
 struct PartialAnswer {
     unmapped: bool,
@@ -134,7 +142,7 @@ struct PartialAnswer {
 }
 
 impl PartialAnswer {
-    /// Whether the kernel would go on behind such an answer.
+    /// Notes an answer. Returns whether the kernel would go on behind it.
     fn go_on(&mut self, answer: i64) -> bool {
         match answer {
             0 => {}
@@ -151,21 +159,19 @@ impl PartialAnswer {
 }
 
 impl Former {
-    /// Whether an address was one of a private mapping of a file.
+    /// Returns whether an address was in a private mapping of a file.
     fn is_of_file(&self, at: u64) -> bool {
-        self.at(at).is_some_and(|(_, was)| {
-            matches!(was, crate::origin::address_space::vma_attributes::Was::Of(..))
-        })
+        self.at(at).is_some_and(|(_, was)| matches!(was, Was::Of(..)))
     }
 
-    /// Whether an address was one of a stack.
+    /// Returns whether an address was in a stack.
     pub(super) fn grows(&self, at: u64) -> bool {
         self.stack(at).is_some()
     }
 
-    /// The stack that an address was one of.
+    /// Returns the stack in which an address was.
     fn stack(&self, at: u64) -> Option<Range<u64>> {
         let (range, was) = self.at(at)?;
-        matches!(was, crate::origin::address_space::vma_attributes::Was::Stack).then_some(range)
+        matches!(was, Was::Stack).then_some(range)
     }
 }

@@ -1,8 +1,9 @@
-//! What memory was before it became frames, where that can still be seen afterwards: advice that it was given
-//! (`MADV_DONTFORK`, `MADV_WIPEONFORK`, `MADV_DONTDUMP`, `mlock`, `MAP_GROWSDOWN`), and the file whose pages are to be seen again where it is dropped.
+//! Attributes that memory had before it became frames, and that can still be seen afterwards:
+//! advice (`MADV_DONTFORK`, `MADV_WIPEONFORK`, `MADV_DONTDUMP`, `mlock`, `MAP_GROWSDOWN`), and the
+//! file whose pages show again where memory is dropped.
 //!
-//! Advice is told by `smaps` only, for which the kernel looks at every page. So that is read as long as there may be any: in the beginning,
-//! and again once somebody has given some.
+//! Only `smaps` reports advice, for which the kernel looks at every page. So it is read as long as
+//! there may be any advice: at first, and again once a thread has given some.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,24 +17,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use refit_sys::maps::{Kind, Mapping};
 use refit_sys::smaps::{self, Flags, Usage};
 
-use crate::origin::address_space::frames;
+use crate::frames::is_frames;
+use crate::page::PAGE_SIZE;
 
 /// What a range was.
 #[derive(Clone, Debug)]
 pub(super) enum Was {
-    /// A private mapping of a file, in which an address and this make the place.
+    /// A private mapping of a file; an address plus this number is the offset.
     Of(Arc<File>, u64),
-    /// What children get zeros for.
+    /// Memory of which children get zeros.
     Wiped,
     /// A stack, or other memory that grows downwards.
     Stack,
 }
 
-/// What the kernel tells of advice in `smaps`: not copied, wiped, grows, not dumped, no huge pages, dropped at will, served by the program.
+/// What `smaps` reports of advice: not copied, wiped, grows, not dumped, no huge pages, huge pages,
+/// may be dropped, served by the program.
 const ADVISED: [[u8; 2]; 10] =
     [*b"dc", *b"wf", *b"gd", *b"dd", *b"nh", *b"hg", *b"dp", *b"um", *b"uw", *b"ui"];
 
-/// It, by range.
+/// What memory was, by range.
 #[derive(Debug)]
 pub(super) struct Former {
     ranges: Mutex<BTreeMap<u64, (u64, Was)>>,
@@ -46,13 +49,13 @@ impl Former {
         Self { ranges: Mutex::default(), advised: AtomicBool::new(true) }
     }
 
-    /// Advice was given.
-    pub(super) fn is_advised(&self) {
+    /// Notes that advice was given.
+    pub(super) fn note_advice(&self) {
         // Relaxed, as below: one thread decides about a group.
         self.advised.store(true, Ordering::Relaxed);
     }
 
-    /// What the mapping that begins at an address was advised.
+    /// Returns the advice of the mapping at an address.
     pub(super) fn advice(&self, process: u32, start: u64) -> io::Result<Flags> {
         let locked = || {
             let status = std::fs::read_to_string(format!("/proc/{process}/status"));
@@ -63,17 +66,18 @@ impl Former {
         }
         let all = smaps::of(process)?;
         let any = |flags: &Flags| ADVISED.iter().any(|flag| flags.has(*flag));
-        // What the kernel maps for itself has some, as has the stack.
+        // The kernel's own mappings have some, and so does the stack.
         let own = |mapping: &Mapping| mapping.name.as_os_str().as_encoded_bytes().starts_with(b"[");
         // Frames may be served by refit, which is nobody's advice.
-        let advised = |one: &Usage| any(&one.flags) && !own(&one.mapping) && !frames(&one.mapping);
+        let advised =
+            |one: &Usage| any(&one.flags) && !own(&one.mapping) && !is_frames(&one.mapping);
         let many = all.iter().any(advised);
         self.advised.store(many, Ordering::Relaxed);
         let one = all.into_iter().find(|one| one.mapping.range.contains(&start));
         Ok(one.map(|one| one.flags).unwrap_or_default())
     }
 
-    /// A mapping becomes frames, with this file in it if there is one.
+    /// Notes that a mapping becomes frames, with its file if it has one.
     pub(super) fn note(&self, mapping: &Mapping, file: Option<File>, advice: &Flags) {
         let Range { start, end } = mapping.range;
         let mut ranges = self.ranges();
@@ -88,7 +92,8 @@ impl Former {
         }
     }
 
-    /// Frames in a range are dropped: what is to be seen there is put into them, zeros where there was no file.
+    /// Makes frames in a range show what the memory would show that was dropped: the file's pages,
+    /// or zeros if there was no file.
     pub(super) fn show_again(&self, frames: &File, range: &Range<u64>) -> io::Result<()> {
         let mut zeros = range.start;
         let parts = within(&self.ranges(), range);
@@ -101,14 +106,14 @@ impl Former {
         punch(frames, zeros..range.end)
     }
 
-    /// What is known of an address, and the range of it.
+    /// Returns what an address was, and the range of that.
     pub(super) fn at(&self, address: u64) -> Option<(Range<u64>, Was)> {
         let ranges = self.ranges();
         let (&start, (end, was)) = ranges.range(..=address).next_back()?;
         (address < *end).then(|| (start..*end, was.clone()))
     }
 
-    /// The parts of a range that children get zeros for.
+    /// Returns the parts of a range of which children get zeros.
     pub(super) fn wiped(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let all = within(&self.ranges(), range).into_iter();
         all.filter(|(_, was)| matches!(was, Was::Wiped)).map(|(part, _)| part).collect()
@@ -123,7 +128,8 @@ fn punch(frames: &File, range: Range<u64>) -> io::Result<()> {
     if range.is_empty() { Ok(()) } else { refit_sys::memfd::punch(frames.as_fd(), range) }
 }
 
-/// Copies a file into frames, over what is there, since somebody may look at the same time; up to where.
+/// Copies a file into frames, over what is there, since another thread may look at the same time.
+/// Returns where the copy ends.
 fn copy(file: &File, place: u64, frames: &File, range: &Range<u64>) -> io::Result<u64> {
     let mut bytes = vec![0; 64 << 10];
     let mut at = range.start;
@@ -137,12 +143,12 @@ fn copy(file: &File, place: u64, frames: &File, range: &Range<u64>) -> io::Resul
         at += count as u64;
     }
     // Behind the end of the file its last page is zeros, and so is what follows.
-    let page = at.next_multiple_of(4096).min(range.end);
+    let page = at.next_multiple_of(PAGE_SIZE).min(range.end);
     frames.write_all_at(&vec![0; (page - at) as usize], at)?;
     Ok(page)
 }
 
-/// The parts of a range of which something is known, in order.
+/// Returns the known parts of a range, in order.
 fn within(ranges: &BTreeMap<u64, (u64, Was)>, range: &Range<u64>) -> Vec<(Range<u64>, Was)> {
     let cut = |(&start, (end, was)): (&u64, &(u64, Was))| {
         (start.max(range.start)..(*end).min(range.end), was.clone())
@@ -174,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_anew_is_not_what_was_before() {
+    fn a_new_range_replaces_what_was_known() {
         let mut ranges = BTreeMap::from([(0, (10, Was::Wiped)), (10, (30, Was::Wiped))]);
         cut(&mut ranges, &(5..20));
         let left: Vec<_> = ranges.iter().map(|(&start, &(end, _))| start..end).collect();

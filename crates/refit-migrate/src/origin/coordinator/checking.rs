@@ -1,4 +1,4 @@
-//! After each step, where that is to be seen: whether the memory is the same everywhere.
+//! Checks after each command, if that is configured, whether the memory is the same at all nodes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::origin::consistency;
 use crate::origin::coordinator::Coordinator;
 
 impl Coordinator {
-    /// Kills the program if it is not.
+    /// Kills the program if its memory is inconsistent.
     pub(super) fn check(&self) {
         if !consistency::is_checked() {
             return;
@@ -18,7 +18,7 @@ impl Coordinator {
         }
     }
 
-    /// Replicas on this host, whose mappings can be seen.
+    /// Returns the replicas on this host, whose mappings can be read.
     fn replicas_here(&self) -> BTreeMap<InstanceId, u32> {
         let peers = self.layer.peers();
         let here = peers.iter().filter(|peer| peer.transport == Transport::Shared);

@@ -1,17 +1,19 @@
-//! Job control: a program that is stopped stands, wherever its threads are. The signal that stops it waits until all of them are here; then
-//! the kernel stops them as ever. They leave again when it lets them go on.
+//! Job control: a stopped program is stopped wherever its threads are. The signal that stops it
+//! waits until all threads are here; then the kernel stops them as ever. They leave again when the
+//! kernel continues them.
 
 use refit_sys::trace::Tracee;
 use refit_tracer::Resume;
 
-use crate::origin::coordinator::{Coordinator, Next, THREAD_STOP_TIMEOUT};
+use crate::origin::coordinator::{Coordinator, Next};
 use crate::origin::detach_attach;
+use crate::origin::program_tree::THREAD_STOP_TIMEOUT;
 
 impl Coordinator {
-    /// A thread stands before a signal that stops all.
-    pub(super) fn stops(&mut self, id: u32) -> Next {
+    /// Handles a thread to which a signal is about to be delivered that stops all threads.
+    pub(super) fn on_stop_signal(&mut self, id: u32) -> Next {
         if !self.threads.contains_key(&id) {
-            detach_attach::go_on(&self.tree, self.coordinator_id, id);
+            detach_attach::resume_here(&self.tree, self.coordinator_id, id);
             return Ok(());
         }
         self.stopping.insert(id, false);
@@ -21,7 +23,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Gives the signals that stop all, once no thread is elsewhere.
+    /// Delivers the signals that stop all threads, once no thread is away.
     pub(super) fn stop_if_all_are_here(&mut self) {
         if self.threads.values().any(|thread| thread.away_at().is_some()) {
             return;
@@ -32,26 +34,27 @@ impl Coordinator {
             *given = true;
             let visiting = self.threads.get(&id).is_some_and(|thread| thread.is_visiting());
             let tree = std::sync::Arc::clone(&self.tree);
-            let on = move |held: &mut Tracee, _| {
-                // What it tells next, it tells when that is decided.
-                tree.threads.gives_stop(id);
-                let after = match (detach_attach::between(held), visiting) {
-                    // It was given it when it came.
+            let on = move |tracee: &mut Tracee, _| {
+                // Its next event comes once the stop is decided.
+                tree.threads.stop_delivered(id);
+                let resume = match (detach_attach::is_between_calls(tracee), visiting) {
+                    // The signal was delivered when it returned.
                     (true, false) => Resume::Once(0),
                     (true, true) => Resume::ToSystemCall(0),
-                    (false, false) => Resume::Once(detach_attach::signal_of(held)),
-                    (false, true) => Resume::ToSystemCall(detach_attach::signal_of(held)),
+                    (false, false) => Resume::Once(detach_attach::signal_of(tracee)),
+                    (false, true) => Resume::ToSystemCall(detach_attach::signal_of(tracee)),
                 };
-                ((), after)
+                ((), resume)
             };
-            // One that is killed meanwhile tells so.
+            // A thread that is killed meanwhile reports that.
             let _ = self.tree.order_of(self.coordinator_id, id, THREAD_STOP_TIMEOUT, on);
         }
         self.stopping = stopping;
     }
 
-    /// A thread has been given such a signal, or is no more. Where it has not stopped them after all they leave again at once.
-    pub(super) fn is_stopped(&mut self, id: u32) -> Next {
+    /// Handles a thread that such a signal was delivered to, or that has ended. If the signal has
+    /// not stopped the threads after all, they leave again at once.
+    pub(super) fn on_stop_delivered(&mut self, id: u32) -> Next {
         if self.stopping.remove(&id).is_none() || !self.stopping.is_empty() {
             return Ok(());
         }

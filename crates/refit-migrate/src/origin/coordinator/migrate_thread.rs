@@ -1,4 +1,4 @@
-//! Threads leave, and come back.
+//! Departures and returns of threads.
 
 use std::time::{Duration, Instant};
 
@@ -9,21 +9,24 @@ use refit_sys::shadow_stub::Slot;
 use tracing::debug;
 
 use crate::error::MoveError;
-use crate::origin::coordinator::move_request::OwnRequest;
+use crate::origin::coordinator::own_request::OwnRequest;
 use crate::origin::coordinator::thread::Thread;
-use crate::origin::coordinator::{Coordinator, Next, Restoration};
-use crate::origin::detach_attach::{self, AfterReturn, SignalPending};
+use crate::origin::coordinator::{Coordinator, Next};
+use crate::origin::detach_attach::{
+    self, AfterReturn, Restoration, ShadowRef, SignalPending, StayReason,
+};
+use crate::page::PAGE_SIZE;
 use crate::protocol::messages::{
     Arrive, Expect, GroupParams, Prepare, Recall, ReturnReason, ThreadReturned,
 };
 use crate::remote::stub;
 
-/// How long a thread that came because of an exception stays.
-const LINGER: Duration = Duration::from_millis(1);
+/// How long a thread stays that has returned because of an exception.
+const EXCEPTION_STAY: Duration = Duration::from_millis(1);
 /// How long a thread that cannot leave now is left alone.
-const NOT_NOW: Duration = Duration::from_millis(5);
-/// How long one tries that, where somebody waits for it.
-const LONG: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_millis(5);
+/// How long a departure is tried again while a caller waits for it.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Coordinator {
     /// Has a thread go where it is wanted, if it can now.
@@ -33,10 +36,10 @@ impl Coordinator {
             return Ok(());
         }
         if thread.at(self.own) == thread.wanted {
-            thread.is_there();
+            thread.notify_waiting();
             if thread.away_at().is_none() {
-                // It may stand, kept.
-                detach_attach::go_on(&self.tree, self.coordinator_id, id);
+                // It may have been kept.
+                detach_attach::resume_here(&self.tree, self.coordinator_id, id);
             }
             return Ok(());
         }
@@ -45,7 +48,7 @@ impl Coordinator {
             return Ok(());
         }
         if !self.stopping.is_empty() || !self.limiting.is_empty() {
-            detach_attach::go_on(&self.tree, self.coordinator_id, id);
+            detach_attach::resume_here(&self.tree, self.coordinator_id, id);
             return Ok(());
         }
         self.depart(id)
@@ -54,14 +57,14 @@ impl Coordinator {
     pub(super) fn recall(&mut self, id: u32) {
         let Some(thread) = self.threads.get_mut(&id) else { return };
         if self.returns.is_away(id)
-            && let Some(at) = thread.recall()
+            && let Some(at) = thread.recalled()
         {
             let recall = Recall { group: self.group, thread: id, residency: thread.residency };
-            // One that is lost tells so by itself.
+            // A node that is lost is reported as such.
             let _ = self.layer.send(at, &recall, &[]);
-            // While that is under way.
+            // While the recall is under way.
             self.returns
-                .while_away(id, || detach_attach::hold(&self.tree, self.coordinator_id, id));
+                .while_away(id, || detach_attach::stop_shadow(&self.tree, self.coordinator_id, id));
             adaptive_spin::one_follows();
         }
     }
@@ -72,34 +75,31 @@ impl Coordinator {
         match self.ready_for(id) {
             Ok(true) => {}
             Ok(false) => {
-                self.later(id);
+                self.retry_later(id);
                 return Ok(());
             }
-            Err(error) => return self.stays(id, &error.into()),
+            Err(error) => return self.keep_here(id, &error.into()),
         }
         let Some(number) = self.free.pop() else {
-            return self.stays(id, &MoveError::Refused("too many of its threads are away".into()));
+            return self
+                .keep_here(id, &MoveError::Refused("too many of its threads are away".into()));
         };
         let Some((slot, place)) = self.slot(number) else { return Ok(()) };
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         let (residency, to) = (thread.depart(number), thread.wanted);
-        let shadow_ref = detach_attach::ShadowRef {
-            coordinator_id: self.coordinator_id,
-            code: self.code(),
-            slot,
-            place,
-        };
+        let shadow_ref =
+            ShadowRef { coordinator_id: self.coordinator_id, code: self.code(), slot, place };
         self.tree.threads.share(self.coordinator_id);
         let params = self.params();
         if let Err(why) = self.prepare(id, to, &params) {
-            self.give_back(id);
-            return self.stays(id, &why);
+            self.free_slot(id);
+            return self.keep_here(id, &why);
         }
         let urgency = urgency(id).map(|one| (one.policy, one.priority, one.nice));
         // From here on it does not run.
-        let (in_call, half) = match detach_attach::leave(&self.tree, id, shadow_ref) {
-            Ok(left) => left,
-            Err(why) => return self.not_now(id, why),
+        let (in_call, state) = match detach_attach::detach(&self.tree, id, shadow_ref) {
+            Ok(detached) => detached,
+            Err(why) => return self.on_not_departed(id, why),
         };
         let arrive = Arrive {
             group: self.group,
@@ -109,10 +109,10 @@ impl Coordinator {
             slot: number,
             in_call,
             urgency,
-            half: half.clone(),
+            state: state.clone(),
         };
         let ready =
-            self.space.permits(half.stack()).and_then(|()| self.stand_for(id, residency, slot));
+            self.space.permits(state.stack()).and_then(|()| self.start_proxy(id, residency, slot));
         let arrived = match ready {
             Ok(()) => self.ask(to, &arrive).flatten(),
             Err(error) => Err(error.into()),
@@ -121,27 +121,28 @@ impl Coordinator {
             Ok(()) => {
                 self.note_arrival(id, to, in_call);
                 self.returns.expect(id, residency, &self.tree, shadow_ref);
-                self.has_left(id, to, began);
+                self.count_departure(id, to, began);
                 return Ok(());
             }
             Err(why) => why,
         };
         // Nobody has seen it: it goes on where it was.
-        let answer = self.remote_programs.back(self.group.process, id);
+        let answer = self.remote_programs.end_proxy(self.group.process, id);
         let call = detach_attach::PendingCall { within: in_call, answer };
-        let came = detach_attach::come(&self.tree, id, shadow_ref, &half, call, AfterReturn::On);
-        self.give_back(id);
-        if let Err(error) = came {
-            self.cannot_go_on(id, &error);
+        let attached =
+            detach_attach::attach(&self.tree, id, shadow_ref, &state, call, AfterReturn::On);
+        self.free_slot(id);
+        if let Err(error) = attached {
+            self.kill_unrestored(id, &error);
             return Ok(());
         }
-        self.stays(id, &why)
+        self.keep_here(id, &why)
     }
 
     /// Notes that a thread runs at `to` from now on.
     fn note_arrival(&mut self, id: u32, to: InstanceId, in_call: bool) {
         if in_call {
-            self.remote_programs.has_arrived(self.group.process, id);
+            self.remote_programs.arrived_in_call(self.group.process, id);
         }
         if let Some(thread) = self.threads.get_mut(&id) {
             thread.arrived(to);
@@ -153,13 +154,14 @@ impl Coordinator {
         answer.map(|(answer, _)| answer).map_err(|why| MoveError::Refused(why.to_string()))
     }
 
-    /// Has all made ready for a thread where it has not been, while it runs on here.
+    /// Has the destination prepare for a thread that it does not know yet, while the thread runs on
+    /// here.
     fn prepare(&mut self, id: u32, to: InstanceId, params: &GroupParams) -> Result<(), MoveError> {
-        self.is_host(to);
+        self.add_destination(to);
         let Some(thread) = self.threads.get(&id) else { return Ok(()) };
         if thread.ready_at.contains(&to) {
             let expect = Expect { group: self.group, thread: id };
-            // It does as well without.
+            // The destination manages without.
             let _ = self.layer.send(to, &expect, &[]);
             return Ok(());
         }
@@ -176,19 +178,19 @@ impl Coordinator {
         Ok(())
     }
 
-    /// A thread has not left, since it could not.
-    fn not_now(&mut self, id: u32, why: detach_attach::StayReason) -> Next {
-        self.give_back(id);
+    /// Handles a thread that could not depart.
+    fn on_not_departed(&mut self, id: u32, why: StayReason) -> Next {
+        self.free_slot(id);
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         match why {
-            detach_attach::StayReason::Stopped if !thread.waiting.is_empty() => {
-                return self.stays(id, &MoveError::Refused("it is stopped".into()));
+            StayReason::Stopped if !thread.waiting.is_empty() => {
+                return self.keep_here(id, &MoveError::Refused("it is stopped".into()));
             }
-            // It tells when it goes on.
-            detach_attach::StayReason::Stopped => {}
-            detach_attach::StayReason::NotNow => {
+            // It reports when it is continued.
+            StayReason::Stopped => {}
+            StayReason::NotNow => {
                 let now = Instant::now();
-                if now - *thread.delayed_since.get_or_insert(now) > LONG
+                if now - *thread.delayed_since.get_or_insert(now) > RETRY_TIMEOUT
                     && !thread.waiting.is_empty()
                 {
                     thread.delayed_since = None;
@@ -196,37 +198,37 @@ impl Coordinator {
                     self.refuse(id, &MoveError::Refused(why.into()));
                     return Ok(());
                 }
-                self.later(id);
+                self.retry_later(id);
             }
-            detach_attach::StayReason::First => thread.visits(),
-            detach_attach::StayReason::Refused(error) => {
-                return self.stays(id, &error.into());
+            StayReason::RunFirst => thread.visit(),
+            StayReason::Refused(error) => {
+                return self.keep_here(id, &error.into());
             }
         }
         Ok(())
     }
 
-    /// It is tried again.
-    fn later(&mut self, id: u32) {
+    /// Tries again later.
+    fn retry_later(&mut self, id: u32) {
         if let Some(thread) = self.threads.get_mut(&id) {
-            thread.not_before = Some(Instant::now() + NOT_NOW);
+            thread.not_before = Some(Instant::now() + RETRY_DELAY);
         }
     }
 
-    fn is_host(&mut self, host: InstanceId) {
-        self.destinations.insert(host);
-        self.ledger.counts().destinations.entry(host.0).or_default();
+    fn add_destination(&mut self, node: InstanceId) {
+        self.destinations.insert(node);
+        self.ledger.counts().destinations.entry(node.0).or_default();
     }
 
-    fn has_left(&self, id: u32, to: InstanceId, began: Instant) {
+    fn count_departure(&self, id: u32, to: InstanceId, began: Instant) {
         self.places.put(self.group.process, id, to);
         self.ledger.counts().out.since(began);
     }
 
-    /// A thread cannot leave: it stays, and is wanted here.
-    pub(super) fn stays(&mut self, id: u32, why: &MoveError) -> Next {
+    /// Keeps a thread here that cannot leave; it is wanted here from then on.
+    pub(super) fn keep_here(&mut self, id: u32, why: &MoveError) -> Next {
         self.refuse(id, why);
-        detach_attach::go_on(&self.tree, self.coordinator_id, id);
+        detach_attach::resume_here(&self.tree, self.coordinator_id, id);
         Ok(())
     }
 
@@ -235,7 +237,7 @@ impl Coordinator {
         debug!(thread = id, %why, "refused");
         self.ledger.counts().refused += 1;
         if matches!(why, MoveError::NoMemory(_)) {
-            self.lacks_memory(why);
+            self.report_no_memory(why);
         }
         if let Some(thread) = self.threads.get_mut(&id) {
             thread.wanted = thread.own_request.refuse(thread.wanted, own);
@@ -243,8 +245,8 @@ impl Coordinator {
         }
     }
 
-    /// A thread does not leave after all: its slot is free.
-    fn give_back(&mut self, id: u32) {
+    /// Frees the slot of a thread that does not depart after all.
+    fn free_slot(&mut self, id: u32) {
         let slot = self.threads.get_mut(&id).and_then(Thread::stay);
         self.free.extend(slot);
     }
@@ -252,7 +254,7 @@ impl Coordinator {
     pub(super) fn slot(&self, number: u32) -> Option<(Slot, u64)> {
         let slot = Slot::at(self.slots.get(), number as usize)?;
         let at = self.space.window.start
-            + 4096
+            + PAGE_SIZE
             + u64::from(number) * refit_sys::shadow_stub::SLOT as u64;
         Some((slot, at))
     }
@@ -261,93 +263,94 @@ impl Coordinator {
         self.space.window.start + stub::CODE
     }
 
-    /// A thread is back; what it has got already, if anything.
-    pub(super) fn came(&mut self, came: &ThreadReturned, given: Option<Restoration>) -> Next {
-        let id = came.thread;
+    /// Handles a return; `restored` says what the thread has received already, if anything.
+    pub(super) fn on_returned(
+        &mut self,
+        returned: &ThreadReturned,
+        restored: Option<Restoration>,
+    ) -> Next {
+        let id = returned.thread;
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
-        if thread.residency != came.residency || thread.away_at().is_none() {
+        if thread.residency != returned.residency || thread.away_at().is_none() {
             return Ok(());
         }
         thread.returned();
         self.returns.forget(id);
-        if came.why == ReturnReason::Exception {
-            thread.not_before = Some(Instant::now() + LINGER);
+        if returned.why == ReturnReason::Exception {
+            thread.not_before = Some(Instant::now() + EXCEPTION_STAY);
         }
-        if came.why == ReturnReason::Asked {
+        if returned.why == ReturnReason::Asked {
             thread.want(self.own);
             thread.own_request = OwnRequest::Nothing;
         }
-        let lingers = thread.not_before.is_some();
+        let delayed = thread.not_before.is_some();
         let stops = self.stopping.contains_key(&id);
-        let after_return = if stops { AfterReturn::Stay } else { AfterReturn::after(came.why) };
-        let answer = self.remote_programs.back(self.group.process, id);
-        let Restoration { has, took } = given.unwrap_or_else(|| {
+        let after_return = if stops { AfterReturn::Stay } else { AfterReturn::of(returned.why) };
+        let answer = self.remote_programs.end_proxy(self.group.process, id);
+        let Restoration { pending, took } = restored.unwrap_or_else(|| {
             let began = Instant::now();
-            let has = self.come(came, answer, after_return);
-            Restoration { has, took: began.elapsed() }
+            let pending = self.attach(returned, answer, after_return);
+            Restoration { pending, took: began.elapsed() }
         });
-        let signalled = has.as_ref().is_ok_and(|signalled| *signalled);
+        let signalled = pending.as_ref().is_ok_and(|signalled| *signalled);
         if let Some(thread) = self.threads.get_mut(&id) {
-            let slot = thread.is_home(after_return == AfterReturn::Call && !signalled);
+            let slot = thread.restored(after_return == AfterReturn::Call && !signalled);
             self.free.extend(slot);
         }
         self.places.put(self.group.process, id, self.own);
         let mut counts = self.ledger.counts();
-        counts.came(came.why);
+        counts.returned(returned.why);
         counts.back.took(took);
         drop(counts);
-        if let Err(error) = has {
-            self.cannot_go_on(id, &error);
+        if let Err(error) = pending {
+            self.kill_unrestored(id, &error);
             return Ok(());
         }
         self.stop_if_all_are_here();
         match self.threads.get_mut(&id) {
-            _ if lingers || stops => Ok(()),
-            // It goes on already; where it stands again, that is for something else.
+            _ if delayed || stops => Ok(()),
+            // It goes on already; if it is stopped again, that is for something else.
             Some(thread) if thread.wanted == self.own && !thread.is_visiting() => {
-                thread.is_there();
+                thread.notify_waiting();
                 Ok(())
             }
             _ => self.settle(id),
         }
     }
 
-    /// A thread that came for a call is back from it.
-    pub(super) fn has_returned(&mut self, id: u32) -> Next {
+    /// Handles a thread that had returned for one call and has made it.
+    pub(super) fn on_call_returned(&mut self, id: u32) -> Next {
         if let Some(thread) = self.threads.get_mut(&id) {
             thread.call_returned();
         }
         self.settle(id)
     }
 
-    /// Gives a thread its registers that is back.
-    fn come(
+    /// Restores the registers of a thread that has returned to its origin.
+    fn attach(
         &self,
-        came: &ThreadReturned,
+        returned: &ThreadReturned,
         answer: Option<u64>,
         after_return: AfterReturn,
     ) -> SignalPending {
-        let id = came.thread;
+        let id = returned.thread;
         let number = self.threads.get(&id).and_then(Thread::slot).unwrap_or(0);
         let (slot, place) = self.slot(number).ok_or(std::io::ErrorKind::InvalidInput)?;
-        let shadow_ref = detach_attach::ShadowRef {
-            coordinator_id: self.coordinator_id,
-            code: self.code(),
-            slot,
-            place,
-        };
-        let call = detach_attach::PendingCall { within: came.in_call, answer };
-        detach_attach::come(&self.tree, id, shadow_ref, &came.half, call, after_return)
+        let shadow_ref =
+            ShadowRef { coordinator_id: self.coordinator_id, code: self.code(), slot, place };
+        let call = detach_attach::PendingCall { within: returned.in_call, answer };
+        detach_attach::attach(&self.tree, id, shadow_ref, &returned.state, call, after_return)
     }
 
-    /// A thread has not been given its registers: it was killed, which is told, or has to be.
-    fn cannot_go_on(&self, id: u32, error: &std::io::Error) {
+    /// Kills the program if a thread of it could not be restored. A thread that was killed is
+    /// reported as such.
+    fn kill_unrestored(&self, id: u32, error: &std::io::Error) {
         if error.raw_os_error() != Some(libc::ESRCH) {
             self.kill(&format!("thread {id} of it is not given its registers again: {error}"));
         }
     }
 
-    pub(super) fn depart_who_lingered(&mut self) -> Next {
+    pub(super) fn depart_due(&mut self) -> Next {
         let now = Instant::now();
         let due = |thread: &Thread| thread.not_before.is_some_and(|then| then <= now);
         let all: Vec<u32> =

@@ -1,54 +1,17 @@
-//! Threads that ask to run elsewhere themselves ([`refit_tracer::move_request`]).
+//! Threads that ask to run elsewhere themselves ([`refit_tracer::request`]).
 
 use refit_messages::InstanceId;
 use refit_tracer::{Resume, ThreadMoveRequest};
 
+use crate::origin::coordinator::own_request::OwnRequest;
 use crate::origin::coordinator::{Coordinator, Next};
-use crate::origin::first_move;
-use crate::origin::thread_table::Standing;
-
-/// How far a thread's own wish is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OwnRequest {
-    /// It has none.
-    Nothing,
-    /// It is to be there; it was here.
-    For(InstanceId, InstanceId),
-    /// It cannot be there, which it is told when it asks again.
-    Refused(InstanceId),
-}
-
-impl OwnRequest {
-    /// It asks, perhaps again.
-    fn and_for(self, to: InstanceId, wanted: InstanceId) -> Self {
-        match self {
-            Self::For(before, _) if before == to => self,
-            _ => Self::For(to, wanted),
-        }
-    }
-
-    /// It has arrived somewhere.
-    pub(super) fn is_at(&mut self, place: InstanceId) {
-        if matches!(*self, Self::For(to, _) if to == place) {
-            *self = Self::Nothing;
-        }
-    }
-
-    /// It cannot be where it is wanted; where it is wanted then: where it has asked from, or at home.
-    pub(super) fn refuse(&mut self, wanted: InstanceId, home: InstanceId) -> InstanceId {
-        match *self {
-            Self::For(to, from) if to == wanted => {
-                *self = Self::Refused(to);
-                from
-            }
-            _ => home,
-        }
-    }
-}
+use crate::origin::request_errors::{NO_INSTANCE, NOT_MOVABLE, NOT_NOW};
+use crate::origin::tracer_event::Standing;
 
 impl Coordinator {
-    /// A thread asks; it stands before the call that it asks by, if it has not left meanwhile.
-    pub(super) fn asks(&mut self, request: ThreadMoveRequest) -> Next {
+    /// Handles the request of a thread, which stands before the call by which it asks unless it has
+    /// departed meanwhile.
+    pub(super) fn on_move_request(&mut self, request: ThreadMoveRequest) -> Next {
         let (id, own) = (request.thread, self.own);
         if !self.tree.supervisor.still_asks(request) {
             return Ok(());
@@ -57,32 +20,32 @@ impl Coordinator {
         let to = u16::try_from(request.to).ok().map(InstanceId);
         let to = to.filter(|to| *to == own || known(to));
         let Some(thread) = self.threads.get_mut(&id) else {
-            self.tree.supervisor.answer(request, -first_move::NOT_NOW, Resume::GoOn);
+            self.tree.supervisor.answer(request, -NOT_NOW, Resume::GoOn);
             return Ok(());
         };
         if self.tree.supervisor.limits_itself(self.group.process) {
-            self.tree.supervisor.answer(request, -first_move::NOT_MOVABLE, Resume::GoOn);
+            self.tree.supervisor.answer(request, -NOT_MOVABLE, Resume::GoOn);
             return Ok(());
         }
         let here = thread.away_at().is_none();
         if here {
-            // It is out of the call that it may have come for.
+            // It has left the call that it may have returned for.
             thread.call_returned();
             self.tree.threads.place(self.coordinator_id, id, Standing::Home);
         }
         let Some(to) = to else {
-            self.tree.supervisor.answer(request, -first_move::NO_INSTANCE, Resume::Stay);
+            self.tree.supervisor.answer(request, -NO_INSTANCE, Resume::Stay);
             return self.settle(id);
         };
         if thread.own_request == OwnRequest::Refused(to) {
             thread.own_request = OwnRequest::Nothing;
-            self.tree.supervisor.answer(request, -first_move::NOT_NOW, Resume::Stay);
+            self.tree.supervisor.answer(request, -NOT_NOW, Resume::Stay);
             return self.settle(id);
         }
         thread.own_request = thread.own_request.and_for(to, thread.wanted);
         thread.want(to);
         if here && to == own {
-            thread.own_request.is_at(own);
+            thread.own_request.arrived(own);
             self.tree.supervisor.answer(request, 0, Resume::Stay);
         }
         self.settle(id)

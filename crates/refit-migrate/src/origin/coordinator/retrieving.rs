@@ -1,7 +1,9 @@
-//! What is at an address: the origin's word, and whom others are to ask.
+//! Lookups at the origin, and the plans by which other nodes look up.
 //!
-//! Where others ask the origin alone, nothing is told to them but what they have to forget. Else they know who is a member, and what they forget is frozen
-//! until it has changed ([`retrieval::cache`](crate::lookup::cache)). They follow a change of that before anything else is decided.
+//! If nodes ask only the origin, they receive nothing but invalidations. Otherwise they know the
+//! members, and what they invalidate is frozen until it has changed
+//! ([`lookup::cache`](crate::lookup::cache)). All nodes follow a change of the members before
+//! anything else is decided.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -15,9 +17,9 @@ use crate::origin::coordinator::Coordinator;
 use crate::protocol::messages::{Follow, InvalidateDone, Mapping, Retrieve, Retrieved, Seek};
 
 impl Coordinator {
-    pub(super) fn answer(&mut self, question: Retrieve, reply: Reply<Retrieve>) {
+    pub(super) fn on_retrieve(&mut self, question: Retrieve, reply: Reply<Retrieve>) {
         let Retrieve { thread, address, gap, beside, .. } = question;
-        let mapping = self.at(thread, address);
+        let mapping = self.look_up(thread, address);
         let beside = match mapping {
             Mapping::Frames { .. } => self.space.beside(address, &gap, beside.into()),
             Mapping::File { .. } | Mapping::Nothing => Vec::new(),
@@ -25,17 +27,18 @@ impl Coordinator {
         reply.say(&Retrieved { mapping, beside }, &[]);
     }
 
-    pub(super) fn is_sought(&mut self, seek: Seek) {
-        let mapping = self.at(seek.thread, seek.address);
+    pub(super) fn on_seek(&mut self, seek: Seek) {
+        let mapping = self.look_up(seek.thread, seek.address);
         pass_on(&self.layer, seek, Some(mapping));
     }
 
-    fn at(&mut self, thread: u32, address: u64) -> Mapping {
+    /// Returns what is at an address for a thread.
+    fn look_up(&mut self, thread: u32, address: u64) -> Mapping {
         let began = Instant::now();
-        let (mapping, made) = self.space.at(address).unwrap_or_else(|error| {
-            // What cannot be had there can be had here: the thread comes.
+        let (mapping, made) = self.space.look_up(address).unwrap_or_else(|error| {
+            // What cannot be shared there can be touched here: the thread returns.
             if let why @ MoveError::NoMemory(_) = error.into() {
-                self.is_wanted_home(thread, &why);
+                self.want_home(thread, &why);
             }
             (Mapping::Nothing, false)
         });
@@ -43,11 +46,11 @@ impl Coordinator {
         mapping
     }
 
-    /// Tells all that have a replica who they are and whom to ask, if that is another than it was: one has come, which is told first, or gone, or it was
-    /// swapped.
+    /// Sends all nodes that have a replica the members and their plans, if any has changed: a node
+    /// has become a member, which receives its plan first, or is lost, or the protocol was swapped.
     pub(super) fn plan_retrievals(&mut self, comes: Option<InstanceId>) {
         let connected: BTreeSet<u16> = self.layer.peers().iter().map(|peer| peer.id.0).collect();
-        let ready = self.ready.keys().map(|host| host.0);
+        let ready = self.ready.keys().map(|node| node.0);
         let members: BTreeSet<u16> = ready.filter(|one| connected.contains(one)).collect();
         let list: Vec<u16> = members.iter().copied().collect();
         let plan = |asker: u16| {
@@ -56,26 +59,27 @@ impl Coordinator {
         };
         let mut plans: Vec<(u16, Plan)> = list.iter().map(|&one| (one, plan(one))).collect();
         let asks = plans.iter().any(|(_, plan)| !plan.whom.is_empty());
-        if !asks && !self.asks_others && self.lock == Lock::Queue {
+        if !asks && !self.members_are_asked && self.lock == Lock::Queue {
             return;
         }
-        plans.sort_by_key(|&(host, _)| comes != Some(InstanceId(host)));
-        // Before the first may ask, and until the last may not.
-        self.asks_others |= asks;
-        for (host, plan) in plans {
+        plans.sort_by_key(|&(node, _)| comes != Some(InstanceId(node)));
+        // Before the first node may ask, and until the last may not.
+        self.members_are_asked |= asks;
+        for (node, plan) in plans {
             let follow = Follow { group: self.group, members: members.clone(), plan };
-            // One that is lost meanwhile asks nobody, as soon as it knows; that it is told of makes it be no member.
-            let _ = self.layer.ask(InstanceId(host), &follow, &[]);
+            // A node that is lost meanwhile asks nobody, once it knows; its loss, which is reported
+            // here, makes it no member.
+            let _ = self.layer.ask(InstanceId(node), &follow, &[]);
         }
-        self.asks_others = asks;
+        self.members_are_asked = asks;
     }
 
-    /// What was frozen has changed, or does not.
+    /// Thaws what was frozen: it has changed, or does not.
     pub(super) fn thaw(&mut self) {
         if std::mem::take(&mut self.frozen) {
-            for &host in &self.destinations {
-                // One that is lost needs no answers.
-                let _ = self.layer.send(host, &InvalidateDone { group: self.group }, &[]);
+            for &node in &self.destinations {
+                // A node that is lost needs no answers.
+                let _ = self.layer.send(node, &InvalidateDone { group: self.group }, &[]);
             }
         }
     }

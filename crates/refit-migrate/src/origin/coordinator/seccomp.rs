@@ -1,5 +1,5 @@
-//! Programs that limit their own calls (seccomp; [`refit_tracer::supervisor`]'s `sandbox`): all of their threads
-//! are at home before that, and stay there.
+//! Programs that limit their own calls (seccomp; [`refit_tracer::supervisor`]'s `sandbox`): all
+//! their threads return before, and stay at their origin.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use refit_tracer::{Resume, StopReason};
 use crate::origin::coordinator::{Coordinator, Next};
 
 impl Coordinator {
-    /// A thread stands before a call that limits its calls, or those of all.
-    pub(super) fn limits(&mut self, id: u32) -> Next {
+    /// Handles a thread that is about to limit its own calls, or those of all threads.
+    pub(super) fn on_limit(&mut self, id: u32) -> Next {
         self.limiting.insert(id);
         let all: Vec<u32> = self.threads.keys().copied().collect();
         all.into_iter().for_each(|one| self.recall(one));
@@ -17,10 +17,10 @@ impl Coordinator {
         Ok(())
     }
 
-    /// All are here: those calls are made, and no thread leaves any more.
+    /// Has the calls made that limit calls, once all threads are here; no thread leaves any more.
     pub(super) fn limit_now(&mut self) {
         for id in std::mem::take(&mut self.limiting) {
-            // Killed meanwhile, if not.
+            // Without effect if the thread was killed meanwhile.
             let (tree, coordinator_id) = (Arc::clone(&self.tree), self.coordinator_id);
             self.tree.supervisor.order_kept(id, move |_| {
                 let others = tree.resume_of_other(coordinator_id, id, StopReason::Kept);

@@ -3,14 +3,15 @@
 //! ```text
 //!             depart            arrived              returned
 //!   Home ──────────► Departing ─────────► Away ─────────────► Returning
-//!    ▲ ▲                 │ stay                                  │ is_home
+//!    ▲ ▲                 │ stay                                  │ restored
 //!    │ └─────────────────┘◄──────────────────────────────────────┤
-//!    │ call_returned                                             │ visits
+//!    │ call_returned                                             │ (for one call)
 //!    └──────────────────────────── Visiting ◄────────────────────┘
 //! ```
 //!
-//! A thread leaves only from a stop at its origin, and returns only by a message of its present residency: so it never runs twice,
-//! nor not at all. Each transition is a method here, which asserts the state that it begins from and records a `tracing` event.
+//! A thread leaves only from a stop at its origin, and returns only by a message of its present
+//! residency: so it never runs twice, and never not at all. Each transition is a method here, which
+//! asserts the state that it begins from and records a `tracing` event.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::Sender;
@@ -20,26 +21,26 @@ use refit_messages::InstanceId;
 use tracing::debug;
 
 use crate::error::MoveError;
-use crate::origin::coordinator::move_request::OwnRequest;
+use crate::origin::coordinator::own_request::OwnRequest;
 
 /// Where a thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// At its origin, where it runs.
     Home,
-    /// At its origin, for one system call: it leaves again when that has returned.
+    /// At its origin, for one system call: it leaves again when the call has returned.
     Visiting,
-    /// At its origin, on its way: its calls will be left in this slot.
+    /// At its origin, about to leave: its calls will be left in this slot.
     Departing { slot: u32 },
     /// At another node.
     Away {
-        /// Which.
+        /// The node.
         at: InstanceId,
         slot: u32,
         /// Whether it was asked to return.
         recalled: bool,
     },
-    /// At its origin, and about to be given its registers there.
+    /// At its origin, and about to get its registers back.
     Returning { slot: u32 },
 }
 
@@ -49,22 +50,22 @@ pub(super) struct Thread {
     state: State,
     /// Where it is wanted.
     pub(super) wanted: InstanceId,
-    /// Counts its residencies at other nodes.
+    /// The number of its residencies at other nodes.
     pub(super) residency: u64,
-    /// The nodes at which all is ready for it.
+    /// The nodes that have prepared for it.
     pub(super) ready_at: BTreeSet<InstanceId>,
     /// The time before which it does not leave again.
     pub(super) not_before: Option<Instant>,
-    /// Since when it could not leave.
+    /// The time since which it could not leave.
     pub(super) delayed_since: Option<Instant>,
-    /// What it has asked for itself.
+    /// Its own request to run elsewhere.
     pub(super) own_request: OwnRequest,
     /// The callers that wait for it to be where it is wanted.
     pub(super) waiting: Vec<Sender<Result<(), MoveError>>>,
 }
 
 impl Thread {
-    /// One that runs at its origin, and is wanted there.
+    /// Returns a thread that runs at its origin, and is wanted there.
     pub(super) fn new(id: u32, origin: InstanceId) -> Self {
         Self {
             id,
@@ -79,7 +80,7 @@ impl Thread {
         }
     }
 
-    /// Returns at which other node it is, if it is at one.
+    /// Returns the other node at which it is, if it is at one.
     pub(super) fn away_at(&self) -> Option<InstanceId> {
         match self.state {
             State::Away { at, .. } => Some(at),
@@ -87,7 +88,7 @@ impl Thread {
         }
     }
 
-    /// Returns at which node it is.
+    /// Returns the node at which it is.
     pub(super) fn at(&self, origin: InstanceId) -> InstanceId {
         self.away_at().unwrap_or(origin)
     }
@@ -117,7 +118,7 @@ impl Thread {
         self.state = state;
     }
 
-    /// It begins to leave; returns the number of the residency that begins.
+    /// Begins a departure. Returns the number of the residency that begins.
     pub(super) fn depart(&mut self, slot: u32) -> u64 {
         debug_assert_eq!(self.state, State::Home);
         self.not_before = None;
@@ -126,7 +127,7 @@ impl Thread {
         self.residency
     }
 
-    /// It stays, after all; returns its slot.
+    /// Ends a departure that has failed. Returns the thread's slot.
     pub(super) fn stay(&mut self) -> Option<u32> {
         debug_assert!(matches!(self.state, State::Departing { .. }), "{:?}", self.state);
         let slot = self.slot();
@@ -134,55 +135,57 @@ impl Thread {
         slot
     }
 
-    /// It runs at `at` now: the callers that wanted it there are told.
+    /// Ends a departure: the thread runs at `at`. Notifies the callers that wait for it.
     pub(super) fn arrived(&mut self, at: InstanceId) {
         let State::Departing { slot } = self.state else { unreachable!("{:?}", self.state) };
         self.delayed_since = None;
         self.enter(State::Away { at, slot, recalled: false });
-        self.own_request.is_at(at);
-        self.is_there();
+        self.own_request.arrived(at);
+        self.notify_waiting();
     }
 
-    /// It is to be asked to return. Returns from where, unless it was asked already, or is here.
-    pub(super) fn recall(&mut self) -> Option<InstanceId> {
+    /// Notes that the thread is asked to return. Returns the node where it is, or `None` if it was
+    /// asked already, or is here.
+    pub(super) fn recalled(&mut self) -> Option<InstanceId> {
         let State::Away { at, slot, recalled: false } = self.state else { return None };
         self.enter(State::Away { at, slot, recalled: true });
         Some(at)
     }
 
-    /// It has left the node where it was.
+    /// Notes that the thread has left the node where it was.
     pub(super) fn returned(&mut self) {
         let State::Away { slot, .. } = self.state else { unreachable!("{:?}", self.state) };
         self.enter(State::Returning { slot });
     }
 
-    /// It has its registers again, and is here for one call (`visits`) or not; returns its slot.
-    pub(super) fn is_home(&mut self, visits: bool) -> Option<u32> {
+    /// Ends a return: the thread has its registers back, and is here for one call (`visits`) or
+    /// not. Returns its slot.
+    pub(super) fn restored(&mut self, visits: bool) -> Option<u32> {
         debug_assert!(matches!(self.state, State::Returning { .. }), "{:?}", self.state);
         let slot = self.slot();
         self.enter(if visits { State::Visiting } else { State::Home });
         slot
     }
 
-    /// It leaves not before it has ended the call that it is in.
-    pub(super) fn visits(&mut self) {
+    /// Notes that the thread may leave only after the call that it is in.
+    pub(super) fn visit(&mut self) {
         debug_assert_eq!(self.state, State::Home);
         self.enter(State::Visiting);
     }
 
-    /// The call that it came for has returned.
+    /// Notes that the call has returned for which the thread came.
     pub(super) fn call_returned(&mut self) {
         if self.state == State::Visiting {
             self.enter(State::Home);
         }
     }
 
-    /// It is where it is wanted: the callers that wait for that are told.
-    pub(super) fn is_there(&mut self) {
+    /// Notifies the callers that wait for the thread to be where it is wanted.
+    pub(super) fn notify_waiting(&mut self) {
         self.waiting.drain(..).for_each(|one| drop(one.send(Ok(()))));
     }
 
-    /// It is wanted at `to`: callers that wanted it elsewhere are told.
+    /// Changes where the thread is wanted. Notifies the callers that wanted it elsewhere.
     pub(super) fn want(&mut self, to: InstanceId) {
         if self.wanted != to {
             let why = MoveError::Refused(format!("it is wanted at instance {} since", to.0));
@@ -209,11 +212,11 @@ mod tests {
     #[test]
     fn a_thread_is_recalled_once_a_residency() {
         let mut thread = away();
-        assert_eq!((thread.recall(), thread.recall()), (Some(OTHER), None));
+        assert_eq!((thread.recalled(), thread.recalled()), (Some(OTHER), None));
         assert!(thread.is_recalled());
         thread.returned();
-        assert_eq!((thread.recall(), thread.slot()), (None, Some(3)));
-        assert_eq!(thread.is_home(true), Some(3));
+        assert_eq!((thread.recalled(), thread.slot()), (None, Some(3)));
+        assert_eq!(thread.restored(true), Some(3));
         assert_eq!((thread.slot(), thread.is_visiting()), (None, true));
         thread.call_returned();
         assert_eq!(thread.depart(4), 2);
@@ -233,12 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn who_wanted_it_elsewhere_is_told() {
+    fn callers_that_wanted_it_elsewhere_are_notified() {
         let mut thread = away();
-        let (tell, told) = std::sync::mpsc::channel();
-        thread.waiting.push(tell);
+        let (sender, results) = std::sync::mpsc::channel();
+        thread.waiting.push(sender);
         thread.want(OTHER);
-        assert!(told.recv().expect("told").is_err());
-        assert!(told.recv().is_err(), "nobody waits any more");
+        assert!(results.recv().expect("a result").is_err());
+        assert!(results.recv().is_err(), "nobody waits any more");
     }
 }

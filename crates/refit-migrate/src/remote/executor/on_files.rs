@@ -1,4 +1,5 @@
-//! Calls on files that are made here ([`files`](crate::remote::files) says why that is the same).
+//! Calls on files that the executor makes itself ([`files`](crate::remote::files) says why that is
+//! the same).
 
 use std::io;
 use std::ops::Range;
@@ -8,22 +9,22 @@ use refit_sys::foreign::{gather, scatter};
 use refit_sys::pidfd;
 use rustix::fs::SeekFrom;
 
-use crate::remote::executor::{Residency, Running};
+use crate::remote::executor::residency::{ExecutorThread, Residency};
 use crate::remote::files::MOST;
 use crate::remote::files::call::{FileCall, What, first, image};
 
-/// Others may have something forgotten as often before it is left to the shadow.
-const TIMES: usize = 16;
+/// How often a neighbour may have the memory invalidated before the call is left to the shadow.
+const MAX_RETRIES: usize = 16;
 
-impl Running<'_> {
-    /// What a call has returned that was made here; `None`: it was not.
+impl ExecutorThread<'_> {
+    /// Makes a call on a file here. Returns its result, or `None` if the call was not made.
     pub(super) fn on_file(
         &mut self,
         residency: &Residency,
         number: u64,
         arguments: &[u64; 6],
     ) -> Option<u64> {
-        // Where pages move, whoever touches one may wait for it; and others hosts have other files.
+        // Where pages move, touching memory may wait for one, and other hosts have other files.
         let call = residency.slot.and_then(|_| FileCall::of(number, arguments));
         let made = call.and_then(|call| self.make(residency, &call));
         if made.is_none() {
@@ -34,9 +35,9 @@ impl Running<'_> {
 
     fn make(&mut self, residency: &Residency, call: &FileCall) -> Option<u64> {
         let writes = matches!(call.what, What::Write(_));
-        let (file, alike) = self.files.open(call.file, writes)?;
-        let made = if alike { self.make_on(residency, call, &file) } else { None };
-        // Whatever that says is said once, and the call has to say it.
+        let (file, equivalent) = self.files.open(call.file, writes)?;
+        let made = if equivalent { self.make_on(residency, call, &file) } else { None };
+        // The kernel reports this error once, so it must become the result of the call.
         match pidfd::close(file) {
             Ok(()) => made,
             Err(error) => Some(i64::from(-error.raw_os_error()?).cast_unsigned()),
@@ -44,7 +45,7 @@ impl Running<'_> {
     }
 
     fn make_on(&mut self, residency: &Residency, call: &FileCall, file: &OwnedFd) -> Option<u64> {
-        let task = self.held.thread();
+        let task = self.tracee.thread();
         let fetch = |place: Range<u64>, into: &mut [u8]| {
             let length = into.len();
             gather(task, &[place], into).is_ok_and(|count| count == length)
@@ -55,7 +56,7 @@ impl Running<'_> {
         let places = call.memory.places(fetch)?;
         let lengths = places.iter().map(|place| place.end - place.start);
         let length = lengths.fold(0, u64::saturating_add);
-        // Of nothing at all the kernel still looks at some things.
+        // A call on no bytes at all has checks of its own in the kernel.
         let length = usize::try_from(length).ok().filter(|length| (1..=MOST).contains(length))?;
         self.buffer.resize(self.buffer.len().max(length), 0);
         match call.what {
@@ -67,8 +68,8 @@ impl Running<'_> {
                     return None;
                 }
                 (empty == [0] && self.missing(&places).is_none()).then_some(())?;
-                let told = rustix::fs::fstat(file).ok()?;
-                self.buffer[..length].copy_from_slice(&image(&told));
+                let status = rustix::fs::fstat(file).ok()?;
+                self.buffer[..length].copy_from_slice(&image(&status));
                 self.deliver(residency, &places, length).then_some(0)
             }
             What::Seek(_) => None,
@@ -97,7 +98,7 @@ impl Running<'_> {
             return Some(length);
         }
         if at.is_none() {
-            // Of a file that can be read like this the position can be set.
+            // The position of a file that can be read like this can be set.
             let _ = rustix::fs::seek(file, SeekFrom::Current(-length.cast_signed()));
         }
         None
@@ -111,7 +112,7 @@ impl Running<'_> {
         length: usize,
     ) -> Option<u64> {
         let from = &mut self.buffer[..length];
-        let fetched = gather(self.held.thread(), places, from);
+        let fetched = gather(self.tracee.thread(), places, from);
         if !fetched.is_ok_and(|count| count == length) || !self.files.may_grow() {
             return None;
         }
@@ -122,14 +123,14 @@ impl Running<'_> {
         match written.map_err(io::Error::from) {
             Ok(count) => Some(count as u64),
             Err(error) => match error.raw_os_error()? {
-                // Nothing was written, and the shadow may be permitted to.
+                // Nothing was written, and the shadow may have the permission.
                 libc::EACCES | libc::EPERM | libc::EINTR => None,
                 other => Some(i64::from(-other).cast_unsigned()),
             },
         }
     }
 
-    /// The first address of these places that is not known to be frames that may be written to.
+    /// Returns the first address of these places that is not known to be mapped as writable frames.
     fn missing(&self, places: &[Range<u64>]) -> Option<u64> {
         let writable = libc::PROT_WRITE.cast_unsigned();
         let known = self.replica.mapped.known();
@@ -145,10 +146,11 @@ impl Running<'_> {
         })
     }
 
-    /// Puts so many bytes of the buffer into the thread's memory; whether all are there.
+    /// Copies this many bytes of the buffer into the thread's memory. Returns whether all were
+    /// copied.
     fn deliver(&mut self, residency: &Residency, places: &[Range<u64>], length: usize) -> bool {
-        let task = self.held.thread();
-        for _ in 0..TIMES {
+        let task = self.tracee.thread();
+        for _ in 0..MAX_RETRIES {
             let replica = self.replica;
             let copied = replica.unchanged(|| match self.missing(places) {
                 None => Ok(scatter(task, &self.buffer[..length], places)),

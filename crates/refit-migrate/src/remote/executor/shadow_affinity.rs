@@ -1,8 +1,10 @@
-//! A thread's shadow works on the processors that the thread runs on, as long as that is: what the two hand to each other, a call and what it
-//! returns, need not wake another processor then, and whoever else runs at home is left alone.
+//! Moves a thread's shadow to the processors on which the thread runs, for as long as it does. A
+//! call and its result then need not wake another processor, and other work on the processors of
+//! the origin is left alone.
 //!
-//! It comes with the first call that it is to make. So calls are made by its own instance's processors, though by the kernel half at home. What the program has chosen for the thread is
-//! put back before the thread is home, and while it asks for that, or chooses anew.
+//! The shadow moves with the first call that it has to make. So calls are made on the processors of
+//! the thread's node, though by the origin's half of the thread. The affinity that the program has
+//! chosen is restored before the thread returns, and while the program asks for it or changes it.
 
 use std::cell::Cell;
 
@@ -10,34 +12,34 @@ use refit_sys::process::has_thread;
 use refit_sys::schedule::Processors;
 use refit_sys::thread;
 
-/// Where the shadow of a thread works.
+/// Where a thread's shadow runs.
 #[derive(Default)]
-pub(super) struct Beside(Cell<Option<Here>>);
+pub(super) struct ShadowAffinity(Cell<Option<MovedShadow>>);
 
-/// A shadow that works here.
-struct Here {
+/// A shadow that was moved here.
+struct MovedShadow {
     process: u32,
     shadow: u32,
-    /// The processors that it may use at home.
+    /// The processors that it may use at its origin.
     before: Processors,
-    /// Those that it may use here.
+    /// The processors that it may use here.
     now: Processors,
 }
 
-impl Beside {
-    /// Has a shadow of a process on this host work here, if it can.
-    pub(super) fn bring(&self, process: u32, shadow: u32) {
-        let here = self.0.take().or_else(|| Here::of(process, shadow));
+impl ShadowAffinity {
+    /// Moves the shadow of a process on this host here, if that can be done.
+    pub(super) fn move_here(&self, process: u32, shadow: u32) {
+        let here = self.0.take().or_else(|| MovedShadow::of(process, shadow));
         self.0.set(here);
     }
 
-    /// It works at home again, if it was here.
-    pub(super) fn send_back(&self) {
+    /// Moves the shadow back, if it was moved.
+    pub(super) fn move_back(&self) {
         drop(self.0.take());
     }
 }
 
-impl Here {
+impl MovedShadow {
     fn of(process: u32, shadow: u32) -> Option<Self> {
         let before = Processors::of(shadow).ok()?;
         let now = Processors::of(thread::id()).ok()?;
@@ -46,12 +48,12 @@ impl Here {
     }
 }
 
-impl Drop for Here {
+impl Drop for MovedShadow {
     fn drop(&mut self) {
-        // Unless somebody has chosen others meanwhile.
+        // Unless the program has chosen others meanwhile.
         let now = || Processors::of(self.shadow);
         if has_thread(self.process, self.shadow) && now().is_ok_and(|now| now == self.now) {
-            // It has ended, if not.
+            // This fails only if the shadow has ended.
             let _ = self.before.give(self.shadow);
         }
     }

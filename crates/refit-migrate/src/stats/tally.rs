@@ -1,0 +1,117 @@
+//! What a node counts of the threads that run in its replicas.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// How often something was done, and how long it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Times {
+    /// How often.
+    pub count: u64,
+    /// All of it together, in nanoseconds.
+    pub total_ns: u64,
+    /// The shortest, in nanoseconds.
+    pub least_ns: u64,
+    /// The longest, in nanoseconds.
+    pub most_ns: u64,
+}
+
+impl Times {
+    /// Once more, from then to now.
+    pub(crate) fn since(&mut self, began: Instant) {
+        self.took(began.elapsed());
+    }
+
+    /// Once more, so long.
+    pub(crate) fn took(&mut self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.add(&Self { count: 1, total_ns: ns, least_ns: ns, most_ns: ns });
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        if other.count == 0 {
+            return;
+        }
+        self.least_ns =
+            if self.count == 0 { other.least_ns } else { self.least_ns.min(other.least_ns) };
+        self.most_ns = self.most_ns.max(other.most_ns);
+        self.count += other.count;
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+    }
+}
+
+/// What an instance counts of a program's threads that run there as replicas.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// System calls that shadows have made, by number; from the stop before it to the result.
+    pub calls: BTreeMap<u32, Times>,
+    /// System calls on files that were made there, by number.
+    pub files: BTreeMap<u32, Times>,
+    /// System calls that needed nobody.
+    pub local: u64,
+    /// System calls that change the memory, which the coordinator makes, or has made.
+    pub changes: Times,
+    /// Accesses to what was not mapped there; from the stop to the mapping.
+    pub faults: Times,
+    /// The questions what is there, and their answers.
+    pub asks: Times,
+    /// Answers that were too old when they came: something had been forgotten meanwhile.
+    pub retries: u64,
+    /// Retrievals that other instances than the origin have answered.
+    pub by_members: u64,
+    /// Mappings that were made unasked with another one.
+    pub fault_around: u64,
+    /// Messages that retrievals took.
+    pub messages: u64,
+    /// Pages that came where they move; from the thread that is heard to wait for one to the page.
+    pub pages: Times,
+    /// Waits for the lock on the memory, where instances agree on it.
+    pub locks: Times,
+    /// Messages that these took.
+    pub lock_messages: u64,
+}
+
+/// No kernel has a call with so high a number; a program may ask for any.
+pub(super) const CALLS: u64 = 1024;
+
+impl Tally {
+    /// A shadow has made a call.
+    pub(crate) fn called(&mut self, number: u64, began: Instant) {
+        let number = u32::try_from(number.min(CALLS)).unwrap_or_default();
+        self.calls.entry(number).or_default().since(began);
+    }
+
+    /// A call on a file was made where the thread runs.
+    pub(crate) fn made_here(&mut self, number: u64, began: Instant) {
+        let number = u32::try_from(number.min(CALLS)).unwrap_or_default();
+        self.files.entry(number).or_default().since(began);
+    }
+
+    /// What is at an address was asked, and answered.
+    pub(crate) fn looked_up(&mut self, began: Instant, messages: u64) {
+        self.asks.since(began);
+        self.messages += messages;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (number, times) in &other.calls {
+            self.calls.entry(*number).or_default().add(times);
+        }
+        for (number, times) in &other.files {
+            self.files.entry(*number).or_default().add(times);
+        }
+        self.local += other.local;
+        self.changes.add(&other.changes);
+        self.faults.add(&other.faults);
+        self.asks.add(&other.asks);
+        self.retries += other.retries;
+        self.by_members += other.by_members;
+        self.fault_around += other.fault_around;
+        self.messages += other.messages;
+        self.pages.add(&other.pages);
+        self.locks.add(&other.locks);
+        self.lock_messages += other.lock_messages;
+    }
+}

@@ -1,0 +1,231 @@
+//! Restarts calls that are interrupted although no handler of the program runs: by a signal that
+//! the program ignores, or by refit.
+//!
+//! The kernel drops an ignored signal when it is sent, except where the receiver is traced, since
+//! the tracer may want to know. So it interrupts calls, and those that the kernel never restarts
+//! would fail with `EINTR` (signal(7)). The same happens where refit stops a thread. If no handler
+//! runs, such a call is restarted: the thread gets the result by which the kernel itself restarts
+//! calls (`ERESTARTNOHAND`), and the kernel decides once all signals are delivered. A handler that
+//! runs meanwhile ends the call with `EINTR`, as ever.
+//!
+//! *Time limits.* The time at which a call began is unknown, but a call that is interrupted is
+//! followed to its end, and waits from then on for what is left of its limit since the first
+//! interruption:
+//!
+//! ```text
+//!   interrupted ──► deadline noted ──► resumed: the limit among its arguments is what is left ──► it returns
+//!        ▲                                        │
+//!        └── its own arguments ◄──────────────────┴── interrupted once more, or a signal is delivered
+//! ```
+//!
+//! As in [`short_writes`](crate::supervisor::short_writes), everybody who looks at the stopped
+//! thread finds the arguments that the program has given. A limit in memory (`struct timespec`) is
+//! replaced by one behind the code of the vDSO ([`slack`]). Calls whose limit is a property of a
+//! socket (`SO_RCVTIMEO`) begin it anew each time.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use refit_sys::foreign::Memory;
+use refit_sys::restart::{self, ERESTARTNOHAND, LimitedCall};
+use refit_sys::trace::{Event, Registers, SystemCall, Tracee};
+use refit_sys::{maps, slack};
+
+use crate::resume::Resume;
+use crate::signals::ignored;
+use crate::supervisor::work::lock;
+
+/// Threads whose calls are restarted.
+#[derive(Debug, Default)]
+pub(super) struct RestartedCalls {
+    /// By thread.
+    waits: Mutex<BTreeMap<u32, Restart>>,
+}
+
+/// A call that is restarted until its deadline.
+#[derive(Clone, Copy, Debug)]
+struct Restart {
+    /// The deadline.
+    deadline: Instant,
+    limited: LimitedCall,
+    /// The call's number, and the address behind it.
+    call: (u64, u64),
+    /// The arguments that the program has given, while others replace them.
+    own: Option<[u64; 6]>,
+    /// The address of the replaced limit in the program's memory.
+    place: Option<u64>,
+}
+
+impl RestartedCalls {
+    /// Restores the arguments that the program has given, before anybody else handles an event of a
+    /// thread.
+    pub(super) fn on_event(&self, tracee: &Tracee, event: Event) {
+        let mut waits = lock(&self.waits);
+        let Some(wait) = waits.get_mut(&tracee.thread()) else { return };
+        if matches!(event, Event::Seccomp { .. }) || is_entry(tracee, event) {
+            // Inside the call.
+            return;
+        }
+        let Some(own) = wait.own.take() else { return };
+        // This fails only if the thread was killed meanwhile.
+        let _ = tracee.registers().and_then(|mut registers| {
+            restart::set_arguments(&mut registers, own);
+            tracee.set_registers(&registers)
+        });
+    }
+
+    /// Has a call restarted that this signal must not end, as the signal is delivered. Returns
+    /// whether the call is followed to its end; the caller says by `follow` whether it may be.
+    pub(super) fn on_signal(&self, tracee: &Tracee, signal: i32, follow: bool) -> bool {
+        if !ignored(tracee.thread(), signal) {
+            self.forget(tracee.thread());
+            return false;
+        }
+        self.on_interrupt(tracee, follow);
+        self.shorten(tracee)
+    }
+
+    /// Has a call restarted that would end for the interruption alone, when the thread goes on. It
+    /// is followed if it has a time limit and the caller wants that.
+    pub(super) fn on_interrupt(&self, tracee: &Tracee, follow: bool) {
+        let task = tracee.thread();
+        let Ok(mut registers) = tracee.registers() else { return };
+        if let Some(Restart { call: (number, behind), .. }) = lock(&self.waits).get(&task).copied()
+            && (registers.rip.wrapping_add(SYSCALL), registers.rax) == (behind, number)
+        {
+            // It has not begun to make the call again.
+            (registers.rip, registers.orig_rax) = (behind, number);
+            registers.rax = (-ERESTARTNOHAND).cast_unsigned();
+        }
+        let limited = limit(task, &registers);
+        if !restart::is_redone(&registers, registers.orig_rax) && limited.is_none() {
+            return self.forget(task);
+        }
+        let now = Instant::now();
+        let known = lock(&self.waits).get(&task).copied();
+        let known = known.filter(|known| known.call == (registers.orig_rax, registers.rip));
+        let wait = known.or_else(|| {
+            let limited = limited?;
+            let deadline = now.checked_add(limited.whole)?;
+            let call = (registers.orig_rax, registers.rip);
+            Some(Restart { deadline, limited, call, own: None, place: None })
+        });
+        let late = wait.filter(|wait| now >= wait.deadline).map(|wait| wait.limited.late);
+        registers.rax = late.unwrap_or(-ERESTARTNOHAND).cast_unsigned();
+        // This fails only if the thread was killed meanwhile.
+        let set = tracee.set_registers(&registers).is_ok();
+        match wait.filter(|_| set && late.is_none() && follow) {
+            Some(wait) => drop(lock(&self.waits).insert(task, wait)),
+            None => self.forget(task),
+        }
+    }
+
+    /// Returns how a thread goes on that would go on in this way: one whose call is followed stops
+    /// at the end of that.
+    pub(super) fn adjust(&self, tracee: &Tracee, resume: Resume) -> Resume {
+        match resume {
+            Resume::GoOn | Resume::ToSystemCall(0) if self.shorten(tracee) => {
+                Resume::ToSystemCall(0)
+            }
+            Resume::Once(_) | Resume::ToSystemCall(1..) => {
+                self.forget(tracee.thread());
+                resume
+            }
+            _ => resume,
+        }
+    }
+
+    /// Replaces the limit of a call that is about to be restarted by what is left of it. Returns
+    /// whether the thread has a call that is followed.
+    fn shorten(&self, tracee: &Tracee) -> bool {
+        let task = tracee.thread();
+        let mut waits = lock(&self.waits);
+        let Some(mut wait) = waits.get(&task).copied() else { return false };
+        let Ok(mut registers) = tracee.registers() else { return false };
+        if (registers.orig_rax, registers.rip) != wait.call {
+            // The thread was given other registers.
+            waits.remove(&task);
+            return false;
+        }
+        if wait.own.is_some() || registers.rax.cast_signed() != -ERESTARTNOHAND {
+            return true;
+        }
+        let remains = wait.deadline.saturating_duration_since(Instant::now());
+        if wait.limited.is_in_memory() {
+            wait.place = wait.place.or_else(|| place(task, &waits));
+            let written = wait.place.and_then(|place| write(task, place, remains));
+            if written.is_none() {
+                // Followed all the same: it ends with the first interruption after its deadline.
+                return true;
+            }
+        }
+        let own = restart::arguments(&registers);
+        let place = wait.place.unwrap_or_default();
+        restart::set_arguments(&mut registers, wait.limited.shortened(&own, remains, place));
+        if tracee.set_registers(&registers).is_ok() {
+            wait.own = Some(own);
+            waits.insert(task, wait);
+        }
+        true
+    }
+
+    /// Returns how a thread goes on that stands at the entry or the exit of a followed call; `None`
+    /// if it is in no such call.
+    pub(super) fn on_call(&self, tracee: &Tracee) -> Option<Resume> {
+        let task = tracee.thread();
+        let mut waits = lock(&self.waits);
+        waits.get(&task)?;
+        let ends = match tracee.system_call() {
+            Ok(SystemCall::Exit { value, .. }) => {
+                value != -i64::from(libc::EINTR) && value != -ERESTARTNOHAND
+            }
+            Ok(_) => false,
+            Err(_) => true,
+        };
+        if ends {
+            waits.remove(&task);
+            return Some(Resume::GoOn);
+        }
+        Some(Resume::ToSystemCall(0))
+    }
+
+    /// Forgets the call of a thread that has ended, or has left the call.
+    pub(super) fn forget(&self, task: u32) {
+        lock(&self.waits).remove(&task);
+    }
+}
+
+/// Returns whether a thread stands at the entry of a call.
+fn is_entry(tracee: &Tracee, event: Event) -> bool {
+    event == Event::SystemCall && !tracee.has_returned()
+}
+
+/// Returns the call with a time limit that a thread was interrupted in.
+fn limit(task: u32, registers: &Registers) -> Option<LimitedCall> {
+    restart::limit(registers, |at| Memory::of(task).ok()?.word(at).ok())
+}
+
+/// Returns an address for the rest of a thread's limit that no other thread has. Only threads of
+/// one program must differ; that others do, too, does no harm.
+fn place(task: u32, waits: &BTreeMap<u32, Restart>) -> Option<u64> {
+    let mappings = maps::of(task).ok()?;
+    let memory = Memory::of(task).ok()?;
+    let slack = slack::all(&memory, &mappings).next()?;
+    memory.write(slack.start, &slack::MARK).ok()?;
+    // The second half of the slack has other data of refit's.
+    let end = slack.start + slack::SIZE / 2;
+    let places = (slack.start + slack::MARK.len() as u64..end).step_by(SIZE);
+    let taken = |place: &u64| waits.values().any(|wait| wait.place == Some(*place));
+    { places }.find(|place| !taken(place))
+}
+
+/// Bytes of a `syscall` instruction.
+const SYSCALL: u64 = 2;
+/// Bytes of a `struct timespec`.
+const SIZE: usize = 16;
+
+fn write(task: u32, place: u64, remains: Duration) -> Option<()> {
+    let [seconds, nanoseconds] = LimitedCall::timespec(remains).map(u64::to_ne_bytes);
+    Memory::of(task).ok()?.write(place, &[seconds, nanoseconds].concat()).ok()
+}

@@ -1,0 +1,245 @@
+//! What a supervisor knows of its tasks, and what it reports of them.
+//!
+//! A task belongs to the supervisor from its first instruction until its parent can learn of its
+//! end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use refit_sys::trace::{Options, Tracee};
+use refit_sys::wait_interrupt::Wakeup;
+
+use crate::hook::{Hook, TracerHook};
+use crate::process::{self, Process};
+use crate::supervisor::answers::MoveRequests;
+use crate::supervisor::restarted_calls::RestartedCalls;
+use crate::supervisor::sandbox::Sandbox;
+use crate::supervisor::short_writes::ShortWrites;
+use crate::supervisor::shown::Shown;
+use crate::supervisor::work::{StopAllWork, SupervisorRequest, lock};
+use crate::syscall;
+
+/// The events that each task reports, which the tasks that it makes inherit; and that all tasks
+/// are killed when the thread that traces them ends.
+pub const TRACE_OPTIONS: Options = Options::FORK
+    .union(Options::VFORK)
+    .union(Options::CLONE)
+    .union(Options::EXEC)
+    .union(Options::SECCOMP)
+    .union(Options::SYSTEM_CALL)
+    .union(Options::EXIT_KILL);
+
+/// The events of the first task, and of all tasks of a movable program: they also report that they
+/// are about to exit.
+pub const TRACE_OPTIONS_WITH_EXIT: Options = TRACE_OPTIONS.union(Options::EXIT);
+
+/// Why a process that has installed a seccomp filter of its own cannot migrate.
+pub const LIMITS_ITSELF: &str = "it limits its own calls (seccomp)";
+
+/// Receives the number of a process.
+pub(super) type Watcher = Box<dyn Fn(u32) + Send + Sync>;
+/// Returns whether a new task stays stopped until it is ordered to go on.
+pub(super) type BirthWatcher = Box<dyn Fn(u32) -> bool + Send + Sync>;
+/// Returns whether a task that would dump core for this signal stays stopped until it is ordered
+/// to go on.
+pub(super) type DumpWatcher = Box<dyn Fn(u32, i32) -> bool + Send + Sync>;
+
+/// All tasks of a program and of what it starts, traced by one thread.
+///
+/// The thread that calls [`follow`](Self::follow) runs the event loop. Any other thread may leave
+/// requests for it, since only the tracer of a task can act on the task.
+///
+/// # Locks
+/// Each protects the collection in it. A callback is called under the lock that it is stored in;
+/// otherwise none is held while another is taken.
+#[derive(Default)]
+pub struct Supervisor {
+    pub(super) tasks: Mutex<BTreeSet<u32>>,
+    /// Wakes the event loop for a request.
+    pub(super) wakeup: Wakeup,
+    /// Set when the event loop has ended.
+    pub(super) over: AtomicBool,
+    pub(super) requests: Mutex<Vec<SupervisorRequest>>,
+    /// By process.
+    pub(super) stop_requests: Mutex<Vec<(u32, StopAllWork)>>,
+    /// Threads that are stopped at their exit, and may exit now.
+    pub(super) may_exit: Mutex<Vec<u32>>,
+    /// Receives each process that ends or executes another program.
+    pub(super) watcher: Mutex<Option<Watcher>>,
+    pub(super) births: Mutex<Option<BirthWatcher>>,
+    pub(super) dumps: Mutex<Option<DumpWatcher>>,
+    /// Processes that limit their own calls.
+    pub(super) sandbox: Sandbox,
+    /// Calls that are restarted where an interruption stays invisible to the program.
+    pub(super) restarted_calls: Arc<RestartedCalls>,
+    /// Receives the first process before it ends.
+    pub(super) exit_observer: Mutex<Option<Watcher>>,
+    /// By thread: the word that the kernel clears at its end.
+    pub(super) clear_words: Mutex<BTreeMap<u32, ClearWord>>,
+    /// Whether its programs must hold nothing of the kernel that runs them.
+    pub(super) movable: bool,
+    /// Processes of a movable program that hold something of it all the same.
+    pub(super) bound: Mutex<BTreeSet<u32>>,
+    /// Processes that refit gave a filter after their start, and the processes that they have made
+    /// since.
+    pub(super) managed: Mutex<BTreeSet<u32>>,
+    /// Processes that use the memory of another one.
+    pub(super) borrowers: Mutex<BTreeMap<u32, Borrower>>,
+    /// Decides about threads that run elsewhere.
+    pub(super) hook: Hook,
+    /// Threads that ask to run elsewhere.
+    pub(super) move_requests: MoveRequests,
+    /// Notified of each new task, and of each process that executes another program.
+    pub(super) program_listener: Mutex<Option<Sender<()>>>,
+    /// The processors that its programs are told of; `None`: those that they may use.
+    pub(super) shown: Option<Shown>,
+    /// Calls that a stop has cut short.
+    pub(super) short_writes: Arc<ShortWrites>,
+}
+
+/// A process that uses the memory of another one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Borrower {
+    /// The process whose memory it is.
+    pub(super) lender: u32,
+    /// The thread of that process which is blocked in `vfork` until the borrower execs or exits.
+    pub(super) blocked: Option<u32>,
+}
+
+/// A word of a program that the kernel clears when a thread ends (`CLONE_CHILD_CLEARTID`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClearWord {
+    pub(super) address: u64,
+    /// The thread's process, looked up when it is first asked for.
+    pub(super) process: Option<u32>,
+}
+
+impl Supervisor {
+    /// Returns a supervisor of movable programs. The first process must be movable from its next
+    /// program on ([`refit_sys::launch::be_movable`]); the event loop hides the vDSO from each
+    /// program.
+    pub fn of_movable() -> Self {
+        Self { movable: true, ..Self::default() }
+    }
+
+    /// Has `hook` decide about threads that run elsewhere; before anything is followed.
+    pub fn set_hook(&mut self, hook: Arc<dyn TracerHook>) {
+        self.hook = Hook::new(hook);
+    }
+
+    /// Returns the number of seccomp filters that refit has given to a process, or that it has from
+    /// its parent.
+    pub fn filters(&self, process: u32) -> u32 {
+        u32::from(self.movable || lock(&self.managed).contains(&process))
+    }
+
+    /// Records that a process has the filter of those that refit manages
+    /// ([`refit_sys::seccomp::managed`]), and with it the processes that it makes.
+    pub fn add_managed(&self, process: u32) {
+        lock(&self.managed).insert(process);
+    }
+
+    /// Returns the addresses of the words of a process that the kernel clears when threads end, and
+    /// that joiners wait for (`CLONE_CHILD_CLEARTID`). The kernel waits for no page at that time: it
+    /// does not write to a word whose page is absent, and the joiner would wait forever.
+    pub fn clear_words(&self, process: u32) -> Vec<u64> {
+        let mut words = lock(&self.clear_words);
+        for (thread, word) in words.iter_mut().filter(|(_, word)| word.process.is_none()) {
+            word.process = process::process_of(*thread);
+        }
+        let own = words.values().filter(|word| word.process == Some(process));
+        own.map(|word| word.address).collect()
+    }
+
+    /// Checks whether a process can migrate.
+    ///
+    /// # Errors
+    /// The reason why it cannot.
+    pub fn movable(&self, process: u32) -> Result<(), String> {
+        if !self.movable {
+            return Err("it was not started by `refit run --movable`".to_owned());
+        }
+        if lock(&self.borrowers).contains_key(&process) {
+            return Err("it has the memory of its parent until it runs another program".to_owned());
+        }
+        let parent = process::parent_of(process).filter(|parent| self.tasks().contains(parent));
+        let same = |parent| refit_sys::process::same_memory(process, parent);
+        if parent.is_some_and(|parent| same(parent).is_ok_and(|same| same)) {
+            return Err("it shares the memory of its parent".to_owned());
+        }
+        if self.sandbox.has(process) {
+            return Err(LIMITS_ITSELF.to_owned());
+        }
+        if self.hook.is_starting(process) {
+            return Err("it has not begun yet".to_owned());
+        }
+        if lock(&self.bound).contains(&process) {
+            return Err(
+                "it has the vDSO of this kernel, which could not be hidden from it".to_owned()
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns whether a stop has cut a thread's call short, so that the rest of the call is still
+    /// to do.
+    pub fn has_short_write(&self, thread: u32) -> bool {
+        self.short_writes.is_short(thread)
+    }
+
+    /// Drops the rest of such a call: the thread leaves with the short count.
+    pub fn forget_short_write(&self, thread: u32) {
+        self.short_writes.forget(thread);
+    }
+
+    /// Returns whether a process limits its own calls (seccomp), and so must stay at its origin.
+    pub fn limits_itself(&self, process: u32) -> bool {
+        self.sandbox.has(process)
+    }
+
+    /// Returns its present processes, by number.
+    pub fn processes(&self) -> Vec<Process> {
+        let bound = lock(&self.bound).clone();
+        let look = |id| process::look(id, self.movable && !bound.contains(&id));
+        self.process_numbers().into_iter().filter_map(look).collect()
+    }
+
+    /// Returns whether a process is one of its own.
+    pub fn has(&self, process: u32) -> bool {
+        let known = self.tasks().contains(&process);
+        known && process::process_of(process) == Some(process)
+    }
+
+    /// Returns the numbers of its present processes.
+    pub fn process_numbers(&self) -> BTreeSet<u32> {
+        let tasks = self.tasks().clone();
+        tasks.into_iter().filter_map(process::process_of).collect()
+    }
+
+    /// Returns whether a thread is blocked in `vfork` while a child uses its memory.
+    pub fn is_in_vfork(&self, thread: u32) -> bool {
+        lock(&self.borrowers).values().any(|one| one.blocked == Some(thread))
+    }
+
+    /// Reads what a thread has passed to the call that it is in, whose page may be at another node.
+    pub(super) fn with_page<R>(
+        &self,
+        tracee: &Tracee,
+        read: impl Fn(&Tracee) -> io::Result<R>,
+    ) -> io::Result<R> {
+        syscall::with_page(tracee, || self.hook.has_remote_pages(), read)
+    }
+
+    pub(super) fn tasks(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        lock(&self.tasks)
+    }
+}
+
+impl std::fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supervisor").field("tasks", &self.tasks).finish_non_exhaustive()
+    }
+}
