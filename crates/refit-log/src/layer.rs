@@ -1,20 +1,19 @@
 //! Takes events from `tracing`, and puts them into the ring and on standard error.
 
-use std::fmt::{self, Write as _};
-use std::io::{self, Write as _};
-use std::thread;
+use std::io::{self, Write};
+use std::sync::Arc;
 
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
+use tracing::span::{self, Attributes, Id};
 use tracing::subscriber::Interest;
 use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::Context;
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use crate::event::{Event, now_ns};
 use crate::filter::Filter;
+use crate::record::{Fields, Record};
 use crate::ring;
 
 /// How events are written to standard error.
@@ -81,43 +80,16 @@ fn priority(level: &str) -> u8 {
     }
 }
 
-/// The fields of a span, formatted.
-struct SpanText(String);
-
-/// Formats fields one after the other.
-#[derive(Default)]
-struct Fields {
-    message: String,
-    others: Vec<(String, String)>,
+/// A span as events show it: `name{fields}`.
+struct SpanText {
+    fields: Fields,
+    shown: Arc<str>,
 }
 
-impl Visit for Fields {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(field, value.to_owned());
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.put(field, format!("{value:?}"));
-    }
-}
-
-impl Fields {
-    fn put(&mut self, field: &Field, value: String) {
-        if field.name() == "message" {
-            self.message = value;
-        } else {
-            self.others.push((field.name().to_owned(), value));
-        }
-    }
-
-    fn append_to(self, text: &mut String) {
-        for (name, value) in self.others {
-            if !text.is_empty() {
-                text.push(' ');
-            }
-            // Writing to a string does not fail.
-            let _ = write!(text, "{name}={value}");
-        }
+impl SpanText {
+    fn new(name: &str, fields: Fields) -> Self {
+        let shown = Arc::from(format!("{name}{{{fields}}}"));
+        Self { fields, shown }
     }
 }
 
@@ -137,50 +109,36 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
-        let mut text = String::new();
-        fields.append_to(&mut text);
         if let Some(span) = context.span(id) {
-            span.extensions_mut().insert(SpanText(text));
+            let text = SpanText::new(span.name(), fields);
+            span.extensions_mut().insert(text);
         }
     }
 
-    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
-        let mut fields = Fields::default();
-        values.record(&mut fields);
+    fn on_record(&self, id: &Id, values: &span::Record<'_>, context: Context<'_, S>) {
         if let Some(span) = context.span(id)
-            && let Some(SpanText(text)) = span.extensions_mut().get_mut()
+            && let Some(text) = span.extensions_mut().get_mut::<SpanText>()
         {
-            fields.append_to(text);
+            let mut fields = std::mem::take(&mut text.fields);
+            values.record(&mut fields);
+            *text = SpanText::new(span.name(), fields);
         }
     }
 
     fn on_event(&self, event: &tracing::Event<'_>, context: Context<'_, S>) {
         let metadata = event.metadata();
-        let mut fields = Fields::default();
-        event.record(&mut fields);
         let spans = context.event_scope(event).map_or_else(Vec::new, |scope| {
-            let text = |span: tracing_subscriber::registry::SpanRef<'_, S>| {
-                let extensions = span.extensions();
-                let fields = extensions.get::<SpanText>().map_or("", |SpanText(text)| text);
-                format!("{}{{{fields}}}", span.name())
+            let shown = |span: SpanRef<'_, S>| {
+                span.extensions().get::<SpanText>().map(|text| Arc::clone(&text.shown))
             };
-            scope.from_root().map(text).collect()
+            scope.from_root().filter_map(shown).collect()
         });
-        let event = Event {
-            number: 0,
-            time_ns: now_ns(),
-            level: metadata.level().as_str().into(),
-            target: metadata.target().into(),
-            thread: thread::current().name().unwrap_or_default().to_owned(),
-            spans,
-            message: fields.message,
-            fields: fields.others,
-        };
+        let record = Record::new(now_ns(), event, spans);
         if metadata.target() != SAID && self.filter.permits(metadata) {
-            self.write(&event);
+            self.write(&record.event(0));
         }
         if is_kept(metadata) {
-            ring::push(event);
+            ring::push(record);
         }
     }
 }
@@ -193,6 +151,7 @@ mod tests {
 
     #[test]
     fn events_are_kept_with_their_fields_and_spans() {
+        let _alone = ring::ALONE.lock();
         let filter = Filter::parse("off").expect("a filter");
         let subscriber = tracing_subscriber::registry().with(Recorder::new(filter, Format::Text));
         tracing::subscriber::with_default(subscriber, || {

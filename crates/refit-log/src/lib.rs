@@ -19,7 +19,7 @@
 //! - **into a ring in memory** ([`recent`]), which keeps the last [`CAPACITY`] events of refit's own crates from level `DEBUG` up,
 //!   whatever the filter says. `refit debug-dump` reads it while the process runs, and a panic writes it to a file.
 //!
-//! A level that neither wants costs one comparison with a static number. An event that the ring keeps takes about a microsecond,
+//! A level that neither wants costs one comparison with a static number. An event that the ring keeps takes less than a microsecond,
 //! most of it for formatting its fields, so none is on a path that is hot: no system call of a program, no page, no call of an
 //! object.
 
@@ -30,6 +30,7 @@ mod event;
 mod filter;
 mod layer;
 mod panic;
+mod record;
 mod ring;
 
 pub use error::LogError;

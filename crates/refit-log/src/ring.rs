@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
+use crate::record::Record;
 
 /// How many events are kept.
 pub const CAPACITY: usize = 10_000;
@@ -20,12 +21,12 @@ pub struct Recent {
 }
 
 /// Protects the events. Held for one operation on the queue; nothing is recorded meanwhile, so a thread never waits for itself.
-static RING: Mutex<Ring> = Mutex::new(Ring { next: 0, events: VecDeque::new() });
+static RING: Mutex<Ring> = Mutex::new(Ring { next: 0, records: VecDeque::new() });
 
 struct Ring {
     /// How many there were.
     next: u64,
-    events: VecDeque<Event>,
+    records: VecDeque<Record>,
 }
 
 fn ring() -> MutexGuard<'static, Ring> {
@@ -33,48 +34,44 @@ fn ring() -> MutexGuard<'static, Ring> {
     RING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps an event, and gives it its number.
-pub(crate) fn push(mut event: Event) {
+/// Keeps an event.
+pub(crate) fn push(record: Record) {
     let mut ring = ring();
-    event.number = ring.next;
     ring.next += 1;
-    let oldest = if ring.events.len() == CAPACITY { ring.events.pop_front() } else { None };
-    ring.events.push_back(event);
+    let oldest = if ring.records.len() == CAPACITY { ring.records.pop_front() } else { None };
+    ring.records.push_back(record);
     drop(ring);
     // Freeing it is for nobody to wait for.
     drop(oldest);
 }
 
-/// Returns all that are kept.
+/// Returns all that are kept, each with the number of events before it.
 pub(crate) fn recent() -> Recent {
     let ring = ring();
-    let events: Vec<Event> = ring.events.iter().cloned().collect();
-    Recent { dropped: ring.next - events.len() as u64, events }
+    let (records, dropped) = (ring.records.clone(), ring.next - ring.records.len() as u64);
+    drop(ring);
+    let events = (dropped..).zip(&records).map(|(number, record)| record.event(number));
+    Recent { dropped, events: events.collect() }
 }
+
+/// Held by tests that fill the ring, or look for their own events in it.
+#[cfg(test)]
+pub(crate) static ALONE: Mutex<()> = Mutex::new(());
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use tracing_subscriber::layer::SubscriberExt;
 
-    fn event(message: String) -> Event {
-        Event {
-            number: 0,
-            time_ns: 0,
-            level: "DEBUG".into(),
-            target: "refit_log".into(),
-            thread: String::new(),
-            spans: Vec::new(),
-            message,
-            fields: Vec::new(),
-        }
-    }
+    use super::*;
 
     #[test]
     fn the_last_are_kept_in_order_and_the_others_counted() {
+        let _alone = ALONE.lock();
         let more = 5;
-        for number in 0..CAPACITY + more {
-            push(event(number.to_string()));
-        }
+        let layer = crate::layer::Recorder::new(crate::Filter::default(), crate::Format::Text);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            (0..CAPACITY + more).for_each(|number| tracing::debug!(number, "counted"));
+        });
         let recent = recent();
         assert_eq!(recent.events.len(), CAPACITY);
         assert!(recent.dropped >= more as u64);
