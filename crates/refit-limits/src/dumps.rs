@@ -57,7 +57,7 @@ impl Shared {
 /// Whether such an image is written at all.
 fn is_written(process: u32) -> bool {
     let piped = || {
-        let pattern = std::fs::read_to_string("/proc/sys/node/core_pattern");
+        let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern");
         pattern.is_ok_and(|pattern| pattern.starts_with('|'))
     };
     let permitted = || -> io::Result<bool> {

@@ -172,7 +172,7 @@ mod tests {
                 returns.end_residency(THREAD, residency, |_| leave("attach"));
             });
             let requests = requests.into_inner().expect("no panic");
-            assert_eq!(requests, ["stop", "come"]);
+            assert_eq!(requests, ["stop", "attach"]);
         }
     }
 }

@@ -89,7 +89,7 @@ mod tests {
         let own = std::process::id();
         let memory = rustix::fs::memfd_create(c"nowhere", rustix::fs::MemfdFlags::CLOEXEC);
         assert_eq!(mounts.have(memory.expect("a memfd").as_fd(), own), None);
-        for path in ["/proc/self/status", "/dev/null", "/", "/sys/node/mm/transparent_hugepage"] {
+        for path in ["/proc/self/status", "/dev/null", "/", "/sys/kernel/mm/transparent_hugepage"] {
             let Ok(file) = File::open(path) else { continue };
             assert_eq!(mounts.have(file.as_fd(), own), None, "{path}");
         }
