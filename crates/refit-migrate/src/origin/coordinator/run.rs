@@ -25,7 +25,7 @@ impl Coordinator {
         self.killer.disarm();
         self.tree.threads.end(self.coordinator_id);
         self.start_all_processes();
-        self.ledger.ask(&self.layer);
+        self.ledger.gather(&self.layer);
         let gone = Teardown { group: self.group, thread: None };
         for &node in &self.destinations {
             // A destination that is gone has no replica either.
