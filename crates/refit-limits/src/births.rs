@@ -1,5 +1,5 @@
-//! What a child has of its parent's evicted memory: the kernel has copied the mappings, and refit
-//! the tables of pages that are out.
+//! The share of a child in its parent's evicted memory: the kernel has copied the mappings, and
+//! refit the tables of pages that are out.
 //!
 //! Advice that a program gives about its memory determines what a `fork` does with it
 //! (`MADV_DONTFORK`, `MADV_WIPEONFORK`, `MAP_DROPPABLE`), and nobody reports that advice to refit.

@@ -19,7 +19,7 @@
 //! | `setup` | sets a program up to be served |
 //! | `births` | what a child has of its parent's memory, before it begins |
 //! | `dumps` | completes core dumps |
-//! | `warnings` | failures that no user has been told of |
+//! | `warnings` | failures that were not reported to a user yet |
 //! | `host` | checks whether this host can limit memory |
 //!
 //! # What it does not do

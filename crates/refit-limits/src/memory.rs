@@ -34,7 +34,7 @@ pub struct Memory {
 /// The memory of one program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramMemory {
-    /// What is served of it; empty if the kernel alone resolves its faults.
+    /// The regions that are served; empty if the kernel alone resolves its faults.
     pub regions: Vec<RegionInfo>,
     /// Why it is not served, although it should be.
     pub refused: Option<String>,

@@ -180,7 +180,7 @@ impl Reclaimer {
             if !pager.find_inherited(None) {
                 continue;
             }
-            // What this takes is subtracted from what the others may have.
+            // This takes memory from the others.
             self.shared.commons.budget.allow(u64::MAX / PAGE);
             if pager.release() {
                 self.shared.state().end(|one| Arc::ptr_eq(&one.pager, &pager));

@@ -28,8 +28,7 @@ pub(crate) struct Served {
     /// The number of rounds until its mappings are read again if it has more memory than is
     /// counted; and the last such number.
     pub(crate) backoff: (u32, u32),
-    /// In how many rounds it was not known whose it is.
-    // The number of rounds in which its process was not known.
+    /// The number of rounds in which its process was not known.
     pub(crate) unknown: u32,
 }
 

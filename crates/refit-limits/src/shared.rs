@@ -1,4 +1,4 @@
-//! What the reclaimer, the event loop and callers of [`Memory`](crate::Memory) share.
+//! The state that the reclaimer, the event loop and callers of [`Memory`](crate::Memory) share.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -47,8 +47,8 @@ pub(crate) struct State {
     pub(crate) totals: Totals,
     /// The number of lost pages of programs that are not served any more.
     pub(crate) lost_of_ended: u64,
-    /// What [`Memory::take_warnings`](crate::Memory::take_warnings) has returned so far: pages that
-    /// were lost, and failures of the reclaimer.
+    /// The counts that [`Memory::take_warnings`](crate::Memory::take_warnings) has returned so far:
+    /// pages that were lost, and failures of the reclaimer.
     pub(crate) reported: (u64, u64),
     pub(crate) warnings: Warnings,
 }

@@ -1,4 +1,4 @@
-//! What a program has mapped, and how much of it is resident.
+//! Reads which memory a program has mapped, and how much of it is resident.
 
 use std::io;
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! Failures to enforce limits that no user has been told of yet. The memory for them does not grow
-//! with the number of programs.
+//! Failures to enforce limits that were not reported to a user yet. The memory for them does not
+//! grow with the number of programs.
 
 /// The largest number of distinct programs and reasons; nobody reads a line with more.
 const MAX_REASONS: usize = 4;

@@ -22,7 +22,7 @@ pub enum MoveError {
     Absent {
         /// The node's number.
         number: u16,
-        /// What reported the loss.
+        /// The report of the loss.
         why: String,
     },
     /// The program cannot migrate.

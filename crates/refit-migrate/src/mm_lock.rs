@@ -48,11 +48,9 @@ pub(crate) trait HeavyLock: Send + Sync {
     fn follow(&self, members: &BTreeSet<u16>);
     /// Handles the message of another node.
     fn hear(&self, from: InstanceId, message: LockMessage, time: u64);
-    /// Another one is heard no more.
-    // Forgets a node that is lost.
+    /// Forgets a node that is lost.
     fn lose(&self, one: InstanceId);
-    /// Nobody gets it any more, nor has to wait for it.
-    // Ends the lock: nobody gets it any more, or has to wait for it.
+    /// Ends the lock: nobody gets it any more, or has to wait for it.
     fn end(&self);
 }
 
@@ -120,8 +118,7 @@ struct LamportLock {
 
 #[derive(Default)]
 struct State {
-    /// Since the others are known.
-    // `None` until the others are known.
+    /// `None` until the others are known.
     lamport: Option<Lamport>,
     /// Whether a thread of this node has the lock, or waits for it; other threads wait for that
     /// one.

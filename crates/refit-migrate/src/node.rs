@@ -167,7 +167,7 @@ impl Node {
     }
 
     /// Follows a process that is about to become a program, until that has ended. Its threads
-    /// `roam` from node to node, and it is told of the processors in `shown`.
+    /// `roam` from node to node, and it sees the processors in `shown`.
     ///
     /// # Errors
     /// The process cannot be followed.

@@ -1,5 +1,5 @@
-//! What a node does for programs that began there: one coordinator each, which decides where their
-//! threads run.
+//! The part of a node for programs that began there: one coordinator each, which decides where
+//! their threads run.
 
 pub(crate) mod address_space;
 mod advice;
@@ -54,8 +54,8 @@ pub(crate) struct Policies {
 /// The coordinators of this node's programs.
 ///
 /// # Locks
-/// `coordinator_turns`, an entry's own lock, `coordinators`, in this order; the tables inside `places`,
-/// `remote_programs`, `returns` and `ledgers` are each taken alone.
+/// `coordinator_turns`, an entry's own lock, `coordinators`, in this order; the tables inside
+/// `places`, `remote_programs`, `returns` and `ledgers` are each taken alone.
 pub(crate) struct Origin {
     pub(crate) resources: Arc<NodeResources>,
     policies: Policies,
@@ -105,7 +105,8 @@ impl Origin {
         self.command(tree, process, |done| Command::Move { thread, to, done })
     }
 
-    /// Has the threads of a process of `tree`, and those that it makes later, run at all nodes in turn.
+    /// Has the threads of a process of `tree`, and those that it makes later, run at all nodes in
+    /// turn.
     ///
     /// # Errors
     /// [`MoveError`]; a thread that has not moved goes on where it was.

@@ -1,5 +1,5 @@
-//! What a node's two parts share: the origin of its own programs, and the part for programs of
-//! others.
+//! The resources that a node's two parts share: the origin of its own programs, and the part for
+//! programs of others.
 
 use std::io;
 use std::sync::{Arc, OnceLock};

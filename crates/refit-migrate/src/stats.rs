@@ -22,12 +22,12 @@ use crate::protocol::messages::{Counted, GroupId, Mapping, ReturnReason};
 use tally::CALLS;
 pub use tally::{Tally, Times};
 
-/// What happens to a program's pages where they move.
+/// Counts of a program's pages where they move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageCounts {
     /// Requests of other nodes for pages; from the start of serving to the grant.
     pub fetches: Times,
-    /// The same, from the arrival of the request to the start of serving.
+    /// The waits of these, from the arrival of the request to the start of serving.
     pub waits: Times,
     /// The number of those that were for writing.
     pub to_write: u64,

@@ -7,7 +7,7 @@ use refit_messages::InstanceId;
 
 use crate::page::PAGE_SIZE;
 
-/// What a holder may do with a page.
+/// The access of a holder to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Access {
     /// Read it, as other holders may.
@@ -16,7 +16,7 @@ pub(crate) enum Access {
     Write,
 }
 
-/// What to do for a holder to have a page, in this order.
+/// The steps by which a holder gets a page, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// The holder that has the content; `None` if the requester has it.
@@ -179,7 +179,7 @@ mod tests {
     const ORIGIN: InstanceId = InstanceId(0);
     const ALL: [InstanceId; 3] = [ORIGIN, InstanceId(1), InstanceId(2)];
 
-    /// What a store has of the one page: its value, and whether the page may be written to.
+    /// The one page in a store: its value, and whether the page may be written to.
     type Page = Option<(u8, bool)>;
 
     /// The state of all parts at one moment: stores, grants and requests on their way, and the last

@@ -67,15 +67,13 @@ pub(crate) struct PageHome {
     on_lost: Box<dyn Fn(&str) + Send>,
 }
 
-// Starts the page home of a group, all of whose pages are in `frames` at its origin. Two threads of
-// ours serve until it is [closed](PageHomeHandle::close). `on_lost` is called when pages are lost,
-// before the holder that has asked for them receives an answer. # Errors Those of the system.
 impl PageHome {
-    /// Begins to give the pages of a group, all of which are in `frames` at its origin: two threads of ours serve until the library is
-    /// [closed](PageHomeHandle::close). `failed` is told when pages are lost, before whoever has asked for them.
+    /// Starts the page home of a group, all of whose pages are in `frames` at its origin. Two
+    /// threads of ours serve until it is [closed](PageHomeHandle::close). `on_lost` is called when
+    /// pages are lost, before the holder that has asked for them receives an answer.
     ///
     /// # Errors
-    /// What the system says.
+    /// Those of the system.
     pub(crate) fn begin(
         group: GroupId,
         layer: &Arc<Layer>,

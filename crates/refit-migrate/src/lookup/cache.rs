@@ -1,4 +1,4 @@
-//! What a node knows of a group's memory, and which answers to lookups it may use.
+//! The mappings of a group that a node knows, and the answers to lookups that it may use.
 //!
 //! A node has *ranges* mapped. It answers other nodes from them, and it maps the answers that it
 //! receives; in between, the memory may have changed. That no mapping outlives what it shows rests
@@ -30,13 +30,13 @@ use std::ops::Range;
 
 use crate::lookup::protocol::Plan;
 
-/// What one node knows at one moment.
+/// The knowledge of one node at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct MappingCache {
     /// The frames that it has mapped, by the start of the range: its end, and the access
     /// (`PROT_*`).
     ranges: BTreeMap<u64, (u64, u32)>,
-    /// What the origin is about to change.
+    /// The ranges that the origin is about to change.
     frozen: Vec<Range<u64>>,
     members: BTreeSet<u16>,
     plan: Plan,

@@ -29,7 +29,7 @@ const LONGEST_REJOIN_PAUSE: Duration = Duration::from_secs(10);
 pub struct Absence {
     /// The peer's number.
     pub number: u16,
-    /// What reported the loss.
+    /// The report of the loss.
     pub why: String,
     /// The time of the loss. No two losses of one peer have the same.
     pub since: Instant,

@@ -35,7 +35,7 @@ pub(crate) enum LockMessage {
 /// A message, and the time that goes with it.
 pub(crate) type TimedMessage = (LockMessage, u64);
 
-/// What one node knows.
+/// The knowledge of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lamport {
     own: u16,
@@ -48,9 +48,8 @@ pub(crate) struct Lamport {
     mine: Option<u64>,
 }
 
-// Returns the state of a node that comes to others.
 impl Lamport {
-    /// One that comes to others.
+    /// Returns the state of a node that comes to others.
     pub(crate) fn among(own: u16, others: impl IntoIterator<Item = u16>) -> Self {
         let silent: BTreeSet<u16> = others.into_iter().filter(|&one| one != own).collect();
         let heard = silent.iter().map(|&one| (one, 0)).collect();

@@ -83,7 +83,7 @@ pub(crate) struct PagePolicy {
     pub(crate) window: Window,
 }
 
-/// What a coordinator is made of.
+/// The parts of a new coordinator.
 pub(crate) struct CoordinatorParts {
     pub(crate) commands: Sender<QueuedCommand>,
     pub(crate) places: Arc<Places>,
@@ -145,7 +145,7 @@ pub(crate) struct Coordinator {
     /// Whether borrowers of pages are recalled, since another host becomes a destination, and pages
     /// will move.
     switching_mode: bool,
-    /// Whether the user was told that other nodes lack memory for the program.
+    /// Whether it was reported to the user that other nodes lack memory for the program.
     reported_memory: bool,
     killer: Arc<Killer>,
     ledger: Arc<Ledger>,

@@ -34,12 +34,10 @@ const RESTART_BLOCK: i64 = -516;
 
 /// Where a thread's shadow waits for calls.
 #[derive(Clone, Copy)]
-// The coordinator of its group.
 pub(crate) struct ShadowRef {
-    /// Whose it is.
-    // The address of the stub.
+    /// The coordinator of its group.
     pub(crate) coordinator_id: CoordinatorId,
-    /// The code that it stays in.
+    /// The address of the stub.
     pub(crate) code: u64,
     pub(crate) slot: Slot,
     /// The slot's address in the program.
@@ -192,7 +190,7 @@ impl AfterReturn {
     }
 }
 
-/// What a thread has received that has its registers back.
+/// The outcome for a thread that has its registers back.
 pub(crate) struct Restoration {
     pub(crate) pending: SignalPending,
     /// From the message of its return until it ran on.

@@ -91,7 +91,7 @@ pub(crate) enum MemoryMode {
     },
 }
 
-/// What a destination must know of a group before its first thread comes.
+/// The parameters of a group that a destination needs before its first thread comes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GroupParams {
     /// The addresses that are refit's at every node.
@@ -101,8 +101,7 @@ pub(crate) struct GroupParams {
     pub(crate) calls_home: bool,
     /// How nodes agree on which may change the memory.
     pub(crate) lock: Lock,
-    /// Which replicas of the group these are: what those say that ended before concerns nobody.
-    // Distinguishes the replicas of the group from earlier ones, whose messages concern nobody.
+    /// Distinguishes the replicas of the group from earlier ones, whose messages concern nobody.
     pub(crate) epoch: u64,
 }
 
@@ -120,7 +119,6 @@ pub(crate) struct Prepare {
 /// then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Expect {
-    // Its number at the origin.
     pub(crate) group: GroupId,
     /// Its number at the origin.
     pub(crate) thread: u32,
@@ -152,7 +150,7 @@ pub(crate) struct Recall {
     pub(crate) residency: u64,
 }
 
-/// What is at these addresses changes.
+/// The memory at these addresses changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Invalidate {
     pub(crate) group: GroupId,
@@ -229,7 +227,7 @@ pub(crate) struct Retrieve {
     pub(crate) beside: u16,
 }
 
-/// What is at an address, and near it.
+/// The mapping at an address, and frames near it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Retrieved {
     pub(crate) mapping: Mapping,
@@ -262,7 +260,7 @@ pub(crate) struct Seek {
     pub(crate) messages: u32,
 }
 
-/// What is at the address of a [`Seek`]; `None`: the node that was asked last does not know.
+/// The mapping at the address of a [`Seek`]; `None`: the node that was asked last does not know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Found {
     pub(crate) group: GroupId,
@@ -272,7 +270,7 @@ pub(crate) struct Found {
     pub(crate) messages: u32,
 }
 
-/// What is at an address.
+/// The mapping at an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mapping {
     /// Nothing that could be mapped elsewhere.

@@ -64,7 +64,7 @@ pub(crate) const MAX_LENGTH: usize = 128 << 10;
 /// For how many calls a descriptor is not looked at again that was no such file.
 const RECHECK_AFTER: u8 = 63;
 
-/// What an executor knows of the files of the thread that it serves.
+/// An executor's knowledge of the files of the thread that it serves.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     /// The thread, and its process.

@@ -1,4 +1,4 @@
-//! What a node counts of the threads that run in its replicas.
+//! Counts of the threads that run in a node's replicas.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ impl Times {
     }
 }
 
-/// What a node counts of a program's threads that run there.
+/// The counts of one node on a program's threads that run there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// System calls that shadows have made, by number; from the stop of the thread to the result.

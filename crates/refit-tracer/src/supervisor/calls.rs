@@ -80,7 +80,7 @@ fn reported(row: &Row, followed: bool) -> Option<String> {
     caller.kill();
     if let Some(follows) = follows {
         // A process that has ended before cannot be followed. To wait for the child before this
-        // join would consume the stops of which the event loop is the tracer.
+        // join would consume the stops that the event loop waits for.
         let _ = follows.join().expect("no panic");
     }
     Some(line)

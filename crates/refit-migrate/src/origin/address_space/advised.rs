@@ -134,7 +134,7 @@ impl AddressSpace {
     }
 }
 
-/// What the kernel has answered to the parts of a call.
+/// The kernel's answers to the parts of a call.
 #[derive(Default)]
 struct PartialAnswer {
     unmapped: bool,

@@ -44,7 +44,7 @@ impl ExecutorThread<'_> {
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => {
                     return Ok(Some(ResidencyEnd::Ended));
                 }
-                // What cannot be mapped here can be touched at the origin.
+                // Memory that cannot be mapped here can be touched at the origin.
                 Err(_) => {}
             }
         }

@@ -1,4 +1,5 @@
-//! The system calls of a thread that runs here: made here, left to the shadow, or a reason to return.
+//! The system calls of a thread that runs here: made here, left to the shadow, or a reason to
+//! return.
 
 use std::io;
 use std::thread;

@@ -14,7 +14,7 @@ pub(crate) struct FileCall {
     pub(crate) memory: Memory,
 }
 
-/// What a call does.
+/// The operation of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// At this offset, or at the file's position, which moves.
@@ -29,9 +29,8 @@ pub(crate) enum Operation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     None,
-    // At this address are this many places (`struct iovec`).
     One(Range<u64>),
-    /// So many places are told there (`struct iovec`).
+    /// At this address are this many places (`struct iovec`).
     Listed(u64, usize),
 }
 

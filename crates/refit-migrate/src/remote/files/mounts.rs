@@ -34,7 +34,7 @@ pub(crate) enum SafeCalls {
 /// `STATX_MNT_ID_UNIQUE` (`linux/stat.h`, 6.8).
 const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// What is known of mounts, by the number that is never reused.
+/// The known mounts, by the number that is never reused.
 #[derive(Debug, Default)]
 pub(super) struct Mounts(BTreeMap<u64, Option<SafeCalls>>);
 
