@@ -63,8 +63,8 @@ impl Shared {
         thread: Option<u32>,
     ) -> Option<Vec<Inherited>> {
         // A child in a PID namespace of its own has another number there.
-        let told = thread.and_then(process_of);
-        let process = told
+        let reported = thread.and_then(process_of);
+        let process = reported
             .filter(|&one| self.is(pager, one))
             .or_else(|| refit_sys::process::all().find(|&one| self.is(pager, one)))?;
         inherited(process)

@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_not_there_is_told() {
-        let told =
+        let error =
             swap_file(Path::new("/no/such/place"), 0).expect_err("there is none").to_string();
-        assert!(told.starts_with("no swap file can be made in /no/such/place: "), "{told}");
+        assert!(error.starts_with("no swap file can be made in /no/such/place: "), "{error}");
         assert_eq!(LimitError::TooLittle.to_string(), "a program needs at least 1 MiB");
     }
 }

@@ -50,8 +50,8 @@ impl Directory {
 
     /// Gives a page to a holder. Returns what to do for that; it counts as done from now on.
     pub(crate) fn fetch(&mut self, by: InstanceId, page: u64, access: Access) -> Plan {
-        let held = self.pages.remove(&page).unwrap_or(PageHolder::Writer(self.origin));
-        let (plan, held) = match (held, access) {
+        let holder = self.pages.remove(&page).unwrap_or(PageHolder::Writer(self.origin));
+        let (plan, holder) = match (holder, access) {
             (PageHolder::Writer(owner), _) if owner == by => {
                 (Plan::nothing(), PageHolder::Writer(owner))
             }
@@ -81,8 +81,8 @@ impl Directory {
             }
         };
         // Pages of the origin are not listed.
-        if held != PageHolder::Writer(self.origin) {
-            self.pages.insert(page, held);
+        if holder != PageHolder::Writer(self.origin) {
+            self.pages.insert(page, holder);
         }
         plan
     }
@@ -126,8 +126,8 @@ impl Directory {
     /// Discards the pages of a range. Returns which holder has to drop what.
     pub(crate) fn discard(&mut self, range: &Range<u64>) -> BTreeMap<InstanceId, Vec<Range<u64>>> {
         let mut drop: BTreeMap<InstanceId, Vec<Range<u64>>> = BTreeMap::new();
-        for (page, held) in self.pages.extract_if(range.clone(), |_, _| true) {
-            let holders = match held {
+        for (page, holder) in self.pages.extract_if(range.clone(), |_, _| true) {
+            let holders = match holder {
                 PageHolder::Writer(one) => BTreeSet::from([one]),
                 PageHolder::Readers(some) => some,
             };
@@ -145,7 +145,7 @@ impl Directory {
     /// Forgets a lost holder. Returns the number of pages that nobody has any more.
     pub(crate) fn lost(&mut self, holder: InstanceId) -> usize {
         let mut lost = 0;
-        self.pages.retain(|_, held| match held {
+        self.pages.retain(|_, page_holder| match page_holder {
             PageHolder::Writer(one) if *one == holder => {
                 lost += 1;
                 false
@@ -191,26 +191,26 @@ mod tests {
         fetches: VecDeque<(usize, bool)>,
         wants: [Option<bool>; 3],
         /// As `PageHolder`, to be compared in a set.
-        held: Option<(bool, Vec<u16>)>,
+        holder: Option<(bool, Vec<u16>)>,
         last: u8,
         writes: u8,
     }
 
-    fn directory(held: &Option<(bool, Vec<u16>)>) -> Directory {
+    fn directory(holder: &Option<(bool, Vec<u16>)>) -> Directory {
         let mut directory = Directory::new(ORIGIN);
-        if let Some((alone, holders)) = held {
-            let held = if *alone {
+        if let Some((alone, holders)) = holder {
+            let holder = if *alone {
                 PageHolder::Writer(InstanceId(holders[0]))
             } else {
                 PageHolder::Readers(holders.iter().map(|&one| InstanceId(one)).collect())
             };
-            directory.pages.insert(0, held);
+            directory.pages.insert(0, holder);
         }
         directory
     }
 
-    fn held(directory: &Directory) -> Option<(bool, Vec<u16>)> {
-        directory.pages.get(&0).map(|held| match held {
+    fn holder(directory: &Directory) -> Option<(bool, Vec<u16>)> {
+        directory.pages.get(&0).map(|holder| match holder {
             PageHolder::Writer(one) => (true, vec![one.0]),
             PageHolder::Readers(some) => (false, some.iter().map(|one| one.0).collect()),
         })
@@ -220,7 +220,7 @@ mod tests {
         fn new() -> Self {
             let (grants, fetches, wants) = Default::default();
             let stores = [Some((0, true)), None, None];
-            Self { stores, grants, fetches, wants, held: None, last: 0, writes: 0 }
+            Self { stores, grants, fetches, wants, holder: None, last: 0, writes: 0 }
         }
 
         /// Takes the page from a holder, behind all that was granted to it before.
@@ -283,7 +283,7 @@ mod tests {
         fn served(&self, which: usize) -> Option<Self> {
             let mut next = self.clone();
             let (at, write) = next.fetches.remove(which)?;
-            let mut directory = directory(&next.held);
+            let mut directory = directory(&next.holder);
             let access = if write { Access::Write } else { Access::Read };
             let plan = directory.fetch(ALL[at], 0, access);
             let value = plan.from.map(|from| next.take(from, plan.keeps));
@@ -291,7 +291,7 @@ mod tests {
                 next.take(lose, false);
             }
             next.grants[at].push_back(Some((value.unwrap_or(u8::MAX), write)));
-            next.held = held(&directory);
+            next.holder = holder(&directory);
             Some(next)
         }
     }

@@ -140,7 +140,6 @@ pub(crate) struct Run {
 /// Where threads are expected that go through memory in order.
 pub(crate) struct Streams {
     /// The latest last.
-    // The latest last.
     all: VecDeque<Run>,
 }
 

@@ -18,7 +18,6 @@ pub(crate) struct RemotePrograms {
 
 #[derive(Default)]
 struct Program {
-    // By thread.
     page_home: Option<PageHomeHandle>,
     /// By thread.
     proxies: BTreeMap<u32, Proxy>,

@@ -312,7 +312,7 @@ mod tests {
             }
         };
         assert_eq!(refused.raw_os_error(), Some(Errno::SRCH.raw_os_error()));
-        assert!(supervisor.has(process), "its end is not told yet");
+        assert!(supervisor.has(process), "its end is not reported yet");
         child.kill().expect("it is ours");
         follows.join().expect("no panic").expect("until the end");
         // The event loop may have consumed the status.

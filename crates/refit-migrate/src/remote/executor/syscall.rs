@@ -48,7 +48,7 @@ impl ExecutorThread<'_> {
             }
             Kind::Yield | Kind::Home => {
                 self.executor.tally().local += 1;
-                self.give_way();
+                self.yield_processor();
                 self.return_value(registers, 0)?;
                 return Ok(None);
             }
@@ -102,10 +102,10 @@ impl ExecutorThread<'_> {
     }
 
     /// Asks the origin to change the memory. Returns the call's result, or `None` if the origin is
-    /// end.
+    /// gone.
     fn change(&self, change: &Change) -> Option<i64> {
         let began = Instant::now();
-        let (_held, messages) = mm_lock::HeavyLockGuard::acquire(&*self.replica.lock);
+        let (_lock, messages) = mm_lock::HeavyLockGuard::acquire(&*self.replica.lock);
         if messages > 0 {
             let mut tally = self.executor.tally();
             tally.locks.since(began);
@@ -139,16 +139,16 @@ impl ExecutorThread<'_> {
     /// Yields the processor for the thread. A thread that yields again and again waits for
     /// something; this thread and the task, which wake each other in between, would leave other
     /// threads no processor for a second (Linux 6.18, 2 processors).
-    fn give_way(&mut self) {
+    fn yield_processor(&mut self) {
         /// The number of yields after which the thread is made to sleep.
-        const OFTEN: u32 = 100;
-        const MOMENT: Duration = Duration::from_micros(50);
+        const YIELDS_BEFORE_SLEEP: u32 = 100;
+        const SLEEP: Duration = Duration::from_micros(50);
         self.yields += 1;
-        if self.yields < OFTEN {
+        if self.yields < YIELDS_BEFORE_SLEEP {
             refit_sys::thread::give_way();
         } else {
             // Sleeping is what leaves the processor to others.
-            thread::sleep(MOMENT);
+            thread::sleep(SLEEP);
         }
     }
 

@@ -244,7 +244,7 @@ mod tests {
             into.copy_from_slice(&list);
             at == (0x1000..0x1020)
         });
-        let places = places.expect("they are status");
+        let places = places.expect("they are read");
         assert_eq!(places, [0x5000..0x5003, 0x7000..0x7005]);
         assert_eq!(first(&places, 4), [0x5000..0x5003, 0x7000..0x7001]);
         assert_eq!(first(&places, 3), places[..1]);

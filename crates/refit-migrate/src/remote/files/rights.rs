@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn any_difference_is_found() {
         let read = |status: &str| parse(&Status::from(status), (1, 2));
-        let found = read(STATUS).expect("all is told");
+        let found = read(STATUS).expect("all lines");
         assert_eq!((found.filters, found.lines[1].as_str()), (3, "5\t5\t5\t5"));
         let others = [
             ("Uid:\t0\t0", "Uid:\t0\t9"),
@@ -68,7 +68,7 @@ mod tests {
             ("filters:\t3", "filters:\t4"),
         ];
         for (from, to) in others {
-            let other = read(&STATUS.replace(from, to)).expect("all is told");
+            let other = read(&STATUS.replace(from, to)).expect("all lines");
             assert_ne!(other, found, "{from}");
         }
         assert_ne!(parse(&Status::from(STATUS), (1, 3)), Some(found));
