@@ -69,7 +69,7 @@ pub(crate) fn fails(step: Step) -> bool {
 
 /// Never returns if a step fails now: like any wait that does not end for an unknown reason.
 pub(crate) fn stall(step: Step) {
-    while fails(step) {
+    if fails(step) {
         loop {
             std::thread::park();
         }
