@@ -4,7 +4,7 @@
 //! Advice that a program gives about its memory determines what a `fork` does with it
 //! (`MADV_DONTFORK`, `MADV_WIPEONFORK`, `MAP_DROPPABLE`), and nobody reports that advice to refit.
 //! So the child's own mappings are read once, while they are as the `fork` has made them: before
-//! its first instruction, in the first stop of each process ([`Shared::born`]), or earlier if the
+//! its first instruction, in the first stop of each process ([`Shared::on_first_stop`]), or earlier if the
 //! kernel itself touches the child's memory (`CLONE_CHILD_SETTID`, [`Shared::inherited_by`]).
 //! Memory that is not registered with the parent's userfaultfd is not the parent's.
 //!
@@ -25,7 +25,7 @@ use crate::shared::{Shared, State};
 impl Shared {
     /// Handles the first stop of a task. Returns whether the task stays stopped until
     /// [`let_begin`](Self::let_begin), since its pager is not there yet.
-    pub(crate) fn born(&self, task: u32) -> bool {
+    pub(crate) fn on_first_stop(&self, task: u32) -> bool {
         if self.state().served.is_empty() || process_of(task) != Some(task) {
             return false;
         }
@@ -50,7 +50,7 @@ impl Shared {
             if let Some(pager) = pager {
                 settle(&pager, process);
                 self.state().expected.retain(|one| *one != process);
-                self.supervisor.order_kept(process, |_| Resume::GoOn);
+                self.supervisor.order_kept(process, |_| Resume::Continue);
             }
         }
     }

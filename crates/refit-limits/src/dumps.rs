@@ -22,7 +22,7 @@ const MAX_ATTEMPTS: u32 = 100;
 impl Shared {
     /// Handles a task that is about to receive a signal which ends its process with a core dump.
     /// Returns whether the task stays stopped until its memory is complete.
-    pub(crate) fn dumps(self: &Arc<Self>, task: u32, signal: i32) -> bool {
+    pub(crate) fn on_core_dump(self: &Arc<Self>, task: u32, signal: i32) -> bool {
         let Some(process) = process_of(task).filter(|&process| is_written(process)) else {
             return false;
         };

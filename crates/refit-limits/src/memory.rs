@@ -63,15 +63,17 @@ impl Memory {
         let watching = Arc::downgrade(&shared);
         supervisor.watch(move |process| {
             if let Some(shared) = watching.upgrade() {
-                shared.changed(process);
+                shared.on_memory_replaced(process);
             }
         });
         let born = Arc::downgrade(&shared);
         let dumps = Arc::downgrade(&shared);
         supervisor.watch_dumps(move |task, signal| {
-            dumps.upgrade().is_some_and(|shared| shared.dumps(task, signal))
+            dumps.upgrade().is_some_and(|shared| shared.on_core_dump(task, signal))
         });
-        supervisor.watch_births(move |task| born.upgrade().is_some_and(|shared| shared.born(task)));
+        supervisor.watch_births(move |task| {
+            born.upgrade().is_some_and(|shared| shared.on_first_stop(task))
+        });
         Ok(Self { shared, reclaimer: Mutex::default() })
     }
 

@@ -291,7 +291,7 @@ impl Reclaimer {
             let Some(one) = found.filter(|_| !state.refused.contains_key(&process)) else {
                 return;
             };
-            (Arc::clone(&one.pager), one.areas.clone(), one.shares(), one.guarded)
+            (Arc::clone(&one.pager), one.areas.clone(), one.counts_shared(), one.guarded)
         };
         settle(&pager, process);
         // Pages for which there are no frames follow in one of the next rounds.

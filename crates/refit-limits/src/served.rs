@@ -72,7 +72,7 @@ impl Served {
     /// Returns whether memory that it shares with others counts as its own. What a parent shares
     /// with children is the parent's, unless nobody else is left to count it, which shows in the
     /// number of times that a child was looked at in vain.
-    pub(crate) fn shares(&self) -> bool {
+    pub(crate) fn counts_shared(&self) -> bool {
         !self.child || self.backoff.1 > 3
     }
 

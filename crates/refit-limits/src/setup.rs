@@ -63,7 +63,7 @@ pub(crate) fn set_up(
     process: u32,
     known: Option<Arc<Userfault>>,
 ) -> io::Result<LimitSetup> {
-    let filters = supervisor.filters(process);
+    let filters = supervisor.filter_count(process);
     let installed = supervisor.ask(process, STOP_TIMEOUT, move |tracee| {
         let installed = install(tracee, process, known, filters);
         // Other errors of a program that was killed meanwhile are consequences of that.

@@ -100,7 +100,7 @@ impl Shared {
     }
 
     /// Handles a process that has another memory, or none.
-    pub(crate) fn changed(&self, process: u32) {
+    pub(crate) fn on_memory_replaced(&self, process: u32) {
         let mut state = self.state();
         state.refused.remove(&process);
         state.setting_up.take_if(|setting_up| *setting_up == process);
@@ -116,7 +116,7 @@ impl Shared {
         let ended = why.raw_os_error() == Some(libc::ESRCH) || survey::resident(process) == 0;
         let mut state = self.state();
         if !ended {
-            state.warnings.unserved(name, why.to_string());
+            state.warnings.add_unserved(name, why.to_string());
         }
         state.refused.insert(process, why.to_string());
     }

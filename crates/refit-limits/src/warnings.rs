@@ -33,7 +33,7 @@ pub struct Unserved {
 
 impl Warnings {
     /// Notes that a program is not served.
-    pub(crate) fn unserved(&mut self, name: String, why: String) {
+    pub(crate) fn add_unserved(&mut self, name: String, why: String) {
         let same = |one: &&mut Unserved| one.name == name && one.why == why;
         if let Some(known) = self.unserved.iter_mut().find(same) {
             known.count += 1;
@@ -53,9 +53,9 @@ mod tests {
     fn few_are_kept_by_name_and_all_are_counted() {
         let mut warnings = Warnings::default();
         for number in 0..100 {
-            warnings.unserved(format!("program{}", number % 10), "so".to_owned());
+            warnings.add_unserved(format!("program{}", number % 10), "so".to_owned());
         }
-        warnings.unserved("program0".to_owned(), "otherwise".to_owned());
+        warnings.add_unserved("program0".to_owned(), "otherwise".to_owned());
         let counts: Vec<u64> = warnings.unserved.iter().map(|one| one.count).collect();
         assert_eq!((counts, warnings.others), (vec![10; MAX_REASONS], 61));
     }

@@ -24,7 +24,7 @@ impl Migration {
         let this = Arc::downgrade(self);
         builder.lost(move |peer, why| {
             if let Some(this) = this.upgrade() {
-                this.lost(peer, why);
+                this.on_peer_lost(peer, why);
             }
         })
     }
@@ -67,7 +67,7 @@ impl Migration {
             })
             .on::<ThreadReturned>(move |_, returned, _| {
                 if let Some(origin) = f.upgrade() {
-                    origin.returned(returned);
+                    origin.on_returned(returned);
                 }
             })
             .on::<ThreadLost>(move |_, lost, _| {

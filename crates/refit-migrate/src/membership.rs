@@ -108,16 +108,16 @@ impl Meeting {
     }
 
     /// Notes a peer that was found.
-    pub(crate) fn found(&self, own: InstanceId, peer: &Peer) {
+    pub(crate) fn on_peer_found(&self, own: InstanceId, peer: &Peer) {
         info!(peer = %peer.id, transport = ?peer.transport, place = peer.place, "a peer is there");
-        self.absent.found(own, peer);
+        self.absent.on_peer_found(own, peer);
     }
 
     /// Handles the loss of a peer.
-    pub(crate) fn lost(&self, other: InstanceId, why: &str) {
+    pub(crate) fn on_peer_lost(&self, other: InstanceId, why: &str) {
         // It is set: the peer was found over it.
         let Some(layer) = self.layer.get() else { return };
-        self.absent.lost(layer, other, why);
+        self.absent.on_peer_lost(layer, other, why);
     }
 
     /// Returns the peers of other hosts that are lost and have not come back.

@@ -42,7 +42,7 @@ impl Migration {
 
     /// Handles the loss of a peer: ends the replicas of its programs here, and notifies the
     /// coordinators of programs that have threads there.
-    pub(crate) fn lost(&self, peer: InstanceId, why: &str) {
+    pub(crate) fn on_peer_lost(&self, peer: InstanceId, why: &str) {
         warn!(%peer, why, "a peer is lost");
         let theirs = self.remote.take_those_of(peer);
         let queues = self.origin.queues();

@@ -49,7 +49,7 @@ pub(crate) trait HeavyLock: Send + Sync {
     /// Handles the message of another node.
     fn hear(&self, from: InstanceId, message: LockMessage, time: u64);
     /// Forgets a node that is lost.
-    fn lose(&self, one: InstanceId);
+    fn forget_node(&self, one: InstanceId);
     /// Ends the lock: nobody gets it any more, or has to wait for it.
     fn end(&self);
 }
@@ -101,7 +101,7 @@ impl HeavyLock for Queue {
     fn release(&self) {}
     fn follow(&self, _: &BTreeSet<u16>) {}
     fn hear(&self, _: InstanceId, _: LockMessage, _: u64) {}
-    fn lose(&self, _: InstanceId) {}
+    fn forget_node(&self, _: InstanceId) {}
     fn end(&self) {}
 }
 
@@ -152,7 +152,7 @@ impl LamportLock {
         let Some(lamport) = &mut state.lamport else { return };
         for (to, (message, time)) in act(lamport) {
             if !(self.send)(InstanceId(to), message, time) {
-                lamport.lose(to);
+                lamport.forget(to);
             }
         }
     }
@@ -202,9 +202,9 @@ impl HeavyLock for LamportLock {
         self.change.notify_all();
     }
 
-    fn lose(&self, one: InstanceId) {
+    fn forget_node(&self, one: InstanceId) {
         if let Some(lamport) = &mut self.state().lamport {
-            lamport.lose(one.0);
+            lamport.forget(one.0);
         }
         self.change.notify_all();
     }

@@ -98,8 +98,8 @@ impl Node {
         let builder = Layer::builder(own).silence(setting.silence);
         let (there, gone) = (Arc::clone(&meeting), Arc::clone(&meeting));
         let builder = meeting.answer(migration.answer(builder)).refused(refused);
-        let builder = builder.found(move |peer| there.found(own, peer));
-        let builder = builder.lost(move |peer, why| gone.lost(peer, why));
+        let builder = builder.found(move |peer| there.on_peer_found(own, peer));
+        let builder = builder.lost(move |peer, why| gone.on_peer_lost(peer, why));
         let layer = builder.start().map_err(io::Error::other)?;
         migration.over(Arc::clone(&layer));
         meeting.over(&layer);
@@ -212,7 +212,7 @@ impl Node {
         /// The interval at which this looks for the end of the tree, which is not reported if
         /// following it has failed.
         const END_POLL: Duration = Duration::from_secs(1);
-        let programs = tree.supervisor.hear_of_programs();
+        let programs = tree.supervisor.subscribe_programs();
         while !tree.supervisor.process_numbers().is_empty() {
             let new = || {
                 tree.supervisor.process_numbers().into_iter().filter(|&one| !tree.threads.has(one))

@@ -180,7 +180,7 @@ impl Origin {
         {
             return Ok(coordinator.clone());
         }
-        tree.supervisor.movable(process).map_err(MoveError::NotMovable)?;
+        tree.supervisor.check_movable(process).map_err(MoveError::NotMovable)?;
         let own = self.resources.own;
         let layer = self.resources.layer().ok_or(MoveError::NoInstance(own.0))?;
         // Relaxed: the number only has to differ from all others.
@@ -227,7 +227,7 @@ impl Origin {
     }
 
     /// Handles the return of a thread.
-    pub(crate) fn returned(&self, thread: ThreadReturned) {
+    pub(crate) fn on_returned(&self, thread: ThreadReturned) {
         if let Some(coordinator) = self.coordinator_of(thread.group) {
             self.returns.on_returned(Box::new(thread), coordinator);
             // The event loop, which restores the thread, has the processor meanwhile.

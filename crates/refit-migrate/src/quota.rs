@@ -81,7 +81,7 @@ impl Quota {
     }
 
     /// Checks that this many bytes are not used.
-    pub(crate) fn permits(&self, needed: u64) -> Result<(), QuotaExceeded> {
+    pub(crate) fn check_room(&self, needed: u64) -> Result<(), QuotaExceeded> {
         let Some(owned) = self.owned.filter(|_| needed > 0) else { return Ok(()) };
         let used = self.used();
         let fits = used.saturating_add(needed) <= owned;
@@ -103,7 +103,7 @@ impl Quota {
         }
         // Two additions at a time would count the same memory as free.
         let _turn = lock(&self.turn);
-        self.permits(needed()?)?;
+        self.check_room(needed()?)?;
         add()
     }
 }
@@ -134,7 +134,7 @@ mod tests {
         one.write_all_at(&[1; 2 * 4096], 1 << 20).expect("room");
         other.write_all_at(&[1], 1 << 29).expect("room");
         assert_eq!((quota.used(), quota.room()), (3 * 4096, 4096));
-        assert!(quota.permits(4096).is_ok());
+        assert!(quota.check_room(4096).is_ok());
         let refused = quota.add(|| Ok(4097), || -> io::Result<()> { panic!("there is no room") });
         let refused = refused.expect_err("there is no room");
         assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
@@ -152,11 +152,11 @@ mod tests {
         let full = file();
         quota.count(&full);
         full.write_all_at(&[1; 3 * 4096], 0).expect("room");
-        assert_eq!((quota.permits(0), quota.room()), (Ok(()), 0));
+        assert_eq!((quota.check_room(0), quota.room()), (Ok(()), 0));
         let boundless = Quota::new(InstanceId(0), None);
         boundless.count(&full);
         let never = || -> io::Result<u64> { panic!("not needed") };
-        assert!(boundless.add(never, || Ok(())).is_ok() && boundless.permits(u64::MAX).is_ok());
+        assert!(boundless.add(never, || Ok(())).is_ok() && boundless.check_room(u64::MAX).is_ok());
         assert_eq!((boundless.used(), boundless.room()), (3 * 4096, u64::MAX));
     }
 }

@@ -98,7 +98,7 @@ pub struct MoveCounts {
 }
 
 impl MoveCounts {
-    pub(crate) fn returned(&mut self, why: ReturnReason) {
+    pub(crate) fn count_return(&mut self, why: ReturnReason) {
         match why {
             ReturnReason::Recalled | ReturnReason::Asked => self.recalled += 1,
             ReturnReason::Call => self.for_calls += 1,
@@ -106,7 +106,7 @@ impl MoveCounts {
         }
     }
 
-    pub(crate) fn answered(&mut self, mapping: &Mapping, made: bool, began: Instant) {
+    pub(crate) fn count_answer(&mut self, mapping: &Mapping, made: bool, began: Instant) {
         self.answers.since(began);
         match mapping {
             Mapping::Frames { .. } if made => self.converted += 1,
@@ -253,7 +253,7 @@ mod tests {
     fn no_call_has_too_high_a_number() {
         let mut tally = Tally::default();
         for number in [0, CALLS, u64::MAX] {
-            tally.called(number, Instant::now());
+            tally.count_call(number, Instant::now());
         }
         assert_eq!(tally.calls.keys().copied().collect::<Vec<_>>(), [0, CALLS as u32]);
         let mut sum = tally.clone();

@@ -32,6 +32,6 @@ mod stop_all;
 mod watching;
 mod work;
 
-pub use requests::Hears;
+pub use requests::ResultTiming;
 pub use shown::Shown;
 pub use state::{LIMITS_ITSELF, Supervisor, TRACE_OPTIONS, TRACE_OPTIONS_WITH_EXIT};

@@ -143,7 +143,7 @@ impl Directory {
     }
 
     /// Forgets a lost holder. Returns the number of pages that nobody has any more.
-    pub(crate) fn lost(&mut self, holder: InstanceId) -> usize {
+    pub(crate) fn forget_holder(&mut self, holder: InstanceId) -> usize {
         let mut lost = 0;
         self.pages.retain(|_, page_holder| match page_holder {
             PageHolder::Writer(one) if *one == holder => {
@@ -329,7 +329,7 @@ mod tests {
         let mut directory = Directory::new(ORIGIN);
         directory.fetch(ALL[1], 0, Access::Write);
         directory.fetch(ALL[1], PAGE_SIZE, Access::Read);
-        assert_eq!(directory.lost(ALL[1]), 1);
+        assert_eq!(directory.forget_holder(ALL[1]), 1);
         assert!(!directory.at_hand(ORIGIN, PAGE_SIZE, Access::Read));
         assert!(directory.at_hand(ALL[2], PAGE_SIZE, Access::Read));
     }

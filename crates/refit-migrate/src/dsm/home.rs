@@ -130,7 +130,9 @@ impl PageHome {
                     // The gatherer ends the wait by closing the channel.
                     let _ = over.recv();
                 }
-                PageHomeCommand::Lost(holder, done) => drop(done.send(self.directory.lost(holder))),
+                PageHomeCommand::Lost(holder, done) => {
+                    let _ = done.send(self.directory.forget_holder(holder));
+                }
                 PageHomeCommand::End => break,
             }
         }
@@ -206,7 +208,7 @@ impl PageHome {
                 None => builder.pieces.push(PageContent::AlreadyHeld),
                 Some(from) => builder.add(&self.take(from, page, plan.keeps)?),
             }
-            self.lose(plan.lose, page)?;
+            self.drop_at_all(plan.lose, page)?;
             next += PAGE_SIZE;
         }
         let end = page.saturating_add(u64::from(count) * PAGE_SIZE);
@@ -257,7 +259,7 @@ impl PageHome {
             None => None,
             Some(from) => Some(self.take(from, page, plan.keeps)?),
         };
-        self.lose(plan.lose, page)?;
+        self.drop_at_all(plan.lose, page)?;
         match bytes {
             Some(bytes) => self.store.grant(page, &bytes, access)?,
             None => self.store.permit(page, access)?,
@@ -291,7 +293,7 @@ impl PageHome {
         }
     }
 
-    fn lose(&self, holders: Vec<InstanceId>, page: u64) -> io::Result<()> {
+    fn drop_at_all(&self, holders: Vec<InstanceId>, page: u64) -> io::Result<()> {
         let range = page..page + PAGE_SIZE;
         holders.into_iter().try_for_each(|holder| self.drop_at(holder, vec![range.clone()]))
     }
@@ -385,7 +387,7 @@ impl PageHomeHandle {
     }
 
     /// Forgets a holder that is lost. Returns the number of pages that only it had.
-    pub(crate) fn lost(&self, holder: InstanceId) -> usize {
+    pub(crate) fn forget_holder(&self, holder: InstanceId) -> usize {
         let (done, result) = mpsc::channel();
         self.send(PageHomeCommand::Lost(holder, done));
         result.recv().unwrap_or_default()

@@ -124,7 +124,7 @@ impl Store {
         match (cause, protect) {
             (Cause::Unregistered, _) => {}
             (_, true) => self.protect(whole.clone())?,
-            (_, false) => mapped(self.userfault.unprotect(whole.clone(), Wake::Later))?,
+            (_, false) => ignore_unmapped(self.userfault.unprotect(whole.clone(), Wake::Later))?,
         }
         self.userfault.wake(whole)
     }
@@ -144,7 +144,7 @@ impl Store {
         // The page may be one that no thread has touched yet.
         match self.put(page, &ZEROS, protect) {
             Err((_, Cause::Present)) if !protect => {
-                mapped(self.userfault.unprotect(whole.clone(), Wake::Later))?;
+                ignore_unmapped(self.userfault.unprotect(whole.clone(), Wake::Later))?;
             }
             Err((_, Cause::Other)) => {
                 return Err(io::Error::other(format!("no page can be put at {page:#x}")));
@@ -213,12 +213,12 @@ impl Store {
             // A part of the range is not mapped.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
                 let mut pages = range.step_by(PAGE_SIZE as usize);
-                pages.try_for_each(|page| mapped(self.protect_now(page..page + PAGE_SIZE)))
+                pages.try_for_each(|page| ignore_unmapped(self.protect_now(page..page + PAGE_SIZE)))
             }
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
-                mapped(self.protect_now(range))
+                ignore_unmapped(self.protect_now(range))
             }
-            done => mapped(done),
+            done => ignore_unmapped(done),
         }
     }
 
@@ -238,7 +238,7 @@ impl Store {
 }
 
 /// Ignores the error of an operation on pages that nobody has mapped.
-fn mapped(done: io::Result<()>) -> io::Result<()> {
+fn ignore_unmapped(done: io::Result<()>) -> io::Result<()> {
     match done {
         // The process has ended, or the range is not served.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(()),

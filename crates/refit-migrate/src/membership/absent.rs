@@ -58,7 +58,7 @@ impl Absent {
     }
 
     /// Notes a peer that was found. Reports that if it had been lost.
-    pub(crate) fn found(&self, own: InstanceId, peer: &Peer) {
+    pub(crate) fn on_peer_found(&self, own: InstanceId, peer: &Peer) {
         if peer.transport != Transport::Tcp {
             return;
         }
@@ -73,7 +73,7 @@ impl Absent {
     }
 
     /// Notes the loss of a peer. Has it joined again if this node has joined it before.
-    pub(crate) fn lost(self: &Arc<Self>, layer: &Weak<Layer>, peer: InstanceId, why: &str) {
+    pub(crate) fn on_peer_lost(self: &Arc<Self>, layer: &Weak<Layer>, peer: InstanceId, why: &str) {
         let mut known = self.known();
         // Nodes of the same host come back only as new processes.
         let Some(dials) = known.peers.remove(&peer) else { return };

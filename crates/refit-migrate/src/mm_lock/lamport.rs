@@ -123,7 +123,7 @@ impl Lamport {
     }
 
     /// Forgets a node that is gone.
-    pub(crate) fn lose(&mut self, other: u16) {
+    pub(crate) fn forget(&mut self, other: u16) {
         self.heard.remove(&other);
         self.silent.remove(&other);
         self.requests.retain(|&(_, one)| one != other);
@@ -133,7 +133,7 @@ impl Lamport {
     pub(crate) fn follow(&mut self, members: &BTreeSet<u16>) -> Vec<(u16, TimedMessage)> {
         let left: Vec<u16> =
             self.heard.keys().copied().filter(|one| !members.contains(one)).collect();
-        left.into_iter().for_each(|one| self.lose(one));
+        left.into_iter().for_each(|one| self.forget(one));
         let mut messages = Vec::new();
         for &one in members {
             if one == self.own || self.heard.contains_key(&one) {

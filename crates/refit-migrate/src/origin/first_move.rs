@@ -23,11 +23,11 @@ impl Origin {
                     // The thread asks its coordinator then, from a stop in which nothing was done
                     // with it.
                     Ok(()) => own.supervisor.ask_again(request),
-                    Err(error) => own.supervisor.answer(request, -number(&error), Resume::GoOn),
+                    Err(error) => own.supervisor.answer(request, -number(&error), Resume::Continue),
                 }
             };
             if thread::Builder::new().name("refit-asked".to_owned()).spawn(begin).is_err() {
-                tree.supervisor.answer(request, -NOT_NOW, Resume::GoOn);
+                tree.supervisor.answer(request, -NOT_NOW, Resume::Continue);
             }
         });
     }

@@ -40,7 +40,7 @@ struct Call {
 
 impl FutexOps {
     /// Notes that a thread is about to make such a call, perhaps again.
-    pub(crate) fn begins(&mut self, task: u32) {
+    pub(crate) fn note_entry(&mut self, task: u32) {
         self.of.entry(task).or_default();
     }
 
@@ -63,7 +63,7 @@ impl FutexOps {
     }
 
     /// Returns whether a thread waits for the decision about its call.
-    pub(crate) fn waits(&self, task: u32) -> bool {
+    pub(crate) fn is_waiting(&self, task: u32) -> bool {
         self.of.get(&task).is_some_and(|call| call.waits)
     }
 

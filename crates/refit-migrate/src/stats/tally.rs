@@ -79,19 +79,19 @@ pub(super) const CALLS: u64 = 1024;
 
 impl Tally {
     /// Counts a call that a shadow has made.
-    pub(crate) fn called(&mut self, number: u64, began: Instant) {
+    pub(crate) fn count_call(&mut self, number: u64, began: Instant) {
         let number = u32::try_from(number.min(CALLS)).unwrap_or_default();
         self.calls.entry(number).or_default().since(began);
     }
 
     /// Counts a call on a file that was made where the thread runs.
-    pub(crate) fn made_here(&mut self, number: u64, began: Instant) {
+    pub(crate) fn count_file_call(&mut self, number: u64, began: Instant) {
         let number = u32::try_from(number.min(CALLS)).unwrap_or_default();
         self.files.entry(number).or_default().since(began);
     }
 
     /// Counts a lookup.
-    pub(crate) fn looked_up(&mut self, began: Instant, messages: u64) {
+    pub(crate) fn count_lookup(&mut self, began: Instant, messages: u64) {
         self.asks.since(began);
         self.messages += messages;
     }

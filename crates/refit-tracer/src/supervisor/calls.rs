@@ -43,7 +43,7 @@ fn until_it_waits(caller: &Caller) {
 
 fn stop(supervisor: &Arc<Supervisor>, process: u32) {
     // It may have ended.
-    let _ = supervisor.order(process, Duration::from_secs(20), |_, _| ((), Resume::GoOn));
+    let _ = supervisor.order(process, Duration::from_secs(20), |_, _| ((), Resume::Continue));
 }
 
 /// Returns what the program reports for a row, or `None` if this host lacks what the row needs.

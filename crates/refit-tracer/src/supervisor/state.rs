@@ -132,7 +132,7 @@ impl Supervisor {
 
     /// Returns the number of seccomp filters that refit has given to a process, or that it has from
     /// its parent.
-    pub fn filters(&self, process: u32) -> u32 {
+    pub fn filter_count(&self, process: u32) -> u32 {
         u32::from(self.movable || lock(&self.managed).contains(&process))
     }
 
@@ -158,7 +158,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// The reason why it cannot.
-    pub fn movable(&self, process: u32) -> Result<(), String> {
+    pub fn check_movable(&self, process: u32) -> Result<(), String> {
         if !self.movable {
             return Err("it was not started by `refit run --movable`".to_owned());
         }

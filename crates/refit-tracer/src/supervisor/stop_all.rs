@@ -165,7 +165,7 @@ mod tests {
         let (sender, answers) = mpsc::channel();
         thread::spawn(move || {
             for _ in 0..2 {
-                let _ = sender.send(asker.still(process, 2 * STOP_ALL_TIMEOUT, || ()));
+                let _ = sender.send(asker.while_stopped(process, 2 * STOP_ALL_TIMEOUT, || ()));
             }
         });
         for _ in 0..2 {

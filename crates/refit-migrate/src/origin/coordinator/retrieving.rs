@@ -42,7 +42,7 @@ impl Coordinator {
             }
             (Mapping::Nothing, false)
         });
-        self.ledger.counts().answered(&mapping, made, began);
+        self.ledger.counts().count_answer(&mapping, made, began);
         mapping
     }
 

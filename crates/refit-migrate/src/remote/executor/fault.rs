@@ -65,7 +65,7 @@ impl ExecutorThread<'_> {
         loop {
             let lookup_began = Instant::now();
             let answer = self.replica.look_up(residency.thread, address, only_origin)?;
-            self.executor.tally().looked_up(lookup_began, answer.messages);
+            self.executor.tally().count_lookup(lookup_began, answer.messages);
             let (tracee, instruction, replica) = (&mut self.tracee, self.instruction, self.replica);
             let made = replica.map(&answer, || match replica.store() {
                 Some(store) => {

@@ -57,30 +57,12 @@ impl ExecutorThread<'_> {
                 registers.fs_base = registers.rsi;
                 self.return_value(registers, 0)?;
             }
-            Kind::Change => {
-                let change = Change {
-                    group: self.replica.group,
-                    thread: residency.thread,
-                    number,
-                    arguments: arguments(&registers),
-                    stack: registers.rsp,
-                };
-                let Some(answer) = self.change(&change) else {
-                    return Ok(Some(ResidencyEnd::Ended));
-                };
-                if answer == detach_attach::NOT_MADE {
-                    shadow_stub::step_back(&mut registers, number);
-                    self.tracee.set_registers(&registers)?;
-                    return Ok(None);
-                }
-                self.return_value(registers, answer.cast_unsigned())?;
-                self.executor.tally().changes.since(began);
-            }
+            Kind::Change => return self.change_memory(residency, number, registers, began),
             Kind::Shadow => {
                 self.yields = 0;
                 if let Some(value) = self.on_file(residency, number, &arguments(&registers)) {
                     self.return_value(registers, value)?;
-                    self.executor.tally().made_here(number, began);
+                    self.executor.tally().count_file_call(number, began);
                     return Ok(None);
                 }
                 // Questions about processors must be answered for those that the shadow has at its
@@ -94,10 +76,36 @@ impl ExecutorThread<'_> {
                     return Ok(Some(ResidencyEnd::Ended));
                 }
                 let end = self.until_answered(residency);
-                self.executor.tally().called(number, began);
+                self.executor.tally().count_call(number, began);
                 return end;
             }
         }
+        Ok(None)
+    }
+
+    /// Handles a call that changes the memory.
+    fn change_memory(
+        &self,
+        residency: &Residency,
+        number: u64,
+        mut registers: Registers,
+        began: Instant,
+    ) -> io::Result<Option<ResidencyEnd>> {
+        let change = Change {
+            group: self.replica.group,
+            thread: residency.thread,
+            number,
+            arguments: arguments(&registers),
+            stack: registers.rsp,
+        };
+        let Some(answer) = self.change(&change) else { return Ok(Some(ResidencyEnd::Ended)) };
+        if answer == detach_attach::NOT_MADE {
+            shadow_stub::step_back(&mut registers, number);
+            self.tracee.set_registers(&registers)?;
+            return Ok(None);
+        }
+        self.return_value(registers, answer.cast_unsigned())?;
+        self.executor.tally().changes.since(began);
         Ok(None)
     }
 

@@ -87,9 +87,9 @@ impl Replica {
     }
 
     /// Stops to wait for a node that is lost.
-    pub(crate) fn lose(&self, peer: InstanceId) {
+    pub(crate) fn on_peer_lost(&self, peer: InstanceId) {
         self.queries.give_up();
-        self.lock.lose(peer);
+        self.lock.forget_node(peer);
     }
 
     /// Frees the executor of a thread that has ended for another thread.
