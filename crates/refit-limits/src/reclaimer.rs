@@ -63,7 +63,7 @@ pub(crate) struct Reclaimer {
     /// The number of successive rounds in which frames were short and none could be freed.
     fruitless_rounds: u32,
     /// By pager: the number of pages that had come when frames were short last.
-    came: BTreeMap<usize, u64>,
+    arrivals: BTreeMap<usize, u64>,
     /// The memory of each process if common memory is shared out: when that was read, the memory
     /// that the process had in all, and its share.
     shares: BTreeMap<u32, (Instant, u64, u64)>,
@@ -71,8 +71,8 @@ pub(crate) struct Reclaimer {
 
 impl Reclaimer {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let (came, shares) = (BTreeMap::new(), BTreeMap::new());
-        Self { shared, full: None, fruitless_rounds: 0, came, shares }
+        let (arrivals, shares) = (BTreeMap::new(), BTreeMap::new());
+        Self { shared, full: None, fruitless_rounds: 0, arrivals, shares }
     }
 
     /// Runs rounds until the end.
@@ -437,16 +437,16 @@ impl Reclaimer {
     /// Returns the frames that programs have, and the pages that have come to them since the last
     /// call.
     fn shares_of(&mut self, pagers: &[&Arc<Pager>]) -> Vec<Share> {
-        let mut came = BTreeMap::new();
+        let mut arrivals = BTreeMap::new();
         let mut share = |pager: &&Arc<Pager>| {
             let AnonymousStats { resident, faults, around, .. } = pager.space().stats();
             let name = Arc::as_ptr(pager) as usize;
-            came.insert(name, faults + around);
-            let before = self.came.get(&name).copied().unwrap_or(0);
+            arrivals.insert(name, faults + around);
+            let before = self.arrivals.get(&name).copied().unwrap_or(0);
             Share { resident, came: (faults + around).saturating_sub(before) }
         };
         let shares = pagers.iter().map(&mut share).collect();
-        self.came = came;
+        self.arrivals = arrivals;
         shares
     }
 

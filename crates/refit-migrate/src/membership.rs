@@ -258,7 +258,7 @@ mod tests {
     }
 
     /// Starts a node that listens, and has joined the node at an address.
-    fn come(number: u16, at: Option<&str>) -> Result<(Arc<Layer>, String), MessageError> {
+    fn start(number: u16, at: Option<&str>) -> Result<(Arc<Layer>, String), MessageError> {
         let open = Security::None { anywhere: false };
         let meeting = Arc::new(Meeting::new(open.clone()));
         let builder = Layer::builder(InstanceId(number)).silence(Duration::from_secs(60));
@@ -280,11 +280,12 @@ mod tests {
     #[test]
     fn all_nodes_that_come_at_the_same_time_meet() {
         for turn in 0..20_u16 {
-            let (first, at) = come(100, None).expect("it listens");
-            let come = |number: u16| come((number * 7 + turn) % 50, Some(&at)).expect("joined").0;
+            let (first, at) = start(100, None).expect("it listens");
+            let start_one =
+                |number: u16| start((number * 7 + turn) % 50, Some(&at)).expect("joined").0;
             let others: Vec<Arc<Layer>> = thread::scope(|scope| {
-                let come = &come;
-                let all = (0..5).map(|one| scope.spawn(move || come(one)));
+                let start_one = &start_one;
+                let all = (0..5).map(|one| scope.spawn(move || start_one(one)));
                 all.collect::<Vec<_>>()
                     .into_iter()
                     .map(|one| one.join().expect("no panic"))

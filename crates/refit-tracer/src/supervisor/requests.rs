@@ -61,7 +61,7 @@ impl Supervisor {
         self.order_with_timing(process, within, work, ResultTiming::BeforeResume)
     }
 
-    /// As [`order`](Self::order); `hears` says whether the caller or the thread goes on first.
+    /// As [`order`](Self::order); `timing` says whether the caller or the thread goes on first.
     pub fn order_with_timing<R: Send + 'static>(
         &self,
         process: u32,
