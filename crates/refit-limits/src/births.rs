@@ -1,9 +1,12 @@
-//! What a child has of its parent's memory, as far as that is out of both: the kernel has copied the mappings, and refit the tables.
+//! The share of a child in its parent's evicted memory: the kernel has copied the mappings, and
+//! refit the tables of pages that are out.
 //!
-//! Advice that a program gives about its memory says what a `fork` does with it (`MADV_DONTFORK`, `MADV_WIPEONFORK`, `MAP_DROPPABLE`), and
-//! nobody tells refit of that advice. So the child's own mappings are looked at once, while they are what the `fork` has made them: before
-//! its first instruction, in the first stop of each process ([`Shared::born`]), or before that where the kernel itself touches the
-//! child's memory (`CLONE_CHILD_SETTID`, [`Shared::inherited_by`]). What is not registered with the parent's userfaultfd is not the parent's.
+//! Advice that a program gives about its memory determines what a `fork` does with it
+//! (`MADV_DONTFORK`, `MADV_WIPEONFORK`, `MAP_DROPPABLE`), and nobody reports that advice to refit.
+//! So the child's own mappings are read once, while they are as the `fork` has made them: before
+//! its first instruction, in the first stop of each process ([`Shared::on_first_stop`]), or earlier if the
+//! kernel itself touches the child's memory (`CLONE_CHILD_SETTID`, [`Shared::inherited_by`]).
+//! Memory that is not registered with the parent's userfaultfd is not the parent's.
 //!
 //! ```text
 //!   fork ──► message ──► pager of the child ──► forked ──┐ whichever comes second
@@ -20,8 +23,9 @@ use refit_tracer::process::process_of;
 use crate::shared::{Shared, State};
 
 impl Shared {
-    /// A task stands in its first stop. Whether it stays there until [`let_begin`](Self::let_begin): its pager is not there yet.
-    pub(crate) fn born(&self, task: u32) -> bool {
+    /// Handles the first stop of a task. Returns whether the task stays stopped until
+    /// [`let_begin`](Self::let_begin), since its pager is not there yet.
+    pub(crate) fn on_first_stop(&self, task: u32) -> bool {
         if self.state().served.is_empty() || process_of(task) != Some(task) {
             return false;
         }
@@ -46,20 +50,21 @@ impl Shared {
             if let Some(pager) = pager {
                 settle(&pager, process);
                 self.state().expected.retain(|one| *one != process);
-                self.supervisor.order_kept(process, |_| Resume::GoOn);
+                self.supervisor.order_kept(process, |_| Resume::Continue);
             }
         }
     }
 
-    /// What the child has that a pager serves; `None`: it cannot be found, since it has ended.
+    /// Returns what the child has that a pager serves, or `None` if the child is not found, since
+    /// it has ended.
     pub(crate) fn inherited_by(
         &self,
         pager: &Pager,
         thread: Option<u32>,
     ) -> Option<Vec<Inherited>> {
-        // In a namespace of its own its number is another one.
-        let told = thread.and_then(process_of);
-        let process = told
+        // A child in a PID namespace of its own has another number there.
+        let reported = thread.and_then(process_of);
+        let process = reported
             .filter(|&one| self.is(pager, one))
             .or_else(|| refit_sys::process::all().find(|&one| self.is(pager, one)))?;
         inherited(process)
@@ -73,7 +78,8 @@ impl Shared {
 }
 
 impl State {
-    /// Finds the pager of a child that it is not known of yet whose it is; from now on it is.
+    /// Returns the pager of a process, found by its mark among those whose process is not known
+    /// yet. From now on it is known.
     pub(crate) fn identify(&mut self, process: u32) -> Option<Arc<Pager>> {
         let unknown = self.served.iter_mut().filter(|one| one.process.is_none());
         let found = unknown.into_iter().find_map(|one| one.is(process).then_some(one))?;
@@ -81,16 +87,17 @@ impl State {
         Some(Arc::clone(&found.pager))
     }
 
-    /// Whether a process that has not begun has been made from a memory that was served then: it has a copy of pages that are registered.
+    /// Returns whether a process that has not begun was forked from a memory that was served then:
+    /// it has a copy of pages that are registered.
     fn forks_from_one_served(&self, process: u32) -> bool {
         let places: Vec<u64> = self.served.iter().map(|one| one.place()).collect();
         let has = |one: &maps::Mapping| places.iter().any(|place| one.range.contains(place));
-        // The kernel looks at every page for the flags.
+        // The kernel looks at every page for the flags, so the mappings are read first.
         maps::of(process).is_ok_and(|all| all.iter().any(has))
             && smaps::of(process).is_ok_and(|all| {
                 all.iter().any(|one| has(&one.mapping) && one.flags.has(*b"um"))
             })
-            // One that has the memory itself is no copy.
+            // A process that shares the memory has no copy.
             && !self.served.iter().any(|one| {
                 let known = one.process.filter(|&known| known != process);
                 known.is_some_and(|known| {
@@ -100,10 +107,10 @@ impl State {
     }
 }
 
-/// Tells a child's pager what the child has.
+/// Gives a child's pager what the child has inherited.
 pub(crate) fn settle(pager: &Pager, process: u32) {
     if pager.inherits()
-        // It has ended, if not.
+        // `None` only if the child has ended.
         && let Some(inherited) = inherited(process)
     {
         pager.inherit(&inherited);

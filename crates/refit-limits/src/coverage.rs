@@ -1,8 +1,10 @@
-//! All memory of a program that can be served is, and all of each mapping.
+//! Has all memory of a program served that can be, and all of each mapping.
 //!
-//! One of which only a part is served is two to the kernel, which moves only one at a time: `mremap` of both fails with `EFAULT`. A program maps and
-//! unmaps while it is looked at, so a mapping may have come, or grown, where another one was seen. So one looks again until nothing has changed
-//! meanwhile: what is in two parts then is so for an instant, and not until the next round.
+//! To the kernel, a mapping of which only a part is served is two mappings, and it moves only one
+//! at a time: `mremap` of both fails with `EFAULT`. A program maps and unmaps while its mappings
+//! are read, so a mapping may have come, or grown, where another one was seen. So the mappings are
+//! read again until nothing has changed meanwhile: a mapping in two parts then lasts for an
+//! instant, and not until the next round.
 
 use std::io;
 use std::ops::Range;
@@ -11,10 +13,11 @@ use refit_memory::program::Pager;
 
 use crate::survey::{self, Servable};
 
-/// Looks, at most: a program can map and unmap all the time.
-const LOOKS: u32 = 4;
+/// The largest number of readings: a program can map and unmap all the time.
+const MAX_READINGS: u32 = 4;
 
-/// Has it served, but for what is ours (`areas`), and for what has guards, if it is `guarded`; what is.
+/// Serves the memory of a program, except refit's own `areas`, and except mappings with guards if
+/// it is `guarded`. Returns what is served.
 pub(crate) fn cover(
     pager: &Pager,
     process: u32,
@@ -23,7 +26,7 @@ pub(crate) fn cover(
 ) -> io::Result<Vec<Range<u64>>> {
     let mut served = Vec::new();
     let mut mapped = survey::anonymous(process, guarded)?;
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_READINGS {
         let ranges: Vec<_> = mapped.iter().map(|one| one.range.clone()).collect();
         pager.space().resume(&ranges);
         let mut apart = pager.space().native();
@@ -33,7 +36,7 @@ pub(crate) fn cover(
         for Servable { range, room, name } in mapped {
             for part in survey::apart(&range, &apart) {
                 let room = if part.end == range.end { room } else { part.end };
-                // Unmapped since, or not to be served: locked in memory by a device, say.
+                // Unmapped since, or not servable: locked in memory by a device, for instance.
                 if pager.manage(&part, room, &name).is_ok() {
                     served.push(part);
                 }

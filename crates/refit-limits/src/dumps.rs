@@ -1,5 +1,6 @@
-//! An image of a program's memory that the kernel writes at its end (core(5)) has all of it: the kernel waits for no page then, and leaves out
-//! what is not there. So all pages come back first, whatever the limit says, and the signal that ends the program waits for that.
+//! Completes core dumps (core(5)). The kernel writes a program's memory at its end, waits for no
+//! page then, and leaves out pages that are absent. So all evicted pages come back first, whatever
+//! the limit is, and the signal that ends the program waits for that.
 
 use std::io;
 use std::sync::Arc;
@@ -12,15 +13,16 @@ use refit_tracer::process::process_of;
 
 use crate::shared::Shared;
 
-/// Why a program is not served that is about to end so.
+/// Why a program is not served that is about to dump core.
 const WHY: &str = "an image of its memory is written";
 
-/// So often it is tried: pages that the disk does not give back are left out.
-const TIMES: u32 = 100;
+/// The number of attempts: pages that the disk does not give back are left out.
+const MAX_ATTEMPTS: u32 = 100;
 
 impl Shared {
-    /// A task is about to be given a signal that ends its process with an image of its memory. Whether it stands until that is complete.
-    pub(crate) fn dumps(self: &Arc<Self>, task: u32, signal: i32) -> bool {
+    /// Handles a task that is about to receive a signal which ends its process with a core dump.
+    /// Returns whether the task stays stopped until its memory is complete.
+    pub(crate) fn on_core_dump(self: &Arc<Self>, task: u32, signal: i32) -> bool {
         let Some(process) = process_of(task).filter(|&process| is_written(process)) else {
             return false;
         };
@@ -30,20 +32,20 @@ impl Shared {
         else {
             return false;
         };
-        // From here on nothing of it goes out again.
+        // From here on no page of it is evicted again.
         state.refused.insert(process, WHY.to_owned());
         drop(state);
         let this = Arc::clone(self);
-        let gives_back = move || {
+        let give_back = move || {
             this.give_back(&pager);
             this.supervisor.order_kept(task, move |_| Resume::Once(signal));
         };
-        // Without a thread it ends with what is there.
-        thread::Builder::new().name("refit-dump".to_owned()).spawn(gives_back).is_ok()
+        // Without a thread, the dump has the pages that are resident.
+        thread::Builder::new().name("refit-dump".to_owned()).spawn(give_back).is_ok()
     }
 
     fn give_back(&self, pager: &Arc<Pager>) {
-        for _ in 0..TIMES {
+        for _ in 0..MAX_ATTEMPTS {
             // Another thread may set the limit again in between.
             self.commons.budget.allow(u64::MAX / PAGE_SIZE as u64);
             if pager.release() {
@@ -54,10 +56,10 @@ impl Shared {
     }
 }
 
-/// Whether such an image is written at all.
+/// Returns whether the kernel writes a core dump of a process at all.
 fn is_written(process: u32) -> bool {
     let piped = || {
-        let pattern = std::fs::read_to_string("/proc/sys/node/core_pattern");
+        let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern");
         pattern.is_ok_and(|pattern| pattern.starts_with('|'))
     };
     let permitted = || -> io::Result<bool> {

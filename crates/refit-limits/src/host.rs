@@ -1,4 +1,5 @@
-//! Whether this host lets us limit the memory of programs; said before a program begins rather than found out while it runs.
+//! Checks whether this host and user can limit the memory of programs, before a program begins
+//! rather than while it runs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,26 +22,27 @@ pub enum LimitError {
     /// The kernel lacks features of userfaultfd.
     #[error("userfaultfd lacks {0}, which Linux 6.8 has")]
     Lacks(String),
-    /// This user may not have faults told.
+    /// This user may not use userfaultfd for other programs.
     #[error("userfaultfd is not for this user, who needs CAP_SYS_PTRACE: {0}")]
     Forbidden(io::Error),
-    /// Which pages are in memory cannot be told.
+    /// The kernel cannot report which pages are resident.
     #[error("there is no PAGEMAP_SCAN, which Linux 6.7 has: {0}")]
     NoScan(io::Error),
-    /// There is no place for pages.
+    /// There is no place for evicted pages.
     #[error("no swap file can be made in {}: {source}", directory.display())]
     NoFile {
-        /// Where it should be.
+        /// The directory in which the swap file was to be made.
         directory: PathBuf,
-        /// What the host says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Nobody can see to frames.
+    /// No thread or process can be made for the reclaimer.
     #[error("no thread or process can be made for it: {0}")]
     NoReclaimer(io::Error),
 }
 
-/// Whether programs of this user can be run within a limit, with a swap file in this directory.
+/// Checks whether programs of this user can be run within a limit, with a swap file in this
+/// directory.
 ///
 /// # Errors
 /// [`LimitError`]: what is missing.
@@ -49,7 +51,7 @@ pub fn can_limit(directory: &Path) -> Result<(), LimitError> {
     swap_file(directory, 0).map(drop)
 }
 
-/// All but the swap file.
+/// Checks everything but the swap file.
 pub(crate) fn check() -> Result<(), LimitError> {
     let offered = userfault::offered().map_err(LimitError::Forbidden)?;
     let lacking: Vec<&str> =
@@ -76,9 +78,9 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_not_there_is_told() {
-        let told =
+        let error =
             swap_file(Path::new("/no/such/place"), 0).expect_err("there is none").to_string();
-        assert!(told.starts_with("no swap file can be made in /no/such/place: "), "{told}");
+        assert!(error.starts_with("no swap file can be made in /no/such/place: "), "{error}");
         assert_eq!(LimitError::TooLittle.to_string(), "a program needs at least 1 MiB");
     }
 }

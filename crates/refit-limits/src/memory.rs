@@ -1,4 +1,4 @@
-//! The memory of a tree's programs: what it may have, who is served, how that begins and ends.
+//! The memory of a tree of programs: its limit, and how serving them begins and ends.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,27 +22,27 @@ use crate::reclaimer::Reclaimer;
 use crate::shared::{Shared, State, Totals};
 use crate::warnings::Warnings;
 
-/// How much of the disk's room may be taken: an address space has no more.
+/// The largest size of the swap file: an address space has no more.
 const SWAP: u64 = 1 << 40;
 
-/// The memory of a tree's programs.
+/// The memory of a tree of programs.
 pub struct Memory {
     shared: Arc<Shared>,
     reclaimer: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
-/// One program's memory.
+/// The memory of one program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramMemory {
-    /// What is served of it; empty where the kernel alone resolves its faults.
+    /// The regions that are served; empty if the kernel alone resolves its faults.
     pub regions: Vec<RegionInfo>,
     /// Why it is not served, although it should be.
     pub refused: Option<String>,
 }
 
 impl Memory {
-    /// The memory of a tree that may have all there is. Pages go to a file without a name in `directory` when they take too much
-    /// room compressed.
+    /// Returns the memory of a tree without a limit. Evicted pages go to a file without a name in
+    /// `directory` when they take too much room compressed.
     ///
     /// # Errors
     /// [`LimitError::NoFile`].
@@ -63,22 +63,24 @@ impl Memory {
         let watching = Arc::downgrade(&shared);
         supervisor.watch(move |process| {
             if let Some(shared) = watching.upgrade() {
-                shared.changed(process);
+                shared.on_memory_replaced(process);
             }
         });
         let born = Arc::downgrade(&shared);
         let dumps = Arc::downgrade(&shared);
         supervisor.watch_dumps(move |task, signal| {
-            dumps.upgrade().is_some_and(|shared| shared.dumps(task, signal))
+            dumps.upgrade().is_some_and(|shared| shared.on_core_dump(task, signal))
         });
-        supervisor.watch_births(move |task| born.upgrade().is_some_and(|shared| shared.born(task)));
+        supervisor.watch_births(move |task| {
+            born.upgrade().is_some_and(|shared| shared.on_first_stop(task))
+        });
         Ok(Self { shared, reclaimer: Mutex::default() })
     }
 
-    /// Allows so many bytes from now on; `None`: all there is. What was allowed before.
+    /// Sets the limit, in bytes; `None`: all there is. Returns the limit before.
     ///
     /// # Errors
-    /// [`LimitError`]; what was allowed before still is.
+    /// [`LimitError`]; the limit is then what it was.
     pub fn allow(&self, limit: Option<u64>) -> Result<Option<u64>, LimitError> {
         if limit.is_some_and(|bytes| bytes < MIN_LIMIT) {
             return Err(LimitError::TooLittle);
@@ -100,51 +102,53 @@ impl Memory {
     /// Starts the reclaimer.
     fn begin(&self) -> io::Result<thread::JoinHandle<()>> {
         let shared = Arc::clone(&self.shared);
-        let (tell, told) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
         let run = move || {
-            // Before anything is served; in this thread, since who follows a tree waits for all children of its own.
+            // Before anything is served; in this thread, since the event loop's thread waits for
+            // all children of its own.
             let keeper = keeper::keep_descriptors();
             let kept = keeper.as_ref().map(drop).map_err(ToString::to_string);
-            // Whoever has started this waits for it.
-            let _ = tell.send(kept);
+            // The caller waits for this.
+            let _ = ready.send(kept);
             if keeper.is_ok() {
                 refit_sys::thread::go_before_others();
                 Reclaimer::new(shared).run();
             }
         };
         let reclaimer = thread::Builder::new().name("refit-reclaimer".to_owned()).spawn(run)?;
-        match told.recv() {
+        match is_ready.recv() {
             Ok(kept) => kept.map(|()| reclaimer).map_err(io::Error::other),
             Err(_) => Err(io::Error::other("it has ended at once")),
         }
     }
 
-    /// What it comes to.
+    /// Returns the memory of the tree.
     pub fn totals(&self) -> Totals {
         let state = self.shared.state();
         let (limit, totals) = (state.limit, state.totals);
         drop(state);
         let store = self.shared.commons.store.stats();
-        // While nothing is limited, nobody looks again and again.
+        // While nothing is limited, the reclaimer runs no rounds.
         let resident = limit.map_or_else(|| self.shared.resident(), |_| totals.resident);
         Totals { limit, resident, store, ..totals }
     }
 
-    /// Programs that are not served although they should be, and why.
+    /// Returns the programs that are not served although they should be, and why.
     pub fn refused(&self) -> BTreeMap<u32, String> {
         self.shared.state().refused.clone()
     }
 
-    /// In what the limit was not kept, or was kept badly, since this was last asked: also of programs that have ended.
-    pub fn take_untold(&self) -> Warnings {
+    /// Returns how the limit was not enforced, or was enforced badly, since the last call: also for
+    /// programs that have ended.
+    pub fn take_warnings(&self) -> Warnings {
         let mut state = self.shared.state();
         let now = (state.lost(), state.totals.failures);
-        let (lost, failures) = std::mem::replace(&mut state.told, now);
+        let (lost, failures) = std::mem::replace(&mut state.reported, now);
         let warnings = std::mem::take(&mut state.warnings);
         Warnings { lost: now.0.saturating_sub(lost), failures: now.1 - failures, ..warnings }
     }
 
-    /// One program's.
+    /// Returns the memory of one program.
     pub fn of(&self, process: u32) -> ProgramMemory {
         let state = self.shared.state();
         let refused = state.refused.get(&process).cloned();
@@ -161,14 +165,14 @@ impl Drop for Memory {
         self.shared.state().ended = true;
         self.shared.call.notify_all();
         let reclaimer = self.reclaimer.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // It panics in no other way than by a fault of ours, which has been told.
+        // A panic of the reclaimer is a failure of ours, which was reported.
         let _ = reclaimer.map(thread::JoinHandle::join);
         let mut state = self.shared.state();
         let (served, pagers) =
             (std::mem::take(&mut state.served), std::mem::take(&mut state.pagers));
         drop(state);
         served.iter().for_each(|one| one.pager.end());
-        // They give back what they have taken of the budget. A panic has been told.
+        // They give back what they have taken of the budget. A panic was reported.
         pagers.into_iter().for_each(|pager| drop(pager.join()));
         destroy(BudgetInterface::id(self.shared.commons.budget));
     }
@@ -176,7 +180,8 @@ impl Drop for Memory {
 
 impl Outside for Shared {
     fn short(&self) {
-        // Pairs with the swap in `Reclaimer::run`; the lock below orders it with the reclaimer's wait.
+        // Pairs with the swap in `Reclaimer::run`; the lock below orders it with the reclaimer's
+        // wait.
         if !self.short.swap(true, Ordering::AcqRel) {
             self.state().called = true;
             self.call.notify_all();
@@ -204,7 +209,7 @@ impl Outside for Shared {
         if let Some(served) = served
             && let Err(error) = self.serve(served)
         {
-            // The child would wait for its pages forever.
+            // Otherwise the child would wait for its pages forever.
             refit_log::say(&format!("a child's memory cannot be served: {error}"));
             std::process::abort();
         }

@@ -1,7 +1,9 @@
-//! The reclaimer's rounds: whose memory is served, what of it is counted, and what goes.
+//! The reclaimer's rounds: which programs are served, what of them is counted, and which pages are
+//! evicted.
 //!
-//! What may be had is one number for the tree. From it come off what is not served (memory that is mapped since the last round, memory that
-//! cannot be served) and what compressed pages take; the rest are the frames of the budget.
+//! The limit is one number for the tree. Memory that is not served (mapped since the last round, or
+//! not servable) and the memory that compressed pages take are subtracted from it; the rest are the
+//! frames of the budget.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,92 +25,100 @@ use crate::{births, coverage, survey};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// Between two rounds: while little is used, while much is, and while nothing is limited.
-const IDLE: Duration = Duration::from_millis(20);
-const BUSY: Duration = Duration::from_millis(4);
-/// Between two looks at what processes have in common.
-const RARELY: Duration = Duration::from_millis(100);
-const FOREVER: Duration = Duration::from_secs(3600);
-/// A program whose memory is less than this is not worth serving, in bytes.
-const SMALL: u64 = 1 << 20;
-/// So much memory that is not counted is worth a look at what is mapped, in bytes.
-const UNKNOWN: u64 = 256 << 10;
-/// Rounds between two looks at what a program has that cannot be counted, at most.
-const LONGEST_REST: u32 = 127;
-/// Rounds in which it may not be known yet whose memory it is: a child faults before it is seen.
+/// The pause between two rounds while little of the limit is used, and while much is; and while
+/// there is no limit.
+const IDLE_PAUSE: Duration = Duration::from_millis(20);
+const BUSY_PAUSE: Duration = Duration::from_millis(4);
+/// The interval at which processes' shares of common memory are read.
+const SHARE_INTERVAL: Duration = Duration::from_millis(100);
+const UNLIMITED_PAUSE: Duration = Duration::from_secs(3600);
+/// A program with less memory than this is not worth serving, in bytes.
+const MIN_SERVED: u64 = 1 << 20;
+/// This much uncounted memory is worth reading a program's mappings, in bytes.
+const MIN_UNCOUNTED: u64 = 256 << 10;
+/// The largest number of rounds between two readings of a program that has memory which cannot be
+/// counted.
+const MAX_BACKOFF: u32 = 127;
+/// The number of rounds in which the process of a memory may be unknown: a child faults before its
+/// first stop is seen.
 const UNKNOWN_ROUNDS: u32 = 250;
-/// Frames that there are at least, however little is allowed: fewer do not get a program on.
-const LEAST: u64 = 64;
-/// Rounds without any success until more is allowed than should be.
+/// The smallest number of frames, however small the limit is: a program makes no progress with
+/// fewer.
+const MIN_FRAMES: u64 = 64;
+/// The number of rounds without success after which more is allowed than the limit permits.
 const FRUITLESS_ROUNDS: u32 = 16;
-/// Of the limit, compressed pages may take one part of so many: what they take is missing where pages are used (`bench/RESULTS.md`, paging).
-const COMPRESSED: u64 = 8;
-/// How long the store is left alone that has taken no more: the disk may have room again.
-const AGAIN: Duration = Duration::from_secs(1);
-/// Pages that are counted at once.
-const AT_ONCE: usize = 512;
+/// Compressed pages may take the limit divided by this: what they take is missing where pages are
+/// used (`bench/RESULTS.md`, paging).
+const COMPRESSED_SHARE: u64 = 8;
+/// How long a store is left alone that has refused a page: the disk may have room again.
+const STORE_RETRY: Duration = Duration::from_secs(1);
+/// The number of pages that are counted at once.
+const COUNT_BATCH: usize = 512;
 
-/// The thread that sees to frames.
+/// The data of the reclaimer's thread.
 pub(crate) struct Reclaimer {
     shared: Arc<Shared>,
-    /// Since when the store takes no more pages: more is allowed than should be.
+    /// Since when the store takes no more pages, so that more is allowed than the limit permits.
     full: Option<Instant>,
-    /// In how many rounds, one behind the other, frames were short and none could be had.
-    vain: u32,
-    /// By pager, how many pages had come when frames were short last.
-    came: BTreeMap<usize, u64>,
-    /// What each process takes if what it has in common with others is shared out: when that was looked up, what it had in all, and the
-    /// share.
+    /// The number of successive rounds in which frames were short and none could be freed.
+    fruitless_rounds: u32,
+    /// By pager: the number of pages that had come when frames were short last.
+    arrivals: BTreeMap<usize, u64>,
+    /// The memory of each process if common memory is shared out: when that was read, the memory
+    /// that the process had in all, and its share.
     shares: BTreeMap<u32, (Instant, u64, u64)>,
 }
 
 impl Reclaimer {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let (came, shares) = (BTreeMap::new(), BTreeMap::new());
-        Self { shared, full: None, vain: 0, came, shares }
+        let (arrivals, shares) = (BTreeMap::new(), BTreeMap::new());
+        Self { shared, full: None, fruitless_rounds: 0, arrivals, shares }
     }
 
-    /// Goes its rounds until the end.
+    /// Runs rounds until the end.
     pub(crate) fn run(mut self) {
         loop {
-            // Pairs with `Shared::short`: who tells from now on is heard in the next round.
+            // Pairs with `Shared::short`: a shortage that is reported from now on is handled in the
+            // next round.
             self.shared.short.swap(false, Ordering::AcqRel);
             let limit = self.shared.state().limit;
             let wait = catch_unwind(AssertUnwindSafe(|| match limit {
                 Some(limit) => self.round(limit),
                 None => {
                     self.release();
-                    FOREVER
+                    UNLIMITED_PAUSE
                 }
             }));
             let wait = wait.unwrap_or_else(|_| {
-                // A fault of ours, which the log has; nobody is to wait for frames because of it.
+                // A panic of ours, which the log has; nobody must wait for frames because of it.
                 self.shared.state().totals.failures += 1;
                 self.shared.commons.budget.allow(u64::MAX / PAGE);
                 self.pagers().iter().for_each(|pager| pager.ring());
-                IDLE
+                IDLE_PAUSE
             });
-            // Who cannot be helped now is not helped by going round faster.
-            if (self.vain > 0 && self.shared.rest(BUSY)) || self.shared.wait(wait) {
+            // If nothing can be freed now, faster rounds do not help.
+            if (self.fruitless_rounds > 0 && self.shared.rest(BUSY_PAUSE)) || self.shared.wait(wait)
+            {
                 return;
             }
         }
     }
 
     fn round(&mut self, limit: u64) -> Duration {
-        self.shared.commons.store.allow(limit / COMPRESSED);
-        // One batch shows whether it still takes none; that is known before this round is over.
-        self.full.take_if(|since| since.elapsed() >= AGAIN);
+        self.shared.commons.store.allow(limit / COMPRESSED_SHARE);
+        // One batch shows whether the store still takes none; that is known before this round is
+        // over.
+        self.full.take_if(|since| since.elapsed() >= STORE_RETRY);
         let processes = self.shared.supervisor.process_numbers();
         self.shared.state().refused.retain(|process, _| processes.contains(process));
-        self.forget_gone();
+        self.end_unowned();
         self.free_unknown();
         let mut all: Vec<(u32, u64)> =
             processes.iter().map(|&process| (process, survey::resident(process))).collect();
         self.leave_out_borrowers(&mut all);
-        let resident = self.together(&all);
+        let resident = self.total_resident(&all);
         if resident > limit / 2 || !self.shared.state().served.is_empty() {
-            for &(process, resident) in all.iter().filter(|(_, resident)| *resident > SMALL) {
+            for &(process, resident) in all.iter().filter(|(_, resident)| *resident > MIN_SERVED) {
                 self.begin(process);
                 self.count(process, resident, limit);
             }
@@ -116,18 +126,20 @@ impl Reclaimer {
         let served = self.allow(limit, resident);
         self.evict();
         self.total(resident, served);
-        if resident > limit / 4 { BUSY } else { IDLE }
+        if resident > limit / 4 { BUSY_PAUSE } else { IDLE_PAUSE }
     }
 
-    /// What processes take in all: what a parent has in common with its children counts once.
-    fn together(&mut self, all: &[(u32, u64)]) -> u64 {
+    /// Returns the memory of all processes, where what a parent has in common with its children
+    /// counts once.
+    fn total_resident(&mut self, all: &[(u32, u64)]) -> u64 {
         let mut sum = 0;
-        let several = all.iter().filter(|(_, resident)| *resident > SMALL).count() > 1;
+        let several = all.iter().filter(|(_, resident)| *resident > MIN_SERVED).count() > 1;
         for &(process, resident) in all {
             sum += match self.shares.get(&process) {
-                _ if !several || resident <= SMALL => resident,
-                // A share is looked up rarely; meanwhile it grows and shrinks as the whole does.
-                Some(&(when, whole, share)) if when.elapsed() < RARELY => {
+                _ if !several || resident <= MIN_SERVED => resident,
+                // A share is read rarely; meanwhile it is taken to grow and shrink as the whole
+                // does.
+                Some(&(when, whole, share)) if when.elapsed() < SHARE_INTERVAL => {
                     (share + resident).saturating_sub(whole)
                 }
                 _ => {
@@ -141,10 +153,10 @@ impl Reclaimer {
         sum
     }
 
-    /// Pagers whose memory is nobody's any more end.
-    fn forget_gone(&self) {
+    /// Ends pagers whose memory belongs to no process any more.
+    fn end_unowned(&self) {
         let mut state = self.shared.state();
-        // Of others the tree tells.
+        // The supervisor reports the ends of processes that are known.
         let gone = |one: &mut Served| {
             let place = one.place();
             one.process.is_none() && !one.pager.alive(&(place..place + PAGE))
@@ -152,8 +164,9 @@ impl Reclaimer {
         state.end(gone);
     }
 
-    /// Gives the memory back of processes that nobody follows: they would outlive what serves them. All that are followed are known from
-    /// their birth, as long as there are marks for it.
+    /// Gives memory back to processes that nobody follows, which would outlive the pagers that
+    /// serve them. A process that is followed is known from its birth, as long as there are marks
+    /// for it.
     fn free_unknown(&self) {
         let mut unknown = Vec::new();
         for one in self.shared.state().served.iter_mut().filter(|one| one.process.is_none()) {
@@ -163,11 +176,11 @@ impl Reclaimer {
             }
         }
         for pager in unknown {
-            // Nothing comes back to a child that is not its own.
+            // The pages of a child come back only where they are its own.
             if !pager.find_inherited(None) {
                 continue;
             }
-            // What it takes comes off from what the others may have.
+            // This takes memory from the others.
             self.shared.commons.budget.allow(u64::MAX / PAGE);
             if pager.release() {
                 self.shared.state().end(|one| Arc::ptr_eq(&one.pager, &pager));
@@ -175,11 +188,12 @@ impl Reclaimer {
         }
     }
 
-    /// Processes that have another's memory, for as long as they are not programs of their own (`vfork`), are not counted twice.
+    /// Removes processes that use another's memory, as long as they are no programs of their own
+    /// (`vfork`): it must not count twice.
     fn leave_out_borrowers(&self, all: &mut Vec<(u32, u64)>) {
         let mut seen: Vec<(u32, u64)> = Vec::new();
         all.retain(|&(process, resident)| {
-            let as_much = seen.iter().filter(|(_, other)| resident.abs_diff(*other) < SMALL);
+            let as_much = seen.iter().filter(|(_, other)| resident.abs_diff(*other) < MIN_SERVED);
             let borrows = resident > 0
                 && as_much
                     .into_iter()
@@ -191,18 +205,20 @@ impl Reclaimer {
         });
     }
 
-    /// Serves a program from now on, if it is not served already.
+    /// Begins to serve a program, unless it is served already.
     fn begin(&self, process: u32) {
         let known = {
             let mut state = self.shared.state();
-            // Before anything is: that it has ended or become another from now on is known when it is served.
-            state.planting = Some(process);
+            // Set before anything is done: if the program ends or becomes another one from now on,
+            // that is seen when it is served.
+            state.setting_up = Some(process);
             if state.refused.contains_key(&process)
                 || state.served.iter().any(|one| one.process == Some(process) && one.pager.moored())
             {
                 return;
             }
-            // One that was planted into is known; so is a child from its birth, as long as there are marks.
+            // A program that was set up is known; so is a child from its birth, as long as there
+            // are marks.
             let known = state.served.iter().find(|one| one.process == Some(process));
             let known = known.map(|one| Arc::clone(&one.pager));
             known.or_else(|| state.identify(process))
@@ -212,7 +228,7 @@ impl Reclaimer {
         let begun = setup::set_up(&self.shared.supervisor, process, userfault)
             .and_then(|installed| self.attach_staging_area(process, known, installed));
         match begun {
-            // In the next round.
+            // It is tried again in the next round.
             Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT) => {}
             Err(error) => self.shared.refuse(process, &error),
             Ok(()) => {}
@@ -226,13 +242,13 @@ impl Reclaimer {
         installed: LimitSetup,
     ) -> io::Result<()> {
         let LimitSetup { userfault, staging_area, area, marks } = installed;
-        // From now on there come no more.
+        // From now on there come no more guards.
         let guarded = survey::is_guarded(process)?;
         if let Some(pager) = known {
             pager.attach_staging_area(staging_area, &marks)?;
             let mut state = self.shared.state();
-            if state.planting != Some(process) {
-                // Its pager was ended before there was anything to be ended with it.
+            if state.setting_up != Some(process) {
+                // Its pager was ended before the staging area could be ended with it.
                 pager.end();
             } else if let Some(one) =
                 state.served.iter_mut().find(|one| Arc::ptr_eq(&one.pager, &pager))
@@ -255,11 +271,11 @@ impl Reclaimer {
             marks,
             guarded,
             marked: None,
-            rest: (0, 0),
+            backoff: (0, 0),
             unknown: 0,
         })?;
         let mut state = self.shared.state();
-        if state.planting != Some(process) {
+        if state.setting_up != Some(process) {
             state.served.retain(|one| !Arc::ptr_eq(&one.pager, &pager));
             pager.end();
         }
@@ -271,21 +287,23 @@ impl Reclaimer {
         let (pager, areas, shared, guarded) = {
             let state = self.shared.state();
             let found = state.served.iter().find(|one| one.process == Some(process));
-            // One that is refused is about to be served no more.
+            // A program that is refused is about to be served no more.
             let Some(one) = found.filter(|_| !state.refused.contains_key(&process)) else {
                 return;
             };
-            (Arc::clone(&one.pager), one.areas.clone(), one.shares(), one.guarded)
+            (Arc::clone(&one.pager), one.areas.clone(), one.counts_shared(), one.guarded)
         };
         settle(&pager, process);
-        // What there are no frames for comes in one of the next rounds.
+        // Pages for which there are no frames follow in one of the next rounds.
         pager.leave_to_kernel();
-        if resident.saturating_sub(bytes(served_pages(&pager))) < UNKNOWN || !self.rested(process) {
+        if resident.saturating_sub(bytes(served_pages(&pager))) < MIN_UNCOUNTED
+            || !self.is_due(process)
+        {
             return;
         }
-        // What is counted now has come off already from what there is.
-        self.shared.commons.budget.allow((limit / PAGE).max(LEAST));
-        // What has ended meanwhile is not counted.
+        // What is counted now has been subtracted from the frames already.
+        self.shared.commons.budget.allow((limit / PAGE).max(MIN_FRAMES));
+        // A process that has ended meanwhile is not counted.
         let counted = || {
             let all = coverage::cover(&pager, process, &areas, guarded)?;
             self.count_all(&pager, process, all, shared)
@@ -293,25 +311,29 @@ impl Reclaimer {
         let found = counted().unwrap_or(0);
         let mut state = self.shared.state();
         if let Some(one) = state.served.iter_mut().find(|one| one.process == Some(process)) {
-            // What cannot be counted, be it shared with others or not to be served, is still there next time.
-            let rest =
-                if bytes(found) < UNKNOWN { (2 * one.rest.1 + 1).min(LONGEST_REST) } else { 0 };
-            one.rest = (rest, rest);
+            // Memory that cannot be counted, since it is shared with others or not servable, is
+            // still there next time.
+            let backoff = if bytes(found) < MIN_UNCOUNTED {
+                (2 * one.backoff.1 + 1).min(MAX_BACKOFF)
+            } else {
+                0
+            };
+            one.backoff = (backoff, backoff);
         }
     }
 
-    /// Whether a process is to be looked at in this round.
-    fn rested(&self, process: u32) -> bool {
+    /// Returns whether the mappings of a process are read in this round.
+    fn is_due(&self, process: u32) -> bool {
         let mut state = self.shared.state();
         let Some(one) = state.served.iter_mut().find(|one| one.process == Some(process)) else {
             return false;
         };
-        let rested = one.rest.0 == 0;
-        one.rest.0 = one.rest.0.saturating_sub(1);
-        rested
+        let is_due = one.backoff.0 == 0;
+        one.backoff.0 = one.backoff.0.saturating_sub(1);
+        is_due
     }
 
-    /// How many pages were found that were not counted.
+    /// Counts pages. Returns how many were not counted before.
     fn count_all(
         &self,
         pager: &Pager,
@@ -327,9 +349,9 @@ impl Reclaimer {
             let mut left = &pages[..];
             let mut stuck = 0;
             while !left.is_empty() && stuck < 2 {
-                let counted = pager.adopt(&left[..left.len().min(AT_ONCE)]);
+                let counted = pager.adopt(&left[..left.len().min(COUNT_BATCH)]);
                 left = &left[counted..];
-                if counted < AT_ONCE && !left.is_empty() {
+                if counted < COUNT_BATCH && !left.is_empty() {
                     let freed = pager.evict(STAGING_AREA).unwrap_or(0);
                     evicted += freed as u64;
                     stuck = if freed + counted == 0 { stuck + 1 } else { 0 };
@@ -339,39 +361,44 @@ impl Reclaimer {
         Ok((served_pages(pager) + evicted).saturating_sub(before))
     }
 
-    /// Says how many frames there are; how many bytes are served.
+    /// Sets the number of frames. Returns the number of bytes that are served.
     fn allow(&self, limit: u64, resident: u64) -> u64 {
         let served: u64 = self.pagers().iter().map(|pager| bytes(served_pages(pager))).sum();
         let compressed = self.shared.commons.store.stats().compressed_bytes;
         let apart = resident.saturating_sub(served) + compressed;
         let frames =
             if self.full.is_some() { u64::MAX / PAGE } else { limit.saturating_sub(apart) / PAGE };
-        // Where what cannot be taken out is too much already, the limit cannot be kept: it would only bring all to a standstill.
-        let least = LEAST * self.pagers().len() as u64 + limit / PAGE / 16;
+        // If the memory that cannot be evicted exceeds the limit, the limit cannot be enforced:
+        // that would only bring all programs to a standstill.
+        let least = MIN_FRAMES * self.pagers().len() as u64 + limit / PAGE / 16;
         let budget = self.shared.commons.budget;
-        // Nor is anybody to wait for ever where pages that could go do not.
-        let more = if self.vain < FRUITLESS_ROUNDS { 0 } else { budget.stats().taken + LEAST };
+        // Nor must any thread wait forever if pages are not evicted that could be.
+        let more = if self.fruitless_rounds < FRUITLESS_ROUNDS {
+            0
+        } else {
+            budget.stats().taken + MIN_FRAMES
+        };
         budget.allow(frames.max(least).max(more));
         served
     }
 
-    /// Has pages go until frames are free.
+    /// Evicts pages until frames are free.
     fn evict(&mut self) {
         let pagers = self.pagers();
         let short = || {
             let stats = self.shared.commons.budget.stats();
             stats.free() < stats.reserve()
         };
-        self.vain = match short() && !self.free_frames(&pagers) {
-            true => self.vain.saturating_add(1),
+        self.fruitless_rounds = match short() && !self.free_frames(&pagers) {
+            true => self.fruitless_rounds.saturating_add(1),
             false => 0,
         };
-        // Also those that nothing can be taken out of may wait for frames.
+        // Programs of which nothing can be evicted may wait for frames, too.
         pagers.iter().for_each(|pager| pager.ring());
     }
 
-    /// Takes pages of programs that can spare some, then of those that have to give; whether any have gone, or none
-    /// need to or ever can.
+    /// Evicts pages of programs that can spare some, then of those that have to give. Returns
+    /// whether any were evicted, or none need to be, or none ever can be.
     fn free_frames(&mut self, pagers: &[Arc<Pager>]) -> bool {
         let budget = self.shared.commons.budget;
         let pagers: Vec<_> = pagers.iter().filter(|pager| pager.moored()).collect();
@@ -388,7 +415,8 @@ impl Reclaimer {
             }
             let most = (0..pagers.len()).max_by_key(|&at| spare[at]);
             let most = most.filter(|&at| spare[at] >= STAGING_AREA as u64);
-            // Who has no more to give is passed over, or nobody would find out that there is nothing.
+            // A program that has no more to give is passed over; otherwise nobody would find out
+            // that there is nothing.
             let gives = budget.who_gives(&shares).unwrap_or(0);
             let at = most.unwrap_or((gives + stuck) % pagers.len());
             match pagers[at].evict(STAGING_AREA) {
@@ -406,18 +434,19 @@ impl Reclaimer {
         freed > 0
     }
 
-    /// What programs have of the frames, and what has come to them since this was asked last.
+    /// Returns the frames that programs have, and the pages that have come to them since the last
+    /// call.
     fn shares_of(&mut self, pagers: &[&Arc<Pager>]) -> Vec<Share> {
-        let mut came = BTreeMap::new();
+        let mut arrivals = BTreeMap::new();
         let mut share = |pager: &&Arc<Pager>| {
             let AnonymousStats { resident, faults, around, .. } = pager.space().stats();
             let name = Arc::as_ptr(pager) as usize;
-            came.insert(name, faults + around);
-            let before = self.came.get(&name).copied().unwrap_or(0);
+            arrivals.insert(name, faults + around);
+            let before = self.arrivals.get(&name).copied().unwrap_or(0);
             Share { resident, came: (faults + around).saturating_sub(before) }
         };
         let shares = pagers.iter().map(&mut share).collect();
-        self.came = came;
+        self.arrivals = arrivals;
         shares
     }
 
@@ -430,13 +459,13 @@ impl Reclaimer {
         state.totals = Totals { resident, served, lost, full, failures, ..Totals::default() };
     }
 
-    /// The kernel resolves all faults from now on.
+    /// Has the kernel resolve all faults from now on.
     fn release(&mut self) {
         self.shared.commons.budget.allow(u64::MAX / PAGE);
         let pagers = self.pagers();
         for pager in &pagers {
             pager.find_inherited(None);
-            // What could not be given back is asked for one by one.
+            // The pages that could not be given back come back when they are touched.
             pager.release();
         }
         self.full = None;
@@ -453,7 +482,8 @@ fn served_pages(pager: &Pager) -> u64 {
     pager.space().resident()
 }
 
-/// Pages that the program has thrown away are forgotten when they are gone; those that have not gone by now can be evicted.
+/// Forgets pages that the program has thrown away, once they are gone; pages that have not gone by
+/// now can be evicted.
 fn settle(pager: &Pager, process: u32) {
     let Ok(pagemap) = Pagemap::of(process) else { return };
     let there = |&address: &u64| {

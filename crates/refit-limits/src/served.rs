@@ -9,32 +9,34 @@ use refit_sys::foreign;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// One program whose faults are served.
+/// A program whose faults are served.
 pub(crate) struct Served {
     pub(crate) pager: Arc<Pager>,
-    /// Its number, once that is known: of a child is known what it has, not who it is.
+    /// The process, once that is known: at first only the memory of a child is known, not its
+    /// number.
     pub(crate) process: Option<u32>,
-    /// Whether it was made by another that is served.
+    /// Whether it was forked from another program that is served.
     pub(crate) child: bool,
-    /// What is ours in its memory.
+    /// The areas in its memory that are refit's.
     pub(crate) areas: Vec<Range<u64>>,
-    /// Pages in which nothing has been written yet ([`Pager::mark`]).
+    /// The pages that can still be marked ([`Pager::mark`]).
     pub(crate) marks: Range<u64>,
-    /// Whether it had guards (`MADV_GUARD_INSTALL`) when it was planted into; more it is refused.
+    /// Whether it had guards (`MADV_GUARD_INSTALL`) when it was set up. It is refused further ones.
     pub(crate) guarded: bool,
-    /// Where its mark is, if it has one.
+    /// The address of its mark, if it has one.
     pub(crate) marked: Option<u64>,
-    /// Rounds until it is looked at again, if more memory than is counted is there, and how many there were last.
-    pub(crate) rest: (u32, u32),
-    /// In how many rounds it was not known whose it is.
+    /// The number of rounds until its mappings are read again if it has more memory than is
+    /// counted; and the last such number.
+    pub(crate) backoff: (u32, u32),
+    /// The number of rounds in which its process was not known.
     pub(crate) unknown: u32,
 }
 
 impl Served {
-    /// A child of this one.
+    /// Returns the entry of a child of this program.
     pub(crate) fn child(&self, pager: Arc<Pager>) -> Self {
         let (areas, marks) = (self.areas.clone(), self.marks.clone());
-        let (guarded, rest) = (self.guarded, (0, 0));
+        let (guarded, backoff) = (self.guarded, (0, 0));
         Self {
             pager,
             process: None,
@@ -43,17 +45,17 @@ impl Served {
             marks,
             guarded,
             marked: None,
-            rest,
+            backoff,
             unknown: 0,
         }
     }
 
-    /// Where its mark is, or would be next.
+    /// Returns the address of its mark, or of the next one.
     pub(crate) fn place(&self) -> u64 {
         self.marked.unwrap_or(self.marks.start)
     }
 
-    /// Whether this process has the memory that is served. Its memory gets a mark for it.
+    /// Returns whether a process has the memory that is served. Marks the memory for that.
     pub(crate) fn is(&mut self, process: u32) -> bool {
         if self.marked.is_none() && !self.marks.is_empty() {
             let mut page = [0; PAGE_SIZE];
@@ -67,13 +69,15 @@ impl Served {
         word.is_some_and(|word| word.to_ne_bytes() == self.name())
     }
 
-    /// Whether what it shares with others is counted as its own: what a parent shares with children is the parent's, unless there is
-    /// nobody else left to count it, which is known by how often a child has been looked at in vain.
-    pub(crate) fn shares(&self) -> bool {
-        !self.child || self.rest.1 > 3
+    /// Returns whether memory that it shares with others counts as its own. What a parent shares
+    /// with children is the parent's, unless nobody else is left to count it, which shows in the
+    /// number of times that a child was looked at in vain.
+    pub(crate) fn counts_shared(&self) -> bool {
+        !self.child || self.backoff.1 > 3
     }
 
-    /// What tells it from all others: where its pager is.
+    /// Returns the bytes of the mark, which distinguish it from all others: the address of its
+    /// pager.
     pub(crate) fn name(&self) -> [u8; 8] {
         (Arc::as_ptr(&self.pager) as u64).to_ne_bytes()
     }

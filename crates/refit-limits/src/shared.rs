@@ -1,4 +1,4 @@
-//! What the reclaimer, the event loop and callers of [`Memory`](crate::Memory) share.
+//! The state that the reclaimer, the event loop and callers of [`Memory`](crate::Memory) share.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,14 +17,14 @@ use crate::served::Served;
 use crate::survey;
 use crate::warnings::Warnings;
 
-/// What the reclaimer and others look at.
+/// The state of a tree's memory.
 pub(crate) struct Shared {
     pub(crate) supervisor: Arc<Supervisor>,
     pub(crate) commons: Arc<Commons>,
     pub(crate) state: Mutex<State>,
-    /// Rung when `state.limit` changes, when frames are short, and at the end.
+    /// Notified when `state.limit` changes, when frames are short, and at the end.
     pub(crate) call: Condvar,
-    /// Frames are short; apart from `state`, since faults wait for whoever tells.
+    /// Whether frames are short. Not in `state`, since faults wait for the thread that reports it.
     pub(crate) short: AtomicBool,
 }
 
@@ -35,43 +35,45 @@ pub(crate) struct State {
     pub(crate) called: bool,
     pub(crate) ended: bool,
     pub(crate) served: Vec<Served>,
-    /// The threads of pagers that have not ended yet, or not long ago.
+    /// The threads of pagers that have not ended yet, or have ended recently.
     pub(crate) pagers: Vec<thread::JoinHandle<()>>,
-    /// The process that is being planted into, until it has another memory, or none.
-    pub(crate) planting: Option<u32>,
-    /// Children that stand in their first stop until their pagers are there ([`births`]).
+    /// The process that is being set up, until it has another memory, or none.
+    pub(crate) setting_up: Option<u32>,
+    /// Children that are kept in their first stop until their pagers are there
+    /// ([`births`](crate::births)).
     pub(crate) expected: Vec<u32>,
     /// Programs that are not served, and why.
     pub(crate) refused: BTreeMap<u32, String>,
     pub(crate) totals: Totals,
-    /// Pages that were lost of programs that are not served any more.
+    /// The number of lost pages of programs that are not served any more.
     pub(crate) lost_of_ended: u64,
-    /// What has been told: pages that were lost, and faults of our own.
-    pub(crate) told: (u64, u64),
+    /// The counts that [`Memory::take_warnings`](crate::Memory::take_warnings) has returned so far:
+    /// pages that were lost, and failures of the reclaimer.
+    pub(crate) reported: (u64, u64),
     pub(crate) warnings: Warnings,
 }
 
-/// What a tree's memory comes to, in bytes, when the reclaimer last looked.
+/// The memory of a tree, in bytes, when the reclaimer looked last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// What it may have; `None`: all there is.
+    /// The limit; `None`: all there is.
     pub limit: Option<u64>,
-    /// Anonymous memory that is in the programs.
+    /// Anonymous memory that is resident in the programs.
     pub resident: u64,
-    /// Of that, what is served here.
+    /// The part of that which is served here.
     pub served: u64,
-    /// Pages that are out, by where they are.
+    /// Evicted pages, by where they are.
     pub store: StoreStats,
     /// Pages that were lost: the disk did not give them back.
     pub lost: u64,
-    /// The store takes no more pages: more is in memory than may be.
+    /// Whether the store takes no more pages, so that more is resident than the limit permits.
     pub full: bool,
-    /// How often the reclaimer has met a fault of its own, and has limited nothing for as long.
+    /// The number of failures of the reclaimer itself, during each of which nothing was limited.
     pub failures: u64,
 }
 
 impl State {
-    /// Serves those no more that are `gone`.
+    /// Ends the pagers of those programs for which `gone` returns true.
     pub(crate) fn end(&mut self, gone: impl FnMut(&mut Served) -> bool) {
         for one in self.served.extract_if(.., gone) {
             one.pager.end();
@@ -79,7 +81,7 @@ impl State {
         }
     }
 
-    /// Pages that were lost.
+    /// Returns the number of pages that were lost.
     pub(crate) fn lost(&self) -> u64 {
         let of_served: u64 = self.served.iter().map(|one| one.pager.lost()).sum();
         self.lost_of_ended + of_served
@@ -92,21 +94,21 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many bytes of anonymous memory all programs have in memory now.
+    /// Returns the number of bytes of anonymous memory that all programs have resident now.
     pub(crate) fn resident(&self) -> u64 {
         self.supervisor.process_numbers().into_iter().map(survey::resident).sum()
     }
 
-    /// A process has another memory, or none.
-    pub(crate) fn changed(&self, process: u32) {
+    /// Handles a process that has another memory, or none.
+    pub(crate) fn on_memory_replaced(&self, process: u32) {
         let mut state = self.state();
         state.refused.remove(&process);
-        state.planting.take_if(|planting| *planting == process);
+        state.setting_up.take_if(|setting_up| *setting_up == process);
         state.expected.retain(|expected| *expected != process);
         state.end(|one| one.process == Some(process));
     }
 
-    /// A program is not served, although it should be.
+    /// Notes that a program is not served, although it should be.
     pub(crate) fn refuse(&self, process: u32, why: &io::Error) {
         let name = refit_sys::process::name(process);
         debug!(process, name, %why, "is not served");
@@ -114,19 +116,19 @@ impl Shared {
         let ended = why.raw_os_error() == Some(libc::ESRCH) || survey::resident(process) == 0;
         let mut state = self.state();
         if !ended {
-            state.warnings.unserved(name, why.to_string());
+            state.warnings.add_unserved(name, why.to_string());
         }
         state.refused.insert(process, why.to_string());
     }
 
-    /// Waits, whoever calls, for so long; whether it is the end.
+    /// Waits for this time, even if notified. Returns whether the end has come.
     pub(crate) fn rest(&self, long: Duration) -> bool {
         let state = self.state();
         let waited = self.call.wait_timeout_while(state, long, |state| !state.ended);
         waited.unwrap_or_else(PoisonError::into_inner).0.ended
     }
 
-    /// Waits for a call, but no longer than `most`; whether it was the last.
+    /// Waits for a notification, for at most this time. Returns whether the end has come.
     pub(crate) fn wait(&self, most: Duration) -> bool {
         let state = self.state();
         let quiet = |state: &mut State| !state.called && !state.ended;
@@ -136,7 +138,7 @@ impl Shared {
         state.ended
     }
 
-    /// Has a pager serve, in a thread of its own.
+    /// Starts the thread of a pager.
     pub(crate) fn serve(&self, one: Served) -> io::Result<()> {
         let pager = Arc::clone(&one.pager);
         let serve = move || {
@@ -153,7 +155,7 @@ impl Shared {
     }
 }
 
-/// Pages, in bytes.
+/// Returns the number of bytes of pages.
 pub(crate) fn bytes(pages: u64) -> u64 {
     pages * PAGE_SIZE as u64
 }

@@ -1,4 +1,4 @@
-//! What a program has mapped, and how much of it is there.
+//! Reads which memory a program has mapped, and how much of it is resident.
 
 use std::io;
 use std::ops::Range;
@@ -9,49 +9,50 @@ use refit_sys::pagemap::{Categories, Pagemap, Scan};
 use refit_sys::process::{self, Doing};
 
 const PAGE: u64 = PAGE_SIZE as u64;
-/// By how much a mapping is taken to grow at most while it is looked at, in bytes.
-const GROWTH: u64 = 64 << 20;
+/// The largest growth of a mapping while it is looked at, in bytes.
+const MAX_GROWTH: u64 = 64 << 20;
 
 /// Memory of a program that can be served.
 pub(crate) struct Servable {
     pub(crate) range: Range<u64>,
-    /// Where the next mapping begins: it may grow until there while it is looked at.
+    /// Where the next mapping begins: the mapping may grow up to there while it is looked at.
     pub(crate) room: u64,
     pub(crate) name: String,
 }
 
-/// Memory of the program's alone that no file is behind, as far as its contents can be taken away and given back; `guarded`: there are guards
-/// in some of it, where nothing may be put.
+/// Returns the private anonymous memory of a program whose pages can be evicted and brought back;
+/// if the program is `guarded`, without mappings that have guards, where no page may be put.
 pub(crate) fn anonymous(process: u32, guarded: bool) -> io::Result<Vec<Servable>> {
     let mappings = maps::of(process)?;
     let pagemap = if guarded { Some(Pagemap::of(process)?) } else { None };
     let after = mappings.iter().skip(1).map(Some).chain([None]);
     let ours = mappings.iter().zip(after).filter(|(one, _)| {
         let kind = matches!(one.kind(), Kind::Anonymous | Kind::Heap | Kind::Stack);
-        // Only what can be written to can be moved; code that is written at run time goes on living where it is.
+        // Only writable memory can be moved; code that is written at run time stays resident.
         let may = one.readable && one.writable && !one.executable && !one.shared;
         kind && may
             && one.file == (0, 0)
             && pagemap.as_ref().is_none_or(|pagemap| !has_guards(pagemap, &one.range))
     });
     let servable = |(one, after): (&Mapping, Option<&Mapping>)| {
-        // A stack grows towards it, and keeps away from what is there.
+        // A stack grows downwards, and keeps a gap from what is below it.
         let after = after.filter(|after| !matches!(after.kind(), Kind::Stack));
         let room = after.map_or(one.range.end, |after| after.range.start);
-        let room = room.min(one.range.end.saturating_add(GROWTH));
+        let room = room.min(one.range.end.saturating_add(MAX_GROWTH));
         let name = one.name.to_string_lossy().into_owned();
         Servable { range: one.range.clone(), room, name }
     };
     Ok(ours.map(servable).collect())
 }
 
-/// Whether a program has guards (`MADV_GUARD_INSTALL`) in anonymous memory.
+/// Returns whether a program has guards (`MADV_GUARD_INSTALL`) in anonymous memory.
 pub(crate) fn is_guarded(process: u32) -> io::Result<bool> {
     let pagemap = Pagemap::of(process)?;
     Ok(anonymous(process, false)?.iter().any(|one| has_guards(&pagemap, &one.range)))
 }
 
-/// Whether there is one in a range. A kernel that cannot tell (before 6.15) says there is none.
+/// Returns whether there is a guard in a range. A kernel that cannot report guards (before 6.15)
+/// reports none.
 fn has_guards(pagemap: &Pagemap, range: &Range<u64>) -> bool {
     let guard = Categories::GUARD;
     let scan = Scan { all: guard, tell: guard, most: 1, ..Scan::default() };
@@ -65,17 +66,17 @@ fn has_guards(pagemap: &Pagemap, range: &Range<u64>) -> bool {
     !found.is_empty()
 }
 
-/// How many bytes of anonymous memory are in memory; 0 if the process has ended.
+/// Returns the number of bytes of resident anonymous memory; 0 if the process has ended.
 pub(crate) fn resident(process: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
     let mut words =
         text.split_ascii_whitespace().skip(1).map(|word| word.parse::<u64>().unwrap_or(0));
-    // Resident, and of files or shared memory among that.
+    // All resident pages, and those of files or shared memory among them.
     let (all, of_files) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
     all.saturating_sub(of_files) * PAGE
 }
 
-/// Parts of `range` that lie in none of `taken`, which are sorted.
+/// Returns the parts of `range` that are in none of `taken`, which are sorted.
 pub(crate) fn apart(range: &Range<u64>, taken: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut left = Vec::new();
     let mut from = range.start;
@@ -91,12 +92,13 @@ pub(crate) fn apart(range: &Range<u64>, taken: &[Range<u64>]) -> Vec<Range<u64>>
     left
 }
 
-/// Whether no thread of a process can be within a call that throws memory away, or has another process do so meanwhile.
+/// Returns whether no thread of a process can be in a call that throws memory away, or that lets
+/// another process do so meanwhile.
 pub(crate) fn throws_nothing_away(process: u32) -> bool {
     let throws = [
         libc::SYS_madvise,
         libc::SYS_process_madvise,
-        // Until the child has a memory of its own, it has this one.
+        // The child uses this memory until it has its own.
         libc::SYS_vfork,
         libc::SYS_clone,
         libc::SYS_clone3,
@@ -108,8 +110,9 @@ pub(crate) fn throws_nothing_away(process: u32) -> bool {
     })
 }
 
-/// As [`resident`], where each page counts by how many processes have it: what a tree of them takes in all. The kernel looks at every page
-/// for it.
+/// Returns the memory of [`resident`], where each page counts as one divided by the number of
+/// processes that have it: the sum over a tree is what the tree takes. The kernel looks at every
+/// page for it.
 pub(crate) fn share(process: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:"));
@@ -117,8 +120,8 @@ pub(crate) fn share(process: u32) -> u64 {
     kilobytes.map_or_else(|| resident(process), |kilobytes| kilobytes << 10)
 }
 
-/// The addresses of pages of a range that are in memory; without those that were only read, and without those that other processes have,
-/// too, unless `shared`.
+/// Returns the addresses of resident pages of a range; without those that were only read, and
+/// without those that other processes have, too, unless `shared`.
 pub(crate) fn present(pagemap: &Pagemap, range: &Range<u64>, shared: bool) -> io::Result<Vec<u64>> {
     let scan = Scan {
         all: Categories::PRESENT,

@@ -1,4 +1,4 @@
-//! One event, as it is kept and shown.
+//! One event, as the ring keeps it and users see it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,24 +7,24 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use refit_sys::printable;
 use serde::{Deserialize, Serialize};
 
-/// One event.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Counts the events of the process, from 0.
+    /// The number of the event in its process, from 0.
     pub number: u64,
     /// Nanoseconds since 1970-01-01 UTC, by the clock of its host.
     pub time_ns: u64,
     /// `ERROR`, `WARN`, `INFO`, `DEBUG` or `TRACE`.
     pub level: Cow<'static, str>,
-    /// The module that has recorded it.
+    /// The module that recorded it.
     pub target: Cow<'static, str>,
     /// The name of the thread.
     pub thread: String,
-    /// The spans that it happened in, outermost first, each with its fields.
+    /// The spans in which it happened, outermost first, each with its fields.
     pub spans: Vec<String>,
-    /// What happened.
+    /// The message.
     pub message: String,
-    /// Its other fields, in the order of the source.
+    /// The other fields, in the order of the source.
     pub fields: Vec<(String, String)>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn now_ns() -> u64 {
 }
 
 impl fmt::Display for Event {
-    /// One line without its end; what would act on a terminal is escaped.
+    /// Formats one line without its end. Characters that would act on a terminal are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, rest) = (self.time_ns / 1_000_000_000, self.time_ns % 1_000_000_000);
         let of_day = seconds % 86_400;

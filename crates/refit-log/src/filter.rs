@@ -7,12 +7,13 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use crate::error::LogError;
 
-/// Levels by module, e.g. `warn,refit_migrate=debug,refit_tracer::supervisor=trace`: the longest module that fits decides.
+/// Levels by module, e.g. `warn,refit_migrate=debug,refit_tracer::supervisor=trace`: the longest
+/// module that matches decides.
 #[derive(Clone, Debug)]
 pub struct Filter(Targets);
 
 impl Filter {
-    /// Reads a filter.
+    /// Parses a filter.
     ///
     /// # Errors
     /// [`LogError::Filter`].

@@ -24,7 +24,8 @@ pub enum Format {
     Text,
     /// A JSON object per line.
     Json,
-    /// A line with the priority in front that `systemd-journald` reads (sd-daemon(3)), and without the time, which it adds.
+    /// A line for `systemd-journald`, which begins with the priority (sd-daemon(3)) and lacks the
+    /// time, which the journal adds.
     Journal,
 }
 
@@ -34,7 +35,7 @@ const KEPT: Level = Level::DEBUG;
 /// The target of events that [`crate::say`] has written already.
 pub(crate) const SAID: &str = "refit::said";
 
-/// Puts events where they are wanted.
+/// Puts events into the ring and on standard error.
 pub(crate) struct Recorder {
     filter: Filter,
     format: Format,
@@ -55,17 +56,17 @@ impl Recorder {
             Format::Json => serde_json::to_string(event).unwrap_or_default(),
             Format::Journal => {
                 let text = event.to_string();
-                // The time of day stands in front.
+                // The time of day is the first word.
                 let text = text.split_once(' ').map_or(&*text, |(_, rest)| rest);
                 format!("<{}>{text}", priority(&event.level))
             }
         };
-        // Nothing can be done if nobody reads it.
+        // Without a reader the event is lost there.
         let _ = writeln!(io::stderr(), "{line}");
     }
 }
 
-/// Returns whether the ring keeps it: the events of refit's own crates, but for the most verbose.
+/// Returns whether the ring keeps an event: those of refit's own crates, except the most verbose.
 fn is_kept(metadata: &Metadata<'_>) -> bool {
     *metadata.level() <= KEPT && metadata.target().starts_with("refit")
 }

@@ -1,4 +1,4 @@
-//! What refit records of its own steps.
+//! Records events of refit's own steps.
 //!
 //! ```no_run
 //! use refit_log::{Filter, Format};
@@ -11,17 +11,19 @@
 //! # Ok::<(), refit_log::LogError>(())
 //! ```
 //!
-//! Code that acts records `tracing` events: each transition, request, message and refusal that a person would need in order to
-//! understand a hang, with ids that mean the same on every host (a program's group, a thread, its residency). This crate sends
-//! them two ways:
+//! Code that acts records `tracing` events: each transition, request, message and refusal that a
+//! person needs in order to understand a hang, with ids that mean the same on every host (a
+//! program's group, a thread, its residency). This crate sends them two ways:
 //!
-//! - **to standard error**, as far as a [`Filter`] permits, in a [`Format`] for people, programs or the journal;
-//! - **into a ring in memory** ([`recent`]), which keeps the last [`CAPACITY`] events of refit's own crates from level `DEBUG` up,
-//!   whatever the filter says. `refit debug-dump` reads it while the process runs, and a panic writes it to a file.
+//! - **to standard error**, as far as a [`Filter`] permits, in a [`Format`] for people, programs or
+//!   the journal;
+//! - **into a ring in memory** ([`recent`]), which keeps the last [`CAPACITY`] events of refit's
+//!   own crates from level `DEBUG` up, whatever the filter is. `refit debug-dump` reads it while
+//!   the process runs, and a panic writes it to a file.
 //!
-//! A level that neither wants costs one comparison with a static number. An event that the ring keeps takes less than a microsecond,
-//! most of it for formatting its fields, so none is on a path that is hot: no system call of a program, no page, no call of an
-//! object.
+//! A level that neither wants costs one comparison with a static number. An event that the ring
+//! keeps takes less than a microsecond, most of it for formatting its fields, so no event is recorded
+//! on a hot path: no system call of a program, no page, no call of an object.
 
 #![forbid(unsafe_code)]
 
@@ -45,7 +47,8 @@ use refit_sys::printable;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Begins to record the events of this process, and to write the ring to a file when a thread panics.
+/// Begins to record the events of this process, and to write the ring to a file when a thread
+/// panics.
 ///
 /// # Errors
 /// [`LogError::Taken`]: it was called before.
@@ -56,9 +59,9 @@ pub fn start(filter: Filter, format: Format) -> Result<(), LogError> {
     Ok(())
 }
 
-/// Says something to the user: a line on standard error whatever the filter says, which the ring keeps too.
+/// Writes a line for the user to standard error, whatever the filter is. The ring keeps it too.
 pub fn say(text: &str) {
-    // Nothing can be done if nobody reads it.
+    // Without a reader the line is lost there.
     let _ = writeln!(io::stderr(), "refit: {}", printable::line(text));
     tracing::warn!(target: layer::SAID, "{text}");
 }

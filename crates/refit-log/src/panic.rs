@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::event::now_ns;
 use crate::ring;
 
-/// Has the first panic of the process write the ring to a file of this user's, behind what the hook says that is there.
+/// Has the first panic of the process write the ring to a file of this user's. A message on
+/// standard error names the file, after the message of the previous hook.
 pub(crate) fn write_ring_on_panic() {
     static WRITTEN: AtomicBool = AtomicBool::new(false);
     let before = std::panic::take_hook();
@@ -19,7 +20,7 @@ pub(crate) fn write_ring_on_panic() {
         if WRITTEN.swap(true, Ordering::Relaxed) {
             return;
         }
-        // Standard error may be gone, and a thread that panics says no more than it can.
+        // Standard error may be gone; a thread that panics can do no more.
         let _ = match write_to(&std::env::temp_dir()) {
             Ok(path) => writeln!(io::stderr(), "refit: the last events are in {}", path.display()),
             Err(error) => writeln!(io::stderr(), "refit: the last events are lost: {error}"),
@@ -27,10 +28,10 @@ pub(crate) fn write_ring_on_panic() {
     }));
 }
 
-/// Writes the ring, a JSON object per line, to a new file in `directory`; returns its path.
+/// Writes the ring, a JSON object per line, to a new file in `directory`. Returns its path.
 fn write_to(directory: &Path) -> io::Result<PathBuf> {
     let path = directory.join(format!("refit-{}-{}.jsonl", std::process::id(), now_ns()));
-    // New, so that nobody else has put a link there.
+    // A new file, so that nobody else has put a link there.
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
     let mut to: BufWriter<File> = BufWriter::new(file);
     for event in ring::recent().events {

@@ -8,23 +8,24 @@ use serde::{Deserialize, Serialize};
 use crate::event::Event;
 use crate::record::Record;
 
-/// How many events are kept.
+/// The number of events that are kept.
 pub const CAPACITY: usize = 10_000;
 
 /// The last events of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recent {
-    /// How many older ones are not kept any more.
+    /// The number of older events that were dropped.
     pub dropped: u64,
-    /// The others, oldest first.
+    /// The kept events, oldest first.
     pub events: Vec<Event>,
 }
 
-/// Protects the events. Held for one operation on the queue; nothing is recorded meanwhile, so a thread never waits for itself.
+/// Protects the events. Held for one operation on the queue; nothing is recorded meanwhile, so a
+/// thread never waits for itself.
 static RING: Mutex<Ring> = Mutex::new(Ring { next: 0, records: VecDeque::new() });
 
 struct Ring {
-    /// How many there were.
+    /// The number of events so far.
     next: u64,
     records: VecDeque<Record>,
 }
@@ -41,7 +42,7 @@ pub(crate) fn push(record: Record) {
     let oldest = if ring.records.len() == CAPACITY { ring.records.pop_front() } else { None };
     ring.records.push_back(record);
     drop(ring);
-    // Freeing it is for nobody to wait for.
+    // Freed outside of the lock.
     drop(oldest);
 }
 

@@ -1,4 +1,5 @@
-//! Which part of a node answers which message of other nodes: a program's coordinator at its origin, or its replica.
+//! Which part of a node handles which message of other nodes: a program's coordinator at its
+//! origin, or its replica.
 
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use crate::protocol::messages::{
 };
 
 impl Migration {
-    /// Registers the handlers of all messages with a layer that starts. They hold the node's parts weakly: the layer outlives
-    /// them for a moment, and drops what comes then.
+    /// Registers the handlers of all messages with a layer that starts. They hold the node's parts
+    /// weakly: the layer outlives them for a moment, and drops the messages that come then.
     pub(crate) fn answer(self: &Arc<Self>, builder: Builder) -> Builder {
         let builder = self.answer_moves(self.answer_changes(builder));
         let builder = self.answer_pages(self.answer_calls(builder));
@@ -23,12 +24,12 @@ impl Migration {
         let this = Arc::downgrade(self);
         builder.lost(move |peer, why| {
             if let Some(this) = this.upgrade() {
-                this.lost(peer, why);
+                this.on_peer_lost(peer, why);
             }
         })
     }
 
-    /// Threads that come, go and end.
+    /// Threads that arrive, return and end.
     fn answer_moves(&self, builder: Builder) -> Builder {
         let [a, b, c, d, e] = std::array::from_fn(|_| Arc::downgrade(&self.remote));
         let [f, g] = std::array::from_fn(|_| Arc::downgrade(&self.origin));
@@ -66,12 +67,12 @@ impl Migration {
             })
             .on::<ThreadReturned>(move |_, returned, _| {
                 if let Some(origin) = f.upgrade() {
-                    origin.returned(returned);
+                    origin.on_returned(returned);
                 }
             })
             .on::<ThreadLost>(move |_, lost, _| {
                 if let Some(origin) = g.upgrade() {
-                    // A group that is no more tells its destinations.
+                    // A coordinator that has ended has torn the replicas down.
                     origin.send(lost.group, || Command::ThreadLost(lost));
                 }
             })
@@ -159,7 +160,7 @@ impl Migration {
             })
     }
 
-    /// What is mapped at an address.
+    /// Lookups of what is mapped at an address.
     fn answer_lookups(self: &Arc<Self>, builder: Builder) -> Builder {
         let [a, b] = std::array::from_fn(|_| Arc::downgrade(&self.remote));
         let (c, d) = (Arc::downgrade(&self.origin), Arc::downgrade(self));
@@ -187,7 +188,7 @@ impl Migration {
             })
     }
 
-    /// A node looks for what is at an address: the origin knows, others may.
+    /// Handles the lookup of a node: the origin knows, others may.
     fn on_seek(&self, seek: Seek) {
         if self.origin.send(seek.group, || Command::Seek(seek.clone())) {
             return;

@@ -8,33 +8,33 @@ use thiserror::Error;
 /// Why a thread did not move; it goes on where it was.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum MoveError {
-    /// No program of this instance has such a process.
+    /// No program of this node has such a process.
     #[error("no program that began at this instance has a process {0}")]
     NoProcess(u32),
-    /// No such thread.
+    /// The program has no such thread.
     #[error("the program has no thread {0}")]
     NoThread(u32),
-    /// There is no such instance.
+    /// There is no such node.
     #[error("there is no instance {0}")]
     NoInstance(u16),
-    /// The instance was there and is lost; it may come back.
+    /// The node was there and is lost; it may come back.
     #[error("instance {number} is lost: {why}")]
     Absent {
-        /// Its number.
+        /// The node's number.
         number: u16,
-        /// What told of the loss.
+        /// The report of the loss.
         why: String,
     },
-    /// The program cannot be moved.
+    /// The program cannot migrate.
     #[error("it is not movable: {0}")]
     NotMovable(String),
-    /// Something stood in the way.
+    /// The move failed for this reason.
     #[error("{0}")]
     Refused(String),
-    /// An instance does not own the memory that it needs.
+    /// A node does not own the memory that it needs.
     #[error("{0}")]
     NoMemory(String),
-    /// It has ended meanwhile.
+    /// The program or thread has ended meanwhile.
     #[error("it has ended")]
     Ended,
 }

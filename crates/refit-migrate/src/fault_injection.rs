@@ -1,5 +1,5 @@
-//! Moves that fail on purpose, to see that their threads go on: an instance that `REFIT_MOVE_FAULT` names a step for has each third of
-//! these fail.
+//! Moves that fail on purpose, to test that their threads go on: a node whose `REFIT_MOVE_FAULT`
+//! names a step has each third of these steps fail.
 
 use std::io;
 use std::sync::OnceLock;
@@ -8,33 +8,35 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// A step of a move, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// What a program needs in it is put there (origin).
+    /// Setting a program up (origin).
     Plant,
-    /// A thread's registers are taken (origin).
+    /// Taking a thread's registers (origin).
     Leave,
-    /// The host ends when a thread arrives: nobody says what has become of it.
+    /// The arrival of a thread; the destination ends then, so nobody reports what has become of the
+    /// thread.
     Arrive,
-    /// A replica is made (host).
+    /// Making a replica (destination).
     Replica,
-    /// A task is made in it (host).
+    /// Making a task of the replica (destination).
     Task,
-    /// A thread has arrived, and waits for its registers for ever (host).
+    /// A thread has arrived, and waits for its registers forever (destination).
     Stall,
-    /// The task is given the thread's registers (host).
+    /// Giving the task the thread's registers (destination).
     Registers,
-    /// Memory becomes frames (origin).
+    /// Turning memory into frames (origin).
     Convert,
-    /// Memory is mapped (host).
+    /// Mapping memory (destination).
     Map,
-    /// What is to be forgotten is kept, which nobody would notice but [`crate::origin::consistency`] (host).
+    /// Invalidating; what should be invalidated is kept, which nobody would notice but
+    /// [`crate::origin::consistency`] (destination).
     Invalidate,
-    /// A thread's registers are taken, to be sent back (host).
+    /// Taking a thread's registers, to send them back (destination).
     Back,
-    /// A thread is given its registers again (origin).
+    /// Giving a thread its registers again (origin).
     Come,
 }
 
-/// All of them, by name.
+/// The steps, by name.
 const STEPS: [(&str, Step); 12] = [
     ("plant", Step::Plant),
     ("leave", Step::Leave),
@@ -50,10 +52,10 @@ const STEPS: [(&str, Step); 12] = [
     ("come", Step::Come),
 ];
 
-/// Of how many one fails.
+/// One of this many fails.
 const OF: u32 = 3;
 
-/// Whether a step fails now.
+/// Returns whether a step fails now.
 pub(crate) fn fails(step: Step) -> bool {
     static WANTED: OnceLock<Option<Step>> = OnceLock::new();
     static TURN: AtomicU32 = AtomicU32::new(1);
@@ -65,7 +67,7 @@ pub(crate) fn fails(step: Step) -> bool {
     *wanted == Some(step) && TURN.fetch_add(1, Ordering::Relaxed).is_multiple_of(OF)
 }
 
-/// Never returns where a step is to stall now: as any wait of which nobody knows why it does not end.
+/// Never returns if a step fails now: like any wait that does not end for an unknown reason.
 pub(crate) fn stall(step: Step) {
     if fails(step) {
         loop {
@@ -74,10 +76,10 @@ pub(crate) fn stall(step: Step) {
     }
 }
 
-/// The error of a step that fails now.
+/// Fails if a step fails now.
 ///
 /// # Errors
-/// It does.
+/// The error of the step.
 pub(crate) fn reach(step: Step) -> io::Result<()> {
     if fails(step) { Err(io::Error::other(format!("{step:?} fails on purpose"))) } else { Ok(()) }
 }

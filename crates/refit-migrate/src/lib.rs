@@ -9,13 +9,15 @@
 //!                   └ AddressSpace: memory becomes frames, which replicas map when a thread touches them
 //! ```
 //!
-//! A thread has two halves. The *user half*, its registers and what its instructions do with memory, is what moves. The
-//! *kernel half*, all that the kernel keeps for it (number, descriptors, signals and their handlers, children, timers, locks),
-//! stays where the program began: there is nothing of it that would have to be carried, renumbered or imitated. That half is
-//! the thread's shadow, and makes its system calls.
+//! A thread has two halves. Its registers, and what its instructions do with memory, move. What the
+//! kernel keeps for it (number, descriptors, signals and their handlers, children, timers, locks)
+//! stays where the program began: nothing of it would have to be carried, renumbered or imitated.
+//! That half is the thread's shadow, and makes its system calls.
 //!
-//! | module | what it holds |
-//! |---|---|
+//! # Modules
+//!
+//! | module | contents |
+//! ---|---|
 //! | [`Node`] | a kernel instance among others: the main entry |
 //! | `membership` | how nodes of several hosts find each other, lose each other, and meet again |
 //! | `migration` | the node's part in all moves: coordinators of programs that began here, replicas of others |
@@ -24,12 +26,16 @@
 //! | `origin` | what the origin of a program does: coordinator, address space, shadows' system calls |
 //! | `remote` | what another node does: replica, executors, mappings |
 //! | `dsm` | pages that move between nodes which share no memory |
-//! | `lookup` | finding what is mapped at an address |
+//! | `lookup` | lookups of what is mapped at an address |
 //! | `mm_lock` | which node may change a program's memory |
-//! | `syscalls` | who makes a system call of a thread that runs elsewhere |
-//! | `stats`, `quota`, `fault_injection` | what is counted, what memory a node owns, faults for tests |
+//! | `syscalls` | where a system call of a thread that is away is made |
+//! | `frames`, `page` | the frames of a group; the size of a page |
+//! | `setting`, `resources`, `quota` | a node's settings, what its parts share, the memory that it owns |
+//! | `stats`, `fault_injection` | counts; moves that fail on purpose |
 //!
-//! Does: move threads, and report where they are. Does not: decide where a thread is better off.
+//! # What it does not do
+//!
+//! It moves threads, and reports where they are. It does not decide where a thread is better off.
 
 #![deny(unsafe_code)]
 

@@ -15,10 +15,10 @@
 //! | `group` | those that have a replica, and the origin, at once (§8.2.2) | 2 for each of them |
 //!
 //! An object of the origin, `retrieval:PID`, decides for each node which others it asks
-//! ([`RetrievalObject::plan`]); the coordinator sends the plan. Any node that has the address mapped
-//! may answer. Only the origin may answer that nothing is there, and only it turns private memory
-//! into frames (the precedence of §5.7.3, where a mapping beats a mere area, and an area beats
-//! nothing). A lookup that others have not answered is put to the origin.
+//! ([`RetrievalObject::plan`]); the coordinator sends the plan. Any node that has the address
+//! mapped may answer. Only the origin may answer that nothing is there, and only it turns private
+//! memory into frames (the precedence of §5.7.3, where a mapping beats a mere area, and an area
+//! beats nothing). A lookup that others have not answered is put to the origin.
 //!
 //! [`cache`] says when an answer may be used, and why that is enough.
 

@@ -1,20 +1,24 @@
-//! Who joins an instance of another host is told of all others that are there, and joins them, too.
+//! How nodes of several hosts find each other. A node that joins a node of another host receives
+//! the addresses of all others that this one knows, and joins them, too.
 //!
 //! ```text
-//!   who comes ── Others ──► one that it has joined ── Address ──► each of its peers
-//!             ◄── numbers and addresses ──            ◄── where it listens ──
-//!             ── joins each ──►
+//!   new node ── Others ──► a node that it has joined ── Address ──► each of its peers
+//!            ◄── numbers and addresses ──            ◄── where it listens ──
+//!            ── joins each ──►
 //! ```
 //!
-//! **Of two that come at the same time, one joins the other.** Each listens before it joins anybody, and asks when it is a peer of the one that it
-//! asks. That one has one of them as its peer first; so the other, asking later, is told of it. If each is told of the other they may
-//! meet half-way, and both be refused: then the one with the lower number waits, and the one with the higher number tries again, until they are
+//! **Of two nodes that come at the same time, one joins the other.** Each listens before it joins
+//! any node, and asks when it is a peer of the node that it asks. That node has one of them as its
+//! peer first; so the other one, which asks later, receives the address of the first. If each
+//! receives the address of the other, they may meet half-way, and both be refused: then the node
+//! with the lower number waits, and the one with the higher number tries again, until they are
 //! connected.
 //!
-//! **One that is lost is joined again** by the instance that had joined it:
+//! **A node that is lost is joined again** by the node that had joined it:
 //! [`absent`](crate::membership::absent).
 //!
-//! An instance that does not listen is joined by nobody: it knows those that were there before it, and those of its host.
+//! A node that does not listen is joined by nobody: it knows the nodes that were there before it,
+//! and those of its host.
 
 pub(crate) mod absent;
 
@@ -32,24 +36,24 @@ use tracing::info;
 
 use crate::membership::absent::{Absence, Absent};
 
-/// How long two that meet half-way may take.
+/// How long two nodes may take that meet half-way.
 const MUTUAL_JOIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two looks at that.
+/// The interval at which they look whether they are connected.
 const MUTUAL_JOIN_POLL: Duration = Duration::from_millis(10);
 
-/// Whom else do you know?
+/// Asks a node for the peers that it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Others;
 
-/// Where do you listen?
+/// Asks a node where it listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Address;
 
-/// One that is there.
+/// A node that can be joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Other {
     number: u16,
-    /// A name or address; `None`: the one by which whoever tells of it was joined.
+    /// A name or address; `None`: the one by which the sender of this was joined.
     host: Option<String>,
     port: u16,
 }
@@ -72,7 +76,7 @@ impl Request for Address {
     type Answer = Option<SocketAddr>;
 }
 
-/// Where this instance is, and who its peers are.
+/// Where this node listens, and which peers it has and has lost.
 pub(crate) struct Meeting {
     layer: OnceLock<Weak<Layer>>,
     listens: OnceLock<SocketAddr>,
@@ -80,51 +84,53 @@ pub(crate) struct Meeting {
 }
 
 impl Meeting {
-    /// Of an instance that listens nowhere yet, and joins others again with this if they are lost.
+    /// Returns the membership of a node that listens nowhere yet, and joins lost nodes again with
+    /// `security`.
     pub(crate) fn new(security: Security) -> Self {
         let absent = Arc::new(Absent::new(security));
         Self { layer: OnceLock::new(), listens: OnceLock::new(), absent }
     }
 
-    /// Has messages of other instances answered here.
+    /// Registers the handlers of other nodes' messages.
     pub(crate) fn answer(self: &Arc<Self>, builder: Builder) -> Builder {
-        let (told, asked) = (Arc::clone(self), Arc::clone(self));
-        let others = builder.answer::<Others>(move |from, Others, _, reply| told.tell(from, reply));
+        let (this, own) = (Arc::clone(self), Arc::clone(self));
+        let others =
+            builder.answer::<Others>(move |from, Others, _, reply| this.reply_others(from, reply));
         others.answer::<Address>(move |_, Address, _, reply| {
-            reply.say(&asked.address(), &[]);
+            reply.say(&own.address(), &[]);
         })
     }
 
-    /// Over which messages go, once.
+    /// Sets the layer by which messages go, once.
     pub(crate) fn over(&self, layer: &Arc<Layer>) {
-        // The first is the one.
+        // Only the first call has an effect.
         let _ = self.layer.set(Arc::downgrade(layer));
     }
 
-    /// A peer is there.
-    pub(crate) fn found(&self, own: InstanceId, peer: &Peer) {
+    /// Notes a peer that was found.
+    pub(crate) fn on_peer_found(&self, own: InstanceId, peer: &Peer) {
         info!(peer = %peer.id, transport = ?peer.transport, place = peer.place, "a peer is there");
-        self.absent.found(own, peer);
+        self.absent.on_peer_found(own, peer);
     }
 
-    /// A peer is lost.
-    pub(crate) fn lost(&self, other: InstanceId, why: &str) {
-        // A peer was found over it.
+    /// Handles the loss of a peer.
+    pub(crate) fn on_peer_lost(&self, other: InstanceId, why: &str) {
+        // It is set: the peer was found over it.
         let Some(layer) = self.layer.get() else { return };
-        self.absent.lost(layer, other, why);
+        self.absent.on_peer_lost(layer, other, why);
     }
 
-    /// Peers of other hosts that are lost and not there again.
+    /// Returns the peers of other hosts that are lost and have not come back.
     pub(crate) fn absences(&self) -> Vec<Absence> {
         self.absent.all()
     }
 
-    /// Where others can join it.
+    /// Returns where other nodes can join this one.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.listens.get().copied()
     }
 
-    /// From now on they can.
+    /// Begins to listen for other nodes.
     ///
     /// # Errors
     /// As [`Layer::listen`].
@@ -135,25 +141,26 @@ impl Meeting {
         security: &Security,
     ) -> Result<(), MessageError> {
         let bound = layer.listen(address, security)?;
-        // The first is the one.
+        // Only the first call has an effect.
         let _ = self.listens.set(bound);
         Ok(())
     }
 
-    /// Tells one peer of all others.
-    fn tell(self: &Arc<Self>, from: InstanceId, reply: Reply<Others>) {
+    /// Replies to a peer with the addresses of all others.
+    fn reply_others(self: &Arc<Self>, from: InstanceId, reply: Reply<Others>) {
         let Some(layer) = self.layer.get().and_then(Weak::upgrade) else { return };
-        let tell = move || {
+        let answer = move || {
             let peers = layer.peers().into_iter().filter(|peer| peer.id != from);
             let others: Vec<Other> = peers.filter_map(|peer| where_is(&layer, &peer)).collect();
             reply.say(&others, &[]);
         };
-        // They are asked, which a handler must not wait for. Without a thread the reply is dropped, which is an answer.
-        let _ = thread::Builder::new().name("refit-others".to_owned()).spawn(tell);
+        // The others are asked, for which a handler must not wait. Without a thread the reply is
+        // dropped, which is an answer.
+        let _ = thread::Builder::new().name("refit-others".to_owned()).spawn(answer);
     }
 }
 
-/// Where a peer can be joined, if it can, and is still there.
+/// Returns where a peer can be joined, if it listens and is still there.
 fn where_is(layer: &Layer, peer: &Peer) -> Option<Other> {
     let (address, _) = layer.ask(peer.id, &Address, &[]).ok()?;
     let address = address?;
@@ -167,13 +174,13 @@ fn where_is(layer: &Layer, peer: &Peer) -> Option<Other> {
     Some(Other { number: peer.id.0, host, port: address.port() })
 }
 
-/// What stands before the port.
+/// Returns the part of an address before the port.
 fn host_of(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Joins an instance that listens at this address, and all those that it knows.
+/// Joins a node that listens at this address, and all those that it knows.
 ///
 /// # Errors
 /// One of them does not answer, or refuses.
@@ -184,9 +191,9 @@ pub(crate) fn join(
 ) -> Result<(), MessageError> {
     let before: Vec<InstanceId> = layer.peers().iter().map(|peer| peer.id).collect();
     match layer.join(address, security) {
-        // One of those that it was told of, or that comes at the same time.
+        // It has joined this node meanwhile, or comes at the same time.
         Err(MessageError::Refused { why: Refusal::Taken(id), .. }) => {
-            return meet(layer, id, address, security);
+            return join_or_wait(layer, id, address, security);
         }
         joined => joined?,
     }
@@ -197,19 +204,19 @@ pub(crate) fn join(
         let host = host.as_deref().unwrap_or_else(|| host_of(address));
         let at =
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        meet(layer, InstanceId(number), &at, security)?;
+        join_or_wait(layer, InstanceId(number), &at, security)?;
     }
     Ok(())
 }
 
-/// Joins one, or is joined by it.
-fn meet(
+/// Joins a node, or waits until it has joined this one.
+fn join_or_wait(
     layer: &Arc<Layer>,
     other: InstanceId,
     address: &str,
     security: &Security,
 ) -> Result<(), MessageError> {
-    let until = Instant::now() + MUTUAL_JOIN_TIMEOUT;
+    let deadline = Instant::now() + MUTUAL_JOIN_TIMEOUT;
     let (mut tries, mut refused) = (true, None);
     loop {
         let is_there = layer.peers().iter().any(|peer| peer.id == other);
@@ -223,9 +230,9 @@ fn meet(
             }
             tries = layer.own() > other;
         }
-        match refused.take_if(|_| Instant::now() >= until) {
+        match refused.take_if(|_| Instant::now() >= deadline) {
             Some(error) => return Err(error),
-            // It does its part meanwhile.
+            // Meanwhile the other node does its part.
             None => thread::sleep(MUTUAL_JOIN_POLL),
         }
     }
@@ -242,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_before_the_port_is_the_host() {
+    fn the_part_before_the_port_is_the_host() {
         for (address, host) in
             [("10.0.0.1:7383", "10.0.0.1"), ("[::1]:1", "::1"), ("a.example:2", "a.example")]
         {
@@ -250,8 +257,8 @@ mod tests {
         }
     }
 
-    /// An instance that listens, and has joined.
-    fn come(number: u16, at: Option<&str>) -> Result<(Arc<Layer>, String), MessageError> {
+    /// Starts a node that listens, and has joined the node at an address.
+    fn start(number: u16, at: Option<&str>) -> Result<(Arc<Layer>, String), MessageError> {
         let open = Security::None { anywhere: false };
         let meeting = Arc::new(Meeting::new(open.clone()));
         let builder = Layer::builder(InstanceId(number)).silence(Duration::from_secs(60));
@@ -269,15 +276,16 @@ mod tests {
         layer.peers().iter().map(|peer| peer.id.0).collect()
     }
 
-    /// All that come know all, in whatever order and however many at a time.
+    /// All nodes that come know all others, in any order and at any number at a time.
     #[test]
-    fn all_that_come_at_the_same_time_meet() {
+    fn all_nodes_that_come_at_the_same_time_meet() {
         for turn in 0..20_u16 {
-            let (first, at) = come(100, None).expect("it listens");
-            let come = |number: u16| come((number * 7 + turn) % 50, Some(&at)).expect("joined").0;
+            let (first, at) = start(100, None).expect("it listens");
+            let start_one =
+                |number: u16| start((number * 7 + turn) % 50, Some(&at)).expect("joined").0;
             let others: Vec<Arc<Layer>> = thread::scope(|scope| {
-                let come = &come;
-                let all = (0..5).map(|one| scope.spawn(move || come(one)));
+                let start_one = &start_one;
+                let all = (0..5).map(|one| scope.spawn(move || start_one(one)));
                 all.collect::<Vec<_>>()
                     .into_iter()
                     .map(|one| one.join().expect("no panic"))
@@ -288,16 +296,16 @@ mod tests {
             for layer in others.iter().chain([&first]) {
                 let rest: Vec<u16> =
                     all.iter().copied().filter(|&one| one != layer.own().0).collect();
-                let until = Instant::now() + MUTUAL_JOIN_TIMEOUT;
-                // Who was joined is a moment later.
+                let deadline = Instant::now() + MUTUAL_JOIN_TIMEOUT;
+                // A node that was joined notices it a moment later.
                 while numbers(layer) != rest {
                     assert!(
-                        Instant::now() < until,
+                        Instant::now() < deadline,
                         "{turn}: {}: {:?}",
                         layer.own(),
                         numbers(layer)
                     );
-                    // Until the next look; the limit is above.
+                    // The deadline is above.
                     thread::sleep(MUTUAL_JOIN_POLL);
                 }
             }

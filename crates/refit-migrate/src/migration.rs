@@ -1,4 +1,5 @@
-//! A node's part in all moves: the coordinators of programs that began here, and the replicas of others.
+//! A node's part in all moves: the coordinators of programs that began here, and the replicas of
+//! other nodes' programs.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::remote::Remote;
 use crate::resources::NodeResources;
 use crate::setting::Setting;
 
-/// Both parts of a node.
+/// The two parts of a node.
 pub(crate) struct Migration {
     pub(crate) resources: Arc<NodeResources>,
     pub(crate) origin: Arc<Origin>,
@@ -20,7 +21,7 @@ pub(crate) struct Migration {
 }
 
 impl Migration {
-    /// Those of a node with this number.
+    /// Returns the parts of a node with this number.
     pub(crate) fn new(own: InstanceId, setting: &Setting) -> Arc<Self> {
         let Setting { always_move, window, retrieval, lock, memory, awake, .. } = *setting;
         let resources = NodeResources::new(own, memory, awake);
@@ -39,14 +40,15 @@ impl Migration {
         self.remote.fill_spares();
     }
 
-    /// A peer is lost: its programs' replicas end here, and the coordinators of programs that have threads there are told.
-    pub(crate) fn lost(&self, peer: InstanceId, why: &str) {
+    /// Handles the loss of a peer: ends the replicas of its programs here, and notifies the
+    /// coordinators of programs that have threads there.
+    pub(crate) fn on_peer_lost(&self, peer: InstanceId, why: &str) {
         warn!(%peer, why, "a peer is lost");
         let theirs = self.remote.take_those_of(peer);
         let queues = self.origin.queues();
         let concerns = self.origin.is_concerned(&queues);
         if why != ENDED || !theirs.is_empty() || concerns {
-            // Else it is the end of both.
+            // Otherwise it is the end of both nodes.
             refit_log::say(&format!("{} has lost {peer}: {why}", self.resources.own));
         }
         self.remote.end_lost(peer, theirs);

@@ -1,17 +1,19 @@
-//! The heavy lock of a program: who of its instances may change its memory (Katz 2014, §5.7.5).
+//! The heavy lock of a program: which of its nodes may change its memory (Katz 2014, §5.7.5).
 //!
 //! | lock | how | messages |
-//! |---|---|---|
+//! ---|---|---|
 //! | `queue` | all changes come to the origin's coordinator, which makes one after the other | none of its own |
-//! | `lamport` | an instance first agrees with all others that have a replica ([`lamport`]); then its change comes to the coordinator | 3 for each of these |
+//! | `lamport` | a node first agrees with all others that have a replica ([`lamport`]); then its change comes to the coordinator | 3 for each of these |
 //!
-//! The queue is there in any case: the origin's own threads come to it, too, and it is what keeps changes and retrievals apart. So `lamport` decides
-//! only in which order instances come to it; it is the thesis's first lock, to be measured beside the other one.
+//! The queue is there in any case: the origin's own threads come to it, too, and it keeps changes
+//! and lookups apart. So `lamport` decides only in which order nodes come to it. It is the thesis's
+//! first lock, and exists for comparison with the other one.
 //!
-//! Instances that do not hear each other leave each other out.
+//! Nodes that have lost each other leave each other out.
 //!
-//! What is said is sent while the state is locked, so that links have it in the order of its times. Nobody waits for room then: between two such
-//! instances there is never more under way than some words for each thread.
+//! Messages are sent while the state is locked, so that links have them in the order of their
+//! times. No sender waits for room then: between two nodes, no more than a few messages for each
+//! thread are ever under way.
 
 mod lamport;
 
@@ -23,46 +25,48 @@ use refit_sys::adaptive_spin;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use lamport::LockMessage;
-use lamport::{Lamport, LockAction};
+use lamport::{Lamport, TimedMessage};
 
-/// The locks there are.
+/// The kinds of locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lock {
     /// The coordinator's queue.
     #[default]
     Queue,
-    /// Lamport's algorithm, among the instances that have a replica.
+    /// Lamport's algorithm, among the nodes that have a replica.
     Lamport,
 }
 
-/// A lock, as one instance has it.
+/// A lock, as one node has it.
 pub(crate) trait HeavyLock: Send + Sync {
-    /// Waits until this thread has it; how many messages that takes, with its release.
+    /// Waits until this thread has the lock. Returns the number of messages that this takes, with
+    /// its release.
     fn acquire(&self) -> u64;
-    /// It has it no more.
+    /// Releases the lock.
     fn release(&self);
-    /// These instances have a replica.
+    /// Changes the set of nodes that have a replica.
     fn follow(&self, members: &BTreeSet<u16>);
-    /// Another one says something.
-    fn hear(&self, from: InstanceId, word: LockMessage, time: u64);
-    /// Another one is heard no more.
-    fn lose(&self, one: InstanceId);
-    /// Nobody gets it any more, nor has to wait for it.
+    /// Handles the message of another node.
+    fn hear(&self, from: InstanceId, message: LockMessage, time: u64);
+    /// Forgets a node that is lost.
+    fn forget_node(&self, one: InstanceId);
+    /// Ends the lock: nobody gets it any more, or has to wait for it.
     fn end(&self);
 }
 
 impl Lock {
-    /// That of one instance, which `says` words to others, if they are there.
+    /// Returns the lock of one node; `send` sends messages to others, and returns whether they can
+    /// be reached.
     pub(crate) fn of(
         self,
         own: InstanceId,
-        says: impl Fn(InstanceId, LockMessage, u64) -> bool + Send + Sync + 'static,
+        send: impl Fn(InstanceId, LockMessage, u64) -> bool + Send + Sync + 'static,
     ) -> Box<dyn HeavyLock> {
         match self {
             Self::Queue => Box::new(Queue),
-            Self::Lamport => Box::new(Agreed {
+            Self::Lamport => Box::new(LamportLock {
                 own: own.0,
-                says: Box::new(says),
+                send: Box::new(send),
                 state: Mutex::default(),
                 change: Condvar::new(),
             }),
@@ -70,11 +74,11 @@ impl Lock {
     }
 }
 
-/// Has a lock, as long as it is there.
+/// Holds a lock as long as it lives.
 pub(crate) struct HeavyLockGuard<'a>(&'a dyn HeavyLock);
 
 impl<'a> HeavyLockGuard<'a> {
-    /// Waits for it; and how many messages it takes.
+    /// Waits for the lock. Returns the guard, and the number of messages.
     pub(crate) fn acquire(lock: &'a dyn HeavyLock) -> (Self, u64) {
         let messages = lock.acquire();
         (Self(lock), messages)
@@ -87,7 +91,7 @@ impl Drop for HeavyLockGuard<'_> {
     }
 }
 
-/// The origin's queue, to which all changes come: nothing has to be done before.
+/// The origin's queue, to which all changes come: there is nothing to do before.
 struct Queue;
 
 impl HeavyLock for Queue {
@@ -97,57 +101,58 @@ impl HeavyLock for Queue {
     fn release(&self) {}
     fn follow(&self, _: &BTreeSet<u16>) {}
     fn hear(&self, _: InstanceId, _: LockMessage, _: u64) {}
-    fn lose(&self, _: InstanceId) {}
+    fn forget_node(&self, _: InstanceId) {}
     fn end(&self) {}
 }
 
-/// Says a word to another one; whether that is there.
-type Says = Box<dyn Fn(InstanceId, LockMessage, u64) -> bool + Send + Sync>;
+/// Sends a message to another node. Returns whether the node can be reached.
+type SendMessage = Box<dyn Fn(InstanceId, LockMessage, u64) -> bool + Send + Sync>;
 
-/// All that have a replica agree.
-struct Agreed {
+/// A lock on which all nodes agree that have a replica.
+struct LamportLock {
     own: u16,
-    says: Says,
+    send: SendMessage,
     state: Mutex<State>,
     change: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Since the others are known.
+    /// `None` until the others are known.
     lamport: Option<Lamport>,
-    /// A thread of this instance has it, or waits for it; the others wait for that one.
+    /// Whether a thread of this node has the lock, or waits for it; other threads wait for that
+    /// one.
     taken: bool,
     ended: bool,
 }
 
 impl State {
-    /// Whether a thread may begin to wait for the others.
+    /// Returns whether a thread may begin to wait for the other nodes.
     fn may_begin(&self) -> bool {
         let may = self.lamport.as_ref().is_none_or(Lamport::may_request);
         self.ended || !self.taken && may
     }
 
-    fn has_it(&self) -> bool {
+    fn is_acquired(&self) -> bool {
         self.ended || self.lamport.as_ref().is_none_or(Lamport::holds)
     }
 }
 
-impl Agreed {
+impl LamportLock {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something, and says what is to be said then.
-    fn tell<S: IntoIterator<Item = (u16, LockAction)>>(
+    /// Does something, and sends the messages that it leads to.
+    fn act<S: IntoIterator<Item = (u16, TimedMessage)>>(
         &self,
         state: &mut State,
         act: impl FnOnce(&mut Lamport) -> S,
     ) {
         let Some(lamport) = &mut state.lamport else { return };
-        for (to, (word, time)) in act(lamport) {
-            if !(self.says)(InstanceId(to), word, time) {
-                lamport.lose(to);
+        for (to, (message, time)) in act(lamport) {
+            if !(self.send)(InstanceId(to), message, time) {
+                lamport.forget(to);
             }
         }
     }
@@ -159,7 +164,7 @@ impl Agreed {
     }
 }
 
-impl HeavyLock for Agreed {
+impl HeavyLock for LamportLock {
     fn acquire(&self) -> u64 {
         let mut state = self.wait(State::may_begin);
         if state.ended {
@@ -167,16 +172,16 @@ impl HeavyLock for Agreed {
         }
         state.taken = true;
         let others = state.lamport.as_ref().map_or(0, Lamport::others);
-        self.tell(&mut state, Lamport::request);
+        self.act(&mut state, Lamport::request);
         drop(state);
-        drop(self.wait(State::has_it));
+        drop(self.wait(State::is_acquired));
         3 * others as u64
     }
 
     fn release(&self) {
         let mut state = self.state();
         state.taken = false;
-        self.tell(&mut state, Lamport::release);
+        self.act(&mut state, Lamport::release);
         drop(state);
         self.change.notify_all();
     }
@@ -184,7 +189,7 @@ impl HeavyLock for Agreed {
     fn follow(&self, members: &BTreeSet<u16>) {
         let mut state = self.state();
         if state.lamport.is_some() {
-            self.tell(&mut state, |lamport| lamport.follow(members));
+            self.act(&mut state, |lamport| lamport.follow(members));
         } else {
             state.lamport = Some(Lamport::among(self.own, members.iter().copied()));
         }
@@ -192,14 +197,14 @@ impl HeavyLock for Agreed {
         self.change.notify_all();
     }
 
-    fn hear(&self, from: InstanceId, word: LockMessage, time: u64) {
-        self.tell(&mut self.state(), |lamport| lamport.hear(from.0, (word, time)));
+    fn hear(&self, from: InstanceId, message: LockMessage, time: u64) {
+        self.act(&mut self.state(), |lamport| lamport.hear(from.0, (message, time)));
         self.change.notify_all();
     }
 
-    fn lose(&self, one: InstanceId) {
+    fn forget_node(&self, one: InstanceId) {
         if let Some(lamport) = &mut self.state().lamport {
-            lamport.lose(one.0);
+            lamport.forget(one.0);
         }
         self.change.notify_all();
     }
@@ -220,22 +225,22 @@ mod tests {
 
     const ALL: [u16; 3] = [4, 5, 6];
 
-    /// Three instances, each of which hears from all others in one thread.
+    /// Three nodes, each of which receives from all others in one thread.
     #[test]
-    fn threads_of_three_instances_have_the_lock_one_at_a_time() {
+    fn threads_of_three_nodes_have_the_lock_one_at_a_time() {
         type Sent = (u16, LockMessage, u64);
         let (senders, receivers): (Vec<_>, Vec<_>) =
             ALL.map(|_| mpsc::channel::<Sent>()).into_iter().unzip();
         let lock = |own: u16| {
             let senders = senders.clone();
-            let says = move |to: InstanceId, word, time| {
+            let send = move |to: InstanceId, message, time| {
                 let at = ALL.iter().position(|&one| one == to.0).expect("a member");
-                senders[at].send((own, word, time)).is_ok()
+                senders[at].send((own, message, time)).is_ok()
             };
-            Arc::from(Lock::Lamport.of(InstanceId(own), says))
+            Arc::from(Lock::Lamport.of(InstanceId(own), send))
         };
         let locks: Vec<Arc<dyn HeavyLock>> = ALL.map(lock).into();
-        // They come one after the other, the newcomer first told of the others.
+        // The nodes come one after the other; a new node learns of the others first.
         for count in 1..=ALL.len() {
             let members = BTreeSet::from_iter(ALL[..count].iter().copied());
             locks[..count].iter().rev().for_each(|lock| lock.follow(&members));
@@ -244,8 +249,8 @@ mod tests {
             let lock = Arc::clone(lock);
             // It ends with the last sender, or the process.
             std::thread::spawn(move || {
-                for (from, word, time) in receiver {
-                    lock.hear(InstanceId(from), word, time);
+                for (from, message, time) in receiver {
+                    lock.hear(InstanceId(from), message, time);
                 }
             });
         }

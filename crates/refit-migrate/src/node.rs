@@ -1,4 +1,5 @@
-//! A kernel instance among others: the programs that it follows, and what it has to do with those of its peers.
+//! A kernel instance among others: the programs that it follows, and what it does for the programs
+//! of its peers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,43 +24,45 @@ use crate::origin::ProgramTree;
 use crate::setting::Setting;
 use crate::stats::{MoveCounts, Traffic};
 
-/// How the threads of a program go from instance to instance by themselves: to see whether that changes anything.
+/// How the threads of a program go from node to node by themselves: to test whether that changes
+/// anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Roam {
-    /// To the next, so often.
+    /// To the next node, at this interval.
     Every(Duration),
-    /// To the next, and they stay there.
+    /// To the next node, where they stay.
     Once,
-    /// Likewise, but back for each system call.
+    /// Likewise, but they return for each system call.
     Calls,
-    /// To all in turn, and they stay there.
+    /// To all nodes in turn, where they stay.
     Spread,
 }
 
-/// How often one looks for processes that are new, or tries again with those that cannot be moved.
+/// The interval at which new processes are looked for, and at which those are tried again that
+/// could not move.
 const PROCESS_POLL: Duration = Duration::from_millis(5);
 
-/// How an instance has messages with another one.
+/// How a node exchanges messages with another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
     /// By memory that both share, on this host.
     Memory,
-    /// By TCP, for anybody to read.
+    /// By TCP, unencrypted.
     Tcp,
     /// By TLS, with certificates of both.
     Tls,
 }
 
-/// Another instance that one has messages with.
+/// A peer, as users see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// Its number.
+    /// The peer's number.
     pub number: u16,
-    /// How.
+    /// How messages go.
     pub reached: Reached,
-    /// The path or address that one of the two has joined the other by.
+    /// The path or address by which one of the two has joined the other.
     pub place: String,
-    /// For how long.
+    /// The time since they are connected.
     pub time: Duration,
 }
 
@@ -74,10 +77,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// One with this number, which is found by others of this host by its name in `directory`, and has messages with all that are there.
+    /// Starts a node, which others of this host find by its name in `directory`, and which connects
+    /// to all that are there.
     ///
     /// # Errors
-    /// There is one with that number; one that it is to join does not answer, or refuses; what the system says.
+    /// There is a node with this number; a node that it joins does not answer, or refuses; those of
+    /// the system.
     pub fn boot(number: u16, directory: &Path, setting: &Setting) -> io::Result<Arc<Self>> {
         let own = InstanceId(number);
         info!(node = number, listen = ?setting.listen, join = ?setting.join, "boots");
@@ -93,8 +98,8 @@ impl Node {
         let builder = Layer::builder(own).silence(setting.silence);
         let (there, gone) = (Arc::clone(&meeting), Arc::clone(&meeting));
         let builder = meeting.answer(migration.answer(builder)).refused(refused);
-        let builder = builder.found(move |peer| there.found(own, peer));
-        let builder = builder.lost(move |peer, why| gone.lost(peer, why));
+        let builder = builder.found(move |peer| there.on_peer_found(own, peer));
+        let builder = builder.lost(move |peer, why| gone.on_peer_lost(peer, why));
         let layer = builder.start().map_err(io::Error::other)?;
         migration.over(Arc::clone(&layer));
         meeting.over(&layer);
@@ -105,7 +110,7 @@ impl Node {
             }
             match layer.join_here(&path) {
                 Ok(()) => {}
-                // Its instance is dead.
+                // The node of this socket is dead.
                 Err(MessageError::System { source, .. })
                     if source.kind() == io::ErrorKind::ConnectionRefused =>
                 {
@@ -126,22 +131,22 @@ impl Node {
         Ok(Arc::new(Self { own, layer, migration, meeting, security, trees }))
     }
 
-    /// Its number.
+    /// Returns the node's number.
     pub fn number(&self) -> u16 {
         self.own.0
     }
 
-    /// The numbers of those that it has messages with.
+    /// Returns the numbers of its peers.
     pub fn peers(&self) -> Vec<u16> {
         self.layer.peers().iter().map(|peer| peer.id.0).collect()
     }
 
-    /// Where instances of other hosts can join it.
+    /// Returns where nodes of other hosts can join it.
     pub fn address(&self) -> Option<SocketAddr> {
         self.meeting.address()
     }
 
-    /// Those that it has messages with.
+    /// Returns its connections.
     pub fn connections(&self) -> Vec<Connection> {
         let connection = |peer: Peer| Connection {
             number: peer.id.0,
@@ -156,16 +161,16 @@ impl Node {
         self.layer.peers().into_iter().map(connection).collect()
     }
 
-    /// Peers of other hosts that are lost and not there again.
+    /// Returns the peers of other hosts that are lost and have not come back.
     pub fn absences(&self) -> Vec<Absence> {
         self.meeting.absences()
     }
 
-    /// Follows a process that is about to become a program, until that has ended; its threads `roam` from instance to instance
-    /// so often, and it is told of these processors.
+    /// Follows a process that is about to become a program, until that has ended. Its threads
+    /// `roam` from node to node, and it sees the processors in `shown`.
     ///
     /// # Errors
-    /// It cannot be followed.
+    /// The process cannot be followed.
     pub fn follow(
         self: &Arc<Self>,
         process: u32,
@@ -177,19 +182,19 @@ impl Node {
         let tree = ProgramTree::new(movable, shown, roam == Some(Roam::Calls));
         self.migration.origin.answer_requests(&tree);
         self.trees().push(Arc::clone(&tree));
-        let (tell, told) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
         let (this, followed) = (Arc::clone(self), Arc::clone(&tree));
         let follow = move || {
-            let ready = || tell.send(Ok(())).map_err(io::Error::other);
-            if let Err(error) = followed.supervisor.follow(process, ready) {
-                // What it followed dies with this thread.
+            let on_ready = || ready.send(Ok(())).map_err(io::Error::other);
+            if let Err(error) = followed.supervisor.follow(process, on_ready) {
+                // The processes that it followed die with this thread.
                 refit_log::say(&format!("process {process} cannot be followed: {error}"));
-                let _ = tell.send(Err(error));
+                let _ = ready.send(Err(error));
             }
             this.trees().retain(|tree| !Arc::ptr_eq(tree, &followed));
         };
         thread::Builder::new().name("refit-follower".to_owned()).spawn(follow)?;
-        told.recv().unwrap_or_else(|_| Err(io::Error::other("it has ended at once")))?;
+        is_ready.recv().unwrap_or_else(|_| Err(io::Error::other("it has ended at once")))?;
         if let Some(roam) = roam {
             let this = Arc::clone(self);
             let wander = move || match roam {
@@ -201,30 +206,33 @@ impl Node {
         Ok(())
     }
 
-    /// Has the threads of all processes of a tree run at all instances in turn, of each from its beginning.
+    /// Has the threads of all processes of a tree run at all nodes in turn, those of new processes
+    /// from their beginning.
     fn spread_new(&self, tree: &Arc<ProgramTree>) {
-        /// Nobody tells if what follows has failed.
-        const LONG: Duration = Duration::from_secs(1);
-        let told = tree.supervisor.hear_of_programs();
+        /// The interval at which this looks for the end of the tree, which is not reported if
+        /// following it has failed.
+        const END_POLL: Duration = Duration::from_secs(1);
+        let programs = tree.supervisor.subscribe_programs();
         while !tree.supervisor.process_numbers().is_empty() {
             let new = || {
                 tree.supervisor.process_numbers().into_iter().filter(|&one| !tree.threads.has(one))
             };
             for process in new() {
-                // Some end meanwhile, some cannot be moved.
+                // Some end meanwhile, some cannot move.
                 let _ = self.migration.origin.spread(tree, process);
             }
-            // What could not may soon.
-            let next = told.recv_timeout(if new().next().is_some() { PROCESS_POLL } else { LONG });
+            // Those that could not move may be able to soon.
+            let next =
+                programs.recv_timeout(if new().next().is_some() { PROCESS_POLL } else { END_POLL });
             if next == Err(RecvTimeoutError::Disconnected) {
                 break;
             }
-            // One look is for all.
-            while told.try_recv().is_ok() {}
+            // One look covers all notifications.
+            while programs.try_recv().is_ok() {}
         }
     }
 
-    /// Has all threads of a tree go to the next instance, again and again.
+    /// Has all threads of a tree go to the next node, again and again.
     fn wander(&self, tree: &Arc<ProgramTree>, roam: Roam) {
         let mut all = self.peers();
         all.push(self.own.0);
@@ -236,7 +244,7 @@ impl Node {
         };
         for turn in 1.. {
             let turn = own + if turns { turn } else { 1 };
-            // That is how often they are to go.
+            // The interval of the moves.
             thread::sleep(every);
             let processes = tree.supervisor.process_numbers();
             if processes.is_empty() {
@@ -244,16 +252,17 @@ impl Node {
             }
             let to = InstanceId(all[turn % all.len()]);
             for process in processes {
-                // Some end meanwhile, some cannot be moved.
+                // Some end meanwhile, some cannot move.
                 let _ = self.migration.origin.move_to(tree, process, None, to);
             }
         }
     }
 
-    /// Has a process, or one thread of it, run at another instance, or its threads at all in turn.
+    /// Has a process, or one thread of it, run at another node, or its threads at all nodes in
+    /// turn.
     ///
     /// # Errors
-    /// [`MoveError`]; whatever has not moved goes on where it was.
+    /// [`MoveError`]; threads that have not moved go on where they were.
     pub fn move_to(
         &self,
         process: u32,
@@ -273,34 +282,36 @@ impl Node {
         })
     }
 
-    /// Bytes of memory that programs that move use here, and how many it owns for them, if that is limited.
+    /// Returns how many bytes programs that move use here, and how many the node owns for them, if
+    /// that is limited.
     pub fn memory(&self) -> (u64, Option<u64>) {
         let quota = &self.migration.resources.quota;
         (quota.used(), quota.owned())
     }
 
-    /// Processes that it follows.
+    /// Returns the processes that it follows.
     pub fn processes(&self) -> Vec<Process> {
         let trees = self.trees().clone();
         trees.iter().flat_map(|tree| tree.supervisor.processes()).collect()
     }
 
-    /// Where the threads of a process are that have been elsewhere: by number, the instance.
+    /// Returns the nodes of the threads of a process that have moved, by thread.
     pub fn places(&self, process: u32) -> BTreeMap<u32, u16> {
         self.migration.origin.places(process)
     }
 
-    /// What the moves of a program come to that began here, and has moved; of one that has ended, if that is not long ago.
+    /// Returns the counts of a program that began here, and has moved; also of one that has ended
+    /// recently.
     pub fn counts(&self, process: u32) -> Option<MoveCounts> {
         self.migration.origin.counts(process)
     }
 
-    /// The same of all such programs, by number, without what their hosts count.
+    /// Returns the counts of all such programs, by process, without those of their destinations.
     pub fn all_counts(&self) -> Vec<(u32, MoveCounts)> {
         self.migration.origin.all_counts()
     }
 
-    /// What has gone between it and its peers.
+    /// Returns the traffic with each peer.
     pub fn traffic(&self) -> Vec<Traffic> {
         self.layer.peers().iter().map(Traffic::from).collect()
     }

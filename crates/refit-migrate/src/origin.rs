@@ -1,4 +1,5 @@
-//! What a node does for programs that began there: one coordinator each, which decides where their threads run.
+//! The part of a node for programs that began there: one coordinator each, which decides where
+//! their threads run.
 
 pub(crate) mod address_space;
 mod advice;
@@ -53,14 +54,14 @@ pub(crate) struct Policies {
 /// The coordinators of this node's programs.
 ///
 /// # Locks
-/// `coordinator_turns`, an entry's own lock, `coordinators`, in this order; the tables inside `places`,
-/// `remote_programs`, `returns` and `ledgers` are each taken alone.
+/// `coordinator_turns`, an entry's own lock, `coordinators`, in this order; the tables inside
+/// `places`, `remote_programs`, `returns` and `ledgers` are each taken alone.
 pub(crate) struct Origin {
     pub(crate) resources: Arc<NodeResources>,
     policies: Policies,
     /// By process: the coordinator of the last program in it that has moved.
     coordinators: Mutex<BTreeMap<u32, (GroupId, Sender<QueuedCommand>)>>,
-    /// How many programs have had a coordinator.
+    /// The number of programs that have had a coordinator.
     programs: AtomicU64,
     /// By process: held by the thread that makes its coordinator.
     coordinator_turns: Mutex<BTreeMap<u32, Arc<Mutex<()>>>>,
@@ -73,7 +74,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// That of a node of which no program has moved yet.
+    /// Returns the part of a node of which no program has moved yet.
     pub(crate) fn new(resources: Arc<NodeResources>, policies: Policies) -> Arc<Self> {
         Arc::new(Self {
             resources,
@@ -104,7 +105,8 @@ impl Origin {
         self.command(tree, process, |done| Command::Move { thread, to, done })
     }
 
-    /// Has the threads of a process of `tree`, and those that it makes later, run at all nodes in turn.
+    /// Has the threads of a process of `tree`, and those that it makes later, run at all nodes in
+    /// turn.
     ///
     /// # Errors
     /// [`MoveError`]; a thread that has not moved goes on where it was.
@@ -115,23 +117,23 @@ impl Origin {
         self.command(tree, process, |done| Command::Spread { over, done })
     }
 
-    /// Returns at which nodes the threads of a process run that have been elsewhere, by thread.
+    /// Returns the nodes of the threads of a process that have moved, by thread.
     pub(crate) fn places(&self, process: u32) -> BTreeMap<u32, u16> {
         self.places.all().get(&process).cloned().unwrap_or_default()
     }
 
-    /// Returns what the moves of a program come to, also of one that has ended not long ago; asks its destinations for their
-    /// part.
+    /// Returns the counts of a program's moves, also of one that has ended recently; asks its
+    /// destinations for their part.
     pub(crate) fn counts(&self, process: u32) -> Option<MoveCounts> {
         let ledger = self.ledgers.of(process)?;
         if let Some(layer) = self.resources.layer() {
-            ledger.ask(layer);
+            ledger.gather(layer);
         }
         let counts = ledger.counts().clone();
         Some(counts)
     }
 
-    /// Returns the same of all programs, by process, without their destinations' part.
+    /// Returns the counts of all programs, by process, without their destinations' part.
     pub(crate) fn all_counts(&self) -> Vec<(u32, MoveCounts)> {
         self.ledgers.all()
     }
@@ -145,7 +147,7 @@ impl Origin {
         let coordinator = self.coordinator(tree, process)?;
         let (done, results) = mpsc::channel();
         coordinator.send(QueuedCommand::now(command(done))).map_err(|_| MoveError::Ended)?;
-        // As many as there are threads; none, where they have all ended.
+        // A result for each thread; none, if they have all ended.
         results.iter().collect()
     }
 
@@ -156,7 +158,7 @@ impl Origin {
         process: u32,
     ) -> Result<Sender<QueuedCommand>, MoveError> {
         let turn = Arc::clone(self.coordinator_turns().entry(process).or_default());
-        // Making one takes a while, and others are asked about other programs.
+        // Making a coordinator takes a while, and other programs need not wait for it.
         let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         let coordinator = self.begin(tree, process);
         self.coordinator_turns().remove(&process);
@@ -172,16 +174,16 @@ impl Origin {
         if !tree.supervisor.process_numbers().contains(&process) {
             return Err(MoveError::NoProcess(process));
         }
-        // One that has ended was of an earlier program.
+        // A coordinator that has ended was of an earlier program.
         if let Some((_, coordinator)) = self.coordinators().get(&process)
             && is_alive(coordinator)
         {
             return Ok(coordinator.clone());
         }
-        tree.supervisor.movable(process).map_err(MoveError::NotMovable)?;
+        tree.supervisor.check_movable(process).map_err(MoveError::NotMovable)?;
         let own = self.resources.own;
         let layer = self.resources.layer().ok_or(MoveError::NoInstance(own.0))?;
-        // Relaxed: it only has to be another one.
+        // Relaxed: the number only has to differ from all others.
         let program = self.programs.fetch_add(1, Ordering::Relaxed);
         let group = GroupId { origin: own.0, process, program };
         let (commands, queue) = mpsc::channel();
@@ -210,36 +212,37 @@ impl Origin {
         Ok(commands)
     }
 
-    /// Returns the coordinator of a group, or `None` if that began elsewhere, or its process runs another program by now.
+    /// Returns the coordinator of a group, or `None` if the group began elsewhere, or its process
+    /// runs another program by now.
     fn coordinator_of(&self, group: GroupId) -> Option<Sender<QueuedCommand>> {
         let coordinators = self.coordinators();
         let (of, coordinator) = coordinators.get(&group.process)?;
         (*of == group).then(|| coordinator.clone())
     }
 
-    /// Brings a command to a group's coordinator; returns whether there is one.
+    /// Sends a command to a group's coordinator. Returns whether there is one.
     pub(crate) fn send(&self, group: GroupId, command: impl FnOnce() -> Command) -> bool {
         let coordinator = self.coordinator_of(group);
         coordinator.is_some_and(|one| one.send(QueuedCommand::now(command())).is_ok())
     }
 
-    /// A thread is back.
-    pub(crate) fn returned(&self, thread: ThreadReturned) {
+    /// Handles the return of a thread.
+    pub(crate) fn on_returned(&self, thread: ThreadReturned) {
         if let Some(coordinator) = self.coordinator_of(thread.group) {
             self.returns.on_returned(Box::new(thread), coordinator);
-            // Whoever makes it go on has the processor meanwhile.
+            // The event loop, which restores the thread, has the processor meanwhile.
             refit_sys::adaptive_spin::none_follows();
         }
     }
 
-    /// A destination that shares no memory asks for a page.
+    /// Handles the request of a destination that shares no memory for pages.
     pub(crate) fn fetch(&self, from: InstanceId, fetch: Fetch) {
         if self.coordinator_of(fetch.group).is_some() {
             self.remote_programs.fetch(from, fetch);
         }
     }
 
-    /// A destination that shares no memory has a thread's call made here.
+    /// Makes a thread's call for a destination that shares no memory.
     pub(crate) fn make(&self, make: SyscallRequest) {
         if self.coordinator_of(make.group).is_some() {
             self.remote_programs.make(make);
@@ -259,8 +262,8 @@ impl Origin {
         self.coordinators().values().map(|(_, coordinator)| coordinator.clone()).collect()
     }
 
-    /// Returns whether the loss of a peer can concern a program of these coordinators: one that has ended has nothing there,
-    /// but may have ended since it needed the peer, and was killed.
+    /// Returns whether the loss of a peer can concern a program of these coordinators: one that has
+    /// ended has nothing there, but may have ended since it needed the peer, and was killed.
     pub(crate) fn is_concerned(&self, queues: &[Sender<QueuedCommand>]) -> bool {
         queues.iter().any(is_alive) || self.killed.load(Ordering::Relaxed)
     }

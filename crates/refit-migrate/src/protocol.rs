@@ -1,4 +1,4 @@
-//! What nodes say to each other about threads that move, and a thread's state as it travels.
+//! The messages of nodes about threads that move, and a thread's state as it travels.
 
 pub(crate) mod messages;
 pub(crate) mod thread_state;

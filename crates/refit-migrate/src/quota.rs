@@ -1,11 +1,14 @@
-//! The memory that an instance owns for programs that move: the frames of those that began there, and the pages that it holds for others.
+//! The memory that a node owns for programs that move: the frames of programs that began there, and
+//! the pages that it holds for others.
 //!
-//! What is used is what the kernel counts of the files that hold them. So nobody has to tell that something is given back: what is unmapped, goes
-//! elsewhere or ends is used no more.
+//! The used memory is what the kernel counts of the files that hold it. So nobody has to report
+//! what is freed: memory that is unmapped, that moves elsewhere, or whose program ends is not used
+//! any more.
 //!
-//! Nothing that a program has is taken away from it. What would need more than there is, is not begun: a move, private memory that would become
-//! frames, a page that would be held here; its thread goes on at home. What the program touches of its frames for the first time nobody is
-//! asked about: that counts, and may be too much; then nothing more is begun.
+//! Nothing is taken away from a program. What would need more memory than there is does not begin:
+//! a move, the turning of private memory into frames, a page that would be held here; the thread
+//! then goes on at its origin. A program that touches its frames for the first time is not asked:
+//! that counts, and may exceed the quota; then nothing more begins.
 
 use std::fs::File;
 use std::io;
@@ -15,36 +18,36 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use refit_messages::InstanceId;
 use thiserror::Error;
 
-/// What `stat` counts memory in.
+/// The unit in which `stat` counts memory.
 const BLOCK: u64 = 512;
 
-/// There is not so much.
+/// The node has less memory than is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "{own} has no memory left: {} KiB are needed, and {} of its {} KiB are used by programs that move",
     needed >> 10, used >> 10, owned >> 10
 )]
-pub(crate) struct Spent {
+pub(crate) struct QuotaExceeded {
     own: InstanceId,
     needed: u64,
     used: u64,
     owned: u64,
 }
 
-impl From<Spent> for io::Error {
-    fn from(spent: Spent) -> Self {
-        Self::new(io::ErrorKind::QuotaExceeded, spent)
+impl From<QuotaExceeded> for io::Error {
+    fn from(exceeded: QuotaExceeded) -> Self {
+        Self::new(io::ErrorKind::QuotaExceeded, exceeded)
     }
 }
 
-/// The memory of one instance.
+/// The memory that one node owns for programs that move.
 #[derive(Debug)]
 pub(crate) struct Quota {
     own: InstanceId,
-    /// `None`: as much as there is.
+    /// In bytes; `None`: as much as there is.
     owned: Option<u64>,
     files: Mutex<Vec<Weak<File>>>,
-    /// Held while something is added that was asked for.
+    /// Held while memory is added that was checked for.
     turn: Mutex<()>,
 }
 
@@ -53,42 +56,43 @@ impl Quota {
         Self { own, owned, files: Mutex::default(), turn: Mutex::default() }
     }
 
-    /// How much it owns; `None`: as much as there is.
+    /// Returns how many bytes the node owns; `None`: as much as there is.
     pub(crate) fn owned(&self) -> Option<u64> {
         self.owned
     }
 
-    /// What a file holds counts from now on.
+    /// Counts what a file holds from now on.
     pub(crate) fn count(&self, file: &Arc<File>) {
         let mut files = lock(&self.files);
         files.retain(|one| one.strong_count() > 0);
         files.push(Arc::downgrade(file));
     }
 
-    /// Bytes that are used.
+    /// Returns the number of bytes that are used.
     pub(crate) fn used(&self) -> u64 {
         let files = lock(&self.files);
         let bytes = |file: &File| file.metadata().map_or(0, |now| now.blocks() * BLOCK);
         files.iter().filter_map(Weak::upgrade).map(|file| bytes(&file)).sum()
     }
 
-    /// Bytes that are not.
+    /// Returns the number of bytes that are not used.
     pub(crate) fn room(&self) -> u64 {
         self.owned.map_or(u64::MAX, |owned| owned.saturating_sub(self.used()))
     }
 
-    /// Whether there is so much.
-    pub(crate) fn permits(&self, needed: u64) -> Result<(), Spent> {
+    /// Checks that this many bytes are not used.
+    pub(crate) fn check_room(&self, needed: u64) -> Result<(), QuotaExceeded> {
         let Some(owned) = self.owned.filter(|_| needed > 0) else { return Ok(()) };
         let used = self.used();
         let fits = used.saturating_add(needed) <= owned;
-        if fits { Ok(()) } else { Err(Spent { own: self.own, needed, used, owned }) }
+        if fits { Ok(()) } else { Err(QuotaExceeded { own: self.own, needed, used, owned }) }
     }
 
-    /// Adds by `add` what is `needed`, if there is so much. Only where that matters it is asked.
+    /// Has `add` add as many bytes as `needed` returns, if they are not used. `needed` is called
+    /// only if memory is limited.
     ///
     /// # Errors
-    /// What they say; there is not so much.
+    /// Those of both; there is not so much memory.
     pub(crate) fn add<R>(
         &self,
         needed: impl FnOnce() -> io::Result<u64>,
@@ -97,9 +101,9 @@ impl Quota {
         if self.owned.is_none() {
             return add();
         }
-        // Others would take the same for theirs.
+        // Two additions at a time would count the same memory as free.
         let _turn = lock(&self.turn);
-        self.permits(needed()?)?;
+        self.check_room(needed()?)?;
         add()
     }
 }
@@ -130,7 +134,7 @@ mod tests {
         one.write_all_at(&[1; 2 * 4096], 1 << 20).expect("room");
         other.write_all_at(&[1], 1 << 29).expect("room");
         assert_eq!((quota.used(), quota.room()), (3 * 4096, 4096));
-        assert!(quota.permits(4096).is_ok());
+        assert!(quota.check_room(4096).is_ok());
         let refused = quota.add(|| Ok(4097), || -> io::Result<()> { panic!("there is no room") });
         let refused = refused.expect_err("there is no room");
         assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
@@ -143,16 +147,16 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_nothing_more_is_not_refused() {
+    fn an_addition_of_nothing_is_not_refused() {
         let quota = Quota::new(InstanceId(0), Some(4096));
         let full = file();
         quota.count(&full);
         full.write_all_at(&[1; 3 * 4096], 0).expect("room");
-        assert_eq!((quota.permits(0), quota.room()), (Ok(()), 0));
+        assert_eq!((quota.check_room(0), quota.room()), (Ok(()), 0));
         let boundless = Quota::new(InstanceId(0), None);
         boundless.count(&full);
-        let never = || -> io::Result<u64> { panic!("nobody has to know") };
-        assert!(boundless.add(never, || Ok(())).is_ok() && boundless.permits(u64::MAX).is_ok());
+        let never = || -> io::Result<u64> { panic!("not needed") };
+        assert!(boundless.add(never, || Ok(())).is_ok() && boundless.check_room(u64::MAX).is_ok());
         assert_eq!((boundless.used(), boundless.room()), (3 * 4096, u64::MAX));
     }
 }

@@ -95,7 +95,7 @@ impl Remote {
         /// The pages of its code, its stack, and its data.
         const AT_ONCE: u64 = 16 * PAGE_SIZE;
         match params.hold {
-            MemoryMode::Move { .. } => Ok(self.resources.quota.permits(AT_ONCE)?),
+            MemoryMode::Move { .. } => Ok(self.resources.quota.check_room(AT_ONCE)?),
             MemoryMode::Borrow { .. } => Ok(()),
         }
     }
@@ -148,6 +148,6 @@ impl Remote {
     pub(crate) fn end_lost(&self, peer: InstanceId, theirs: Vec<Arc<Replica>>) {
         theirs.into_iter().for_each(|replica| replica.end());
         let others: Vec<_> = self.replicas().values().cloned().collect();
-        others.iter().for_each(|replica| replica.lose(peer));
+        others.iter().for_each(|replica| replica.on_peer_lost(peer));
     }
 }

@@ -1,4 +1,5 @@
-//! What a node's two parts share: the origin of its own programs, and the host of others' threads.
+//! The resources that a node's two parts share: the origin of its own programs, and the part for
+//! programs of others.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -19,7 +20,8 @@ pub(crate) struct NodeResources {
 }
 
 impl NodeResources {
-    /// Those of a node that owns so many bytes for programs that move, and has no messages yet.
+    /// Returns the resources of a node that owns `memory` bytes for programs that move, and has no
+    /// messages yet.
     pub(crate) fn new(own: InstanceId, memory: Option<u64>, awake: bool) -> Arc<Self> {
         let quota = Arc::new(Quota::new(own, memory));
         Arc::new(Self { own, layer: OnceLock::new(), quota, watch: awake.then(Watch::default) })
@@ -50,7 +52,7 @@ impl NodeResources {
         if known { Ok(()) } else { Err(MoveError::NoInstance(node.0)) }
     }
 
-    /// Keeps processors awake as long as the guard lives, where that is wanted and permitted.
+    /// Keeps processors awake as long as the guard lives, if that is wanted and permitted.
     pub(crate) fn awake(&self) -> Option<Arc<Awake>> {
         self.watch.as_ref()?.keep().ok()
     }

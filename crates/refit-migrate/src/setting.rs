@@ -9,33 +9,33 @@ use crate::dsm::Window;
 use crate::lookup::Protocol;
 use crate::mm_lock::Lock;
 
-/// How an instance is with others.
+/// The settings of a node.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Where instances of other hosts can join it.
+    /// Where nodes of other hosts can join it.
     pub listen: Option<SocketAddr>,
-    /// Instances of other hosts that it joins.
+    /// The nodes of other hosts that it joins.
     pub join: Vec<String>,
-    /// Who may be one of those.
+    /// How it and nodes of other hosts authenticate each other.
     pub security: Security,
-    /// After so much silence an instance of another host counts as dead.
+    /// A node of another host counts as lost after this time of silence.
     pub silence: Duration,
-    /// Whether pages move to instances of the same host, too, which could borrow them.
+    /// Whether pages move to nodes of the same host, too, which could borrow them.
     pub always_move: bool,
-    /// How many pages are moved at once.
+    /// How many pages are requested at once.
     pub window: Window,
-    /// How programs' instances find what is mapped at an address, at first.
+    /// How nodes look up what is mapped at an address, at first.
     pub retrieval: Protocol,
-    /// How they agree on who may change the memory.
+    /// How nodes agree on which may change the memory.
     pub lock: Lock,
-    /// Whether processors of this host stay awake while there are programs that have moved.
+    /// Whether processors of this host stay awake while a program is away.
     pub awake: bool,
     /// How many bytes of memory it owns for programs that move; `None`: as much as there is.
     pub memory: Option<u64>,
 }
 
 impl Default for Setting {
-    /// One host.
+    /// Returns the settings of a node of a single host.
     fn default() -> Self {
         Self {
             listen: None,

@@ -1,12 +1,12 @@
-//! What the moves of a program come to: counted where it happens, read by whoever wants to know.
+//! Counts of a program's moves: kept where they happen, and gathered when a user reads them.
 //!
 //! ```text
-//!   coordinator ──► Ledger: moves, retrievals, changes, waits in its queue ◄── reader
-//!   executor ─────► Tally:  calls, faults                ◄── "counted?" ──────────┘
+//!   coordinator ──► Ledger: moves, lookups, changes, waits in its queue ◄── reader
+//!   executor ─────► Tally:  calls, faults          ◄── `Counted` ──────────┘
 //! ```
 //!
-//! Nothing of it is told unasked: what a host counts comes when somebody reads it, and when the program ends. Each count has one writer,
-//! and its lock is contended only while somebody reads.
+//! No count is sent unasked: a destination's counts come when a user reads them, and when the
+//! program ends. Each count has one writer, and its lock is contended only while a user reads.
 
 mod tally;
 
@@ -22,82 +22,83 @@ use crate::protocol::messages::{Counted, GroupId, Mapping, ReturnReason};
 use tally::CALLS;
 pub use tally::{Tally, Times};
 
-/// What becomes of a program's pages where they move.
+/// Counts of a program's pages where they move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageCounts {
-    /// Questions of other instances for pages; until they were answered.
+    /// Requests of other nodes for pages; from the start of serving to the grant.
     pub fetches: Times,
-    /// How long these waited for that.
+    /// The waits of these, from the arrival of the request to the start of serving.
     pub waits: Times,
-    /// Of those: to write.
+    /// The number of those that were for writing.
     pub to_write: u64,
-    /// Pages that were sent with what is on them.
+    /// The number of pages that were sent with their content.
     pub sent: u64,
-    /// Pages of zeros, which were only told.
+    /// The number of pages of zeros, whose content was not sent.
     pub zeros: u64,
-    /// Pages that who asked had already, and may write to now.
+    /// The number of pages that the requester had already, and may write to now.
     pub permitted: u64,
-    /// Pages that were given unasked, since they come after one that was asked for.
+    /// The number of pages that were granted unasked, since they come after one that was requested.
     pub ahead: u64,
-    /// Of those: the page behind them was asked for next, where memory is gone through in order.
+    /// The number of those behind which the next page was requested next, where memory is gone
+    /// through in order.
     pub ahead_used: u64,
     /// Pages that the program needed at its origin; until it had them.
     pub home: Times,
-    /// Pages that had to be had from another instance first.
+    /// The number of pages that had to be taken from another node first.
     pub taken: u64,
-    /// How often a holder was left alone for a while with what it wrote to.
+    /// How often a holder got a lease on what it wrote to.
     pub turns: u64,
 }
 
-/// What the moves of a program come to.
+/// Counts of the moves of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MoveCounts {
-    /// Threads that have left: from the stop here to where they run.
+    /// Departures: from the stop at the origin to where the thread runs.
     pub out: Times,
-    /// Threads that were to leave, and could not.
+    /// The number of departures that failed.
     pub refused: u64,
-    /// Of those, and of threads that were away and had to come: there was no memory for them at an instance.
+    /// The number of those, and of returns, for which a node lacked memory.
     pub no_memory: u64,
-    /// Threads that were wanted back.
+    /// The number of threads that were recalled, or asked to return.
     pub recalled: u64,
-    /// Threads that came for a system call, and leave again.
+    /// The number of threads that returned for a system call, to leave again.
     pub for_calls: u64,
-    /// Threads that came to fault here.
+    /// The number of threads that returned to fault at the origin.
     pub for_exceptions: u64,
-    /// Coming back: from the message to where they run.
+    /// Returns: from the message to where the thread runs.
     pub back: Times,
-    /// Signals for which threads were called back.
+    /// The number of signals for which threads were recalled.
     pub signals: u64,
-    /// Questions that were answered with frames that others have, too.
+    /// The number of lookups that were answered with frames that were there already.
     pub shared: u64,
-    /// With private memory that became frames for it.
+    /// The number of those for which private memory became frames.
     pub converted: u64,
-    /// With a file.
+    /// The number of those that were answered with a file.
     pub files: u64,
-    /// With nothing: the thread comes.
+    /// The number of those for which nothing could be mapped, so that the thread returned.
     pub unmapped: u64,
-    /// Finding those answers.
+    /// How long finding those answers took.
     pub answers: Times,
-    /// How long the questions waited for it.
+    /// How long the lookups waited for that.
     pub questions: Times,
-    /// Changes of the memory that threads elsewhere wanted.
+    /// The number of changes of the memory by threads elsewhere.
     pub changes: u64,
-    /// And those of threads here.
+    /// The number of changes by threads at the origin.
     pub changes_here: u64,
-    /// Changes that others were told of, until they had forgotten.
+    /// Invalidations; until all destinations had acknowledged.
     pub forgets: Times,
-    /// To how many, in sum.
+    /// The number of messages of these.
     pub invalidations_sent: u64,
-    /// Whatever the coordinator was asked or told: how long that waited in its queue.
+    /// How long commands waited in the coordinator's queue.
     pub waits: Times,
     /// Its pages, where they move.
     pub pages: PageCounts,
-    /// What instances count that are or were hosts of threads, by number.
+    /// The counts of nodes that have or had a replica, by number.
     pub destinations: BTreeMap<u16, Tally>,
 }
 
 impl MoveCounts {
-    pub(crate) fn returned(&mut self, why: ReturnReason) {
+    pub(crate) fn count_return(&mut self, why: ReturnReason) {
         match why {
             ReturnReason::Recalled | ReturnReason::Asked => self.recalled += 1,
             ReturnReason::Call => self.for_calls += 1,
@@ -105,7 +106,7 @@ impl MoveCounts {
         }
     }
 
-    pub(crate) fn answered(&mut self, mapping: &Mapping, made: bool, began: Instant) {
+    pub(crate) fn count_answer(&mut self, mapping: &Mapping, made: bool, began: Instant) {
         self.answers.since(began);
         match mapping {
             Mapping::Frames { .. } if made => self.converted += 1,
@@ -116,20 +117,20 @@ impl MoveCounts {
     }
 }
 
-/// What has gone between this instance and another since they are connected.
+/// The messages between this node and a peer since they are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// The other one's number.
+    /// The peer's number.
     pub peer: u16,
-    /// Messages to it.
+    /// The number of messages to it.
     pub sent: u64,
     /// Their bytes, with headers.
     pub sent_bytes: u64,
-    /// Messages from it.
+    /// The number of messages from it.
     pub received: u64,
     /// Their bytes, with headers.
     pub received_bytes: u64,
-    /// How long an urgent one of those is under way, on an average of samples, in nanoseconds.
+    /// The mean transit time of urgent ones of those, by samples, in nanoseconds.
     pub transit_ns: u64,
 }
 
@@ -147,12 +148,13 @@ impl From<&Peer> for Traffic {
     }
 }
 
-/// Where the counts of one program are.
+/// The counts of one program.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     group: GroupId,
     counts: Mutex<MoveCounts>,
-    /// What hosts have counted in replicas that are no more. Held while they are asked, so that no answer is followed by an earlier one.
+    /// The counts of replicas that have ended, by node. Held while nodes are asked, so that no
+    /// answer is overwritten by an earlier one.
     former: Mutex<BTreeMap<u16, Tally>>,
 }
 
@@ -165,48 +167,50 @@ impl Ledger {
         lock(&self.counts)
     }
 
-    /// Asks all hosts what they count. One that is lost, or has no replica any more, has said the last.
-    pub(crate) fn ask(&self, layer: &Layer) {
-        self.ask_hosts(layer, &lock(&self.former));
+    /// Gathers the counts of all destinations. A node that is lost, or has no replica any more, has
+    /// sent its last ones.
+    pub(crate) fn gather(&self, layer: &Layer) {
+        self.gather_from_destinations(layer, &lock(&self.former));
     }
 
-    /// The same, before all replicas end; there may be others later.
+    /// Gathers them before all replicas end; there may be others later.
     pub(crate) fn close(&self, layer: &Layer) {
         let mut former = lock(&self.former);
-        self.ask_hosts(layer, &former);
+        self.gather_from_destinations(layer, &former);
         former.clone_from(&self.counts().destinations);
     }
 
-    fn ask_hosts(&self, layer: &Layer, former: &BTreeMap<u16, Tally>) {
+    fn gather_from_destinations(&self, layer: &Layer, former: &BTreeMap<u16, Tally>) {
         let destinations: Vec<u16> = self.counts().destinations.keys().copied().collect();
-        for host in destinations {
-            let answer = layer.ask(InstanceId(host), &Counted { group: self.group }, &[]);
+        for node in destinations {
+            let answer = layer.ask(InstanceId(node), &Counted { group: self.group }, &[]);
             if let Ok((Some(mut tally), _)) = answer {
-                former.get(&host).into_iter().for_each(|before| tally.add(before));
-                self.counts().destinations.insert(host, tally);
+                former.get(&node).into_iter().for_each(|before| tally.add(before));
+                self.counts().destinations.insert(node, tally);
             }
         }
     }
 }
 
-/// Ledgers of programs that began here, the latest last: of those that live, and some that have ended.
+/// The ledgers of programs that began here, the latest last: of those that live, and of some that
+/// have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Ledgers(Mutex<VecDeque<Arc<Ledger>>>);
 
-/// How many are kept, unless more live.
-const KEPT: usize = 64;
+/// The number of ledgers that are kept, unless more programs live.
+const MAX_KEPT: usize = 64;
 
 impl Ledgers {
-    /// A new one; that of an earlier program of the same number is no more.
+    /// Adds a ledger; drops that of an earlier program of the same process number.
     pub(crate) fn begin(&self, group: GroupId) -> Arc<Ledger> {
         let (counts, former) = (Mutex::default(), Mutex::default());
         let ledger = Arc::new(Ledger { group, counts, former });
         let mut all = lock(&self.0);
         all.retain(|one| one.group.process != group.process);
         all.push_back(Arc::clone(&ledger));
-        let mut spare = all.len().saturating_sub(KEPT);
+        let mut spare = all.len().saturating_sub(MAX_KEPT);
         all.retain(|one| {
-            // Its coordinator has it as long as it lives.
+            // The coordinator of a live program has a reference.
             let goes = spare > 0 && Arc::strong_count(one) == 1;
             spare -= usize::from(goes);
             !goes
@@ -214,12 +218,12 @@ impl Ledgers {
         ledger
     }
 
-    /// That of a process, if it has one.
+    /// Returns the ledger of a process, if it has one.
     pub(crate) fn of(&self, process: u32) -> Option<Arc<Ledger>> {
         lock(&self.0).iter().find(|one| one.group.process == process).cloned()
     }
 
-    /// What all of them have counted here.
+    /// Returns the counts of all programs, as far as they are kept here.
     pub(crate) fn all(&self) -> Vec<(u32, MoveCounts)> {
         let all = lock(&self.0).clone();
         all.iter().map(|one| (one.group.process, one.counts().clone())).collect()
@@ -249,7 +253,7 @@ mod tests {
     fn no_call_has_too_high_a_number() {
         let mut tally = Tally::default();
         for number in [0, CALLS, u64::MAX] {
-            tally.called(number, Instant::now());
+            tally.count_call(number, Instant::now());
         }
         assert_eq!(tally.calls.keys().copied().collect::<Vec<_>>(), [0, CALLS as u32]);
         let mut sum = tally.clone();
@@ -265,7 +269,7 @@ mod tests {
         for process in 2..200 {
             drop(ledgers.begin(group(process)));
         }
-        assert_eq!(ledgers.all().len(), KEPT);
+        assert_eq!(ledgers.all().len(), MAX_KEPT);
         assert_eq!(ledgers.of(1).expect("it lives").counts().refused, 7);
         assert!(ledgers.of(2).is_none() && ledgers.of(199).is_some());
         drop(ledgers.begin(group(1)));

@@ -1,25 +1,26 @@
-//! Who makes a system call of a thread that runs elsewhere.
+//! Where the system calls of a thread that is away are made.
 
 use refit_tracer::request::Request;
 
-/// By whom, and how.
+/// How a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// By its shadow, as it is.
+    /// By the thread's shadow, as it is.
     Shadow,
-    /// By the thread, which goes home for it: it makes a task, or ends one, or changes all registers.
+    /// By the thread, which returns to its origin for it: the call makes or ends a task, or changes
+    /// all registers.
     Home,
-    /// By its shadow, once every instance knows: it changes the memory.
+    /// By the thread's shadow, once every node knows: the call changes the memory.
     Change,
-    /// Where it runs: it gives way to others.
+    /// Where the thread runs: it yields the processor.
     Yield,
-    /// Where it runs: it sets where its own data is.
+    /// Where the thread runs: it sets where its thread-local data is.
     SetFs,
-    /// By nobody: it asks refit for something.
+    /// By nobody: it is a request to refit.
     Request(Request),
 }
 
-/// What changes the memory.
+/// The calls that change the memory.
 pub(crate) const CHANGES: [i64; 12] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
@@ -35,7 +36,8 @@ pub(crate) const CHANGES: [i64; 12] = [
     libc::SYS_mseal,
 ];
 
-/// Advice that changes the memory, or that has to be given again where frames take the place of private memory.
+/// Advice that changes the memory, or that has to be given again where frames replace private
+/// memory.
 pub(crate) const ADVICE: [i32; 12] = [
     libc::MADV_DONTNEED,
     DONTNEED_LOCKED,
@@ -54,7 +56,8 @@ pub(crate) const ADVICE: [i32; 12] = [
 /// `MADV_DONTNEED_LOCKED` (Linux 5.18).
 pub(crate) const DONTNEED_LOCKED: i32 = 24;
 
-/// Whether the filter of a program that has moved tells of a call ([`crate::origin::setup`]).
+/// Returns whether the filter of a program that has moved reports a call
+/// ([`crate::origin::setup`]).
 pub(crate) fn is_watched(number: i64, arguments: &[u64; 6]) -> bool {
     match number {
         libc::SYS_mmap => MAPPED.iter().any(|(mask, kind)| arguments[3] & (mask | OURS) == *kind),
@@ -64,7 +67,8 @@ pub(crate) fn is_watched(number: i64, arguments: &[u64; 6]) -> bool {
     }
 }
 
-/// Kinds of mappings that take the place of others, or that need looking at, by the bits that say so and their values.
+/// The kinds of mappings that replace others, or that need looking at, as masks of the flags and
+/// their values.
 pub(crate) const MAPPED: [(u64, u64); 3] = [
     (libc::MAP_FIXED as u64, libc::MAP_FIXED as u64),
     (libc::MAP_GROWSDOWN as u64, libc::MAP_GROWSDOWN as u64),
@@ -77,11 +81,12 @@ const MAP_DROPPABLE: u64 = 8;
 /// `UFFDIO_REGISTER` of `linux/userfaultfd.h`: the program serves page faults itself from then on.
 pub(crate) const REGISTERS: u64 = 0xc020_aa00;
 
-/// By which calls are known that refit makes in a program itself: the filters that tell of changes let them pass. It stands where the kernel
-/// looks at nothing: in the last argument of calls that have fewer, and above the flags of `mmap`, of which it ignores those it does not know.
+/// Marks the calls that refit makes in a program itself, which the filters that report changes let
+/// pass. It is where the kernel looks at nothing: in the last argument of calls that have fewer,
+/// and above the flags of `mmap`, of which the kernel ignores those it does not know.
 pub(crate) const OURS: u64 = 0x7265_6669 << 32;
 
-/// A call that changes the memory, as refit makes it itself.
+/// Returns the arguments of a call that changes the memory, marked as refit's own.
 pub(crate) fn ours(number: i64, mut arguments: [u64; 6]) -> [u64; 6] {
     match number {
         libc::SYS_mmap => arguments[3] |= OURS,
@@ -93,7 +98,7 @@ pub(crate) fn ours(number: i64, mut arguments: [u64; 6]) -> [u64; 6] {
 /// `asm/prctl.h`.
 const ARCH_SET_FS: u64 = 0x1002;
 
-/// Who makes a call, by its number and arguments.
+/// Returns how a call is made, by its number and arguments.
 pub(crate) fn kind(number: u64, arguments: &[u64; 6]) -> Kind {
     if let Some(request) = Request::of(number, arguments) {
         return Kind::Request(request);
@@ -109,7 +114,8 @@ pub(crate) fn kind(number: u64, arguments: &[u64; 6]) -> Kind {
         | libc::SYS_exit_group
         | libc::SYS_rt_sigreturn
         | libc::SYS_sigaltstack => Kind::Home,
-        // It limits its calls: the kernel half's, and all of them stay at home from then on.
+        // It limits the calls of the origin's half, which stays at the origin from then on, with
+        // all other threads.
         libc::SYS_seccomp => Kind::Home,
         libc::SYS_prctl if arguments[0] as u32 == libc::PR_SET_SECCOMP.cast_unsigned() => {
             Kind::Home

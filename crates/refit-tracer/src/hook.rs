@@ -29,7 +29,7 @@ pub trait TracerHook: Send + Sync {
     /// Returns how a thread goes on if nothing else was decided.
     fn resume(&self, thread: u32) -> Resume {
         let _ = thread;
-        Resume::GoOn
+        Resume::Continue
     }
 
     /// Returns whether the hook decides about a thread. An interruption of such a thread concerns
@@ -59,7 +59,7 @@ pub trait TracerHook: Send + Sync {
     }
 
     /// Called when a thread is about to exit. Returns whether it stays stopped until
-    /// [`Supervisor::let_end`](crate::Supervisor::let_end).
+    /// [`Supervisor::let_exit`](crate::Supervisor::let_exit).
     fn thread_exits(&self, thread: u32) -> bool {
         let _ = thread;
         false

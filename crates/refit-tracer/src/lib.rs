@@ -12,7 +12,7 @@
 //!
 //! One thread, the event loop, traces all tasks ([`Supervisor::follow`]). Other threads leave
 //! requests for it: work with one stopped tracee ([`Supervisor::order`]), or work while all threads
-//! of a process are stopped ([`Supervisor::still`]).
+//! of a process are stopped ([`Supervisor::while_stopped`]).
 //!
 //! # Modules
 //!
@@ -50,4 +50,6 @@ pub use process::Process;
 pub use request::ThreadMoveRequest;
 pub use resume::{Resume, StopReason};
 pub use supervisor::Shown;
-pub use supervisor::{Hears, LIMITS_ITSELF, Supervisor, TRACE_OPTIONS, TRACE_OPTIONS_WITH_EXIT};
+pub use supervisor::{
+    LIMITS_ITSELF, ResultTiming, Supervisor, TRACE_OPTIONS, TRACE_OPTIONS_WITH_EXIT,
+};

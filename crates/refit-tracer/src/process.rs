@@ -1,4 +1,4 @@
-//! What the kernel reports of a process.
+//! Reports of the kernel on processes.
 
 use std::io;
 use std::time::Duration;

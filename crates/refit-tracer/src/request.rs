@@ -1,4 +1,4 @@
-//! What threads ask refit for by `prctl` (`include/refit_move.h` of `refit-migrate`).
+//! The requests of threads to refit by `prctl` (`include/refit_move.h` of `refit-migrate`).
 
 use refit_sys::launch;
 
@@ -58,7 +58,7 @@ mod tests {
         let asks = launch::REQUEST;
         let of = |first, second, third| Request::of(prctl, &[first, second, third, 0, 0, 0]);
         assert_eq!(of(asks, 1, 3), Some(Request::Move(3)));
-        // What a C program passes for -1, and bits above an `int`.
+        // A C program passes this for -1, and bits above an `int`.
         assert_eq!(of(asks, 1, u64::MAX), Some(Request::Move(-1)));
         assert_eq!(of(asks | 1 << 32, 1, 1 << 32), Some(Request::Move(0)));
         assert_eq!(of(asks, 2, 9), Some(Request::Instance));

@@ -4,18 +4,18 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
     /// The event loop has interrupted it for the work at hand.
-    ForUs,
+    Requested,
     /// It was [kept](Resume::Stay) for a decision.
     Kept,
     /// Job control has stopped its whole process.
-    WithItsProcess,
+    JobControl,
 }
 
 /// How a stopped tracee goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
     /// It runs on.
-    GoOn,
+    Continue,
     /// It runs to the next entry or exit of a system call. This signal is delivered first, unless
     /// it is 0.
     ToSystemCall(i32),

@@ -1,4 +1,4 @@
-//! What the kernel reports of the signals of a thread.
+//! Reports of the kernel on the signals of a thread.
 
 use refit_sys::status::Status;
 use refit_sys::trace::Tracee;

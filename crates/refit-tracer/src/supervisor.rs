@@ -12,7 +12,7 @@
 //! | `filtered`, `sandbox` | events of seccomp filters; processes that limit their own calls |
 //! | `restarted_calls`, `short_writes` | calls that a stop interrupts or cuts short |
 //! | `move_request`, `answers` | threads that ask to run elsewhere |
-//! | `processors`, `shown` | the processors that programs are told of |
+//! | `processors`, `shown` | the processors that programs see |
 
 mod answers;
 #[cfg(test)]
@@ -32,6 +32,6 @@ mod stop_all;
 mod watching;
 mod work;
 
-pub use requests::Hears;
+pub use requests::ResultTiming;
 pub use shown::Shown;
 pub use state::{LIMITS_ITSELF, Supervisor, TRACE_OPTIONS, TRACE_OPTIONS_WITH_EXIT};

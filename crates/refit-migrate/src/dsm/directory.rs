@@ -1,4 +1,4 @@
-//! Who has which page of a group: the decisions, without the doing.
+//! Which holder has which page of a group: the decisions, without the transfers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -7,36 +7,36 @@ use refit_messages::InstanceId;
 
 use crate::page::PAGE_SIZE;
 
-/// What a holder may do with a page.
+/// The access of a holder to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Access {
-    /// As others may.
+    /// Read it, as other holders may.
     Read,
-    /// And nobody else has it.
+    /// Write to it, while no other holder has it.
     Write,
 }
 
-/// What has to be done for a holder to have a page, in this order.
+/// The steps by which a holder gets a page, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Who says what is on it; `None`: whoever wants it knows.
+    /// The holder that has the content; `None` if the requester has it.
     pub(crate) from: Option<InstanceId>,
-    /// Whether that one may read it on.
+    /// Whether that holder keeps the page for reading.
     pub(crate) keeps: bool,
-    /// Who has it no more besides.
+    /// Other holders that must drop the page.
     pub(crate) lose: Vec<InstanceId>,
 }
 
-/// Who has a page.
+/// The holders of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PageHolder {
-    /// One, who may write to it.
-    By(InstanceId),
-    /// Some, who may read it.
-    Among(BTreeSet<InstanceId>),
+    /// One, which may write to it.
+    Writer(InstanceId),
+    /// Some, which may read it.
+    Readers(BTreeSet<InstanceId>),
 }
 
-/// Who has which page. Those of which nothing is said are the origin's.
+/// The holders of all pages. A page that is not listed is the origin's.
 #[derive(Debug)]
 pub(crate) struct Directory {
     origin: InstanceId,
@@ -48,26 +48,28 @@ impl Directory {
         Self { origin, pages: BTreeMap::new() }
     }
 
-    /// A holder is to have a page: what has to be done. It counts as done from now on.
+    /// Gives a page to a holder. Returns what to do for that; it counts as done from now on.
     pub(crate) fn fetch(&mut self, by: InstanceId, page: u64, access: Access) -> Plan {
-        let held = self.pages.remove(&page).unwrap_or(PageHolder::By(self.origin));
-        let (plan, held) = match (held, access) {
-            (PageHolder::By(owner), _) if owner == by => (Plan::nothing(), PageHolder::By(owner)),
-            (PageHolder::By(owner), Access::Read) => {
-                (Plan::from(owner, true), PageHolder::Among(BTreeSet::from([owner, by])))
+        let holder = self.pages.remove(&page).unwrap_or(PageHolder::Writer(self.origin));
+        let (plan, holder) = match (holder, access) {
+            (PageHolder::Writer(owner), _) if owner == by => {
+                (Plan::nothing(), PageHolder::Writer(owner))
             }
-            (PageHolder::By(owner), Access::Write) => {
-                (Plan::from(owner, false), PageHolder::By(by))
+            (PageHolder::Writer(owner), Access::Read) => {
+                (Plan::from(owner, true), PageHolder::Readers(BTreeSet::from([owner, by])))
             }
-            (PageHolder::Among(mut some), Access::Read) => {
+            (PageHolder::Writer(owner), Access::Write) => {
+                (Plan::from(owner, false), PageHolder::Writer(by))
+            }
+            (PageHolder::Readers(mut some), Access::Read) => {
                 let plan = if some.insert(by) {
                     Plan::from(self.best(&some, by), true)
                 } else {
                     Plan::nothing()
                 };
-                (plan, PageHolder::Among(some))
+                (plan, PageHolder::Readers(some))
             }
-            (PageHolder::Among(mut some), Access::Write) => {
+            (PageHolder::Readers(mut some), Access::Write) => {
                 let mut plan = Plan::nothing();
                 if !some.remove(&by) {
                     let from = self.best(&some, by);
@@ -75,59 +77,59 @@ impl Directory {
                     plan = Plan::from(from, false);
                 }
                 plan.lose = some.into_iter().collect();
-                (plan, PageHolder::By(by))
+                (plan, PageHolder::Writer(by))
             }
         };
-        // What is the origin's is not told.
-        if held != PageHolder::By(self.origin) {
-            self.pages.insert(page, held);
+        // Pages of the origin are not listed.
+        if holder != PageHolder::Writer(self.origin) {
+            self.pages.insert(page, holder);
         }
         plan
     }
 
-    /// Who of some is asked: the origin, which is here, if it can be.
+    /// Returns which of some holders to ask: the origin, which is here, if it is one of them.
     fn best(&self, some: &BTreeSet<InstanceId>, but: InstanceId) -> InstanceId {
         let others = || some.iter().copied().filter(|&one| one != but);
         others().find(|&one| one == self.origin).or_else(|| others().next()).unwrap_or(self.origin)
     }
 
-    /// Whether the origin could give a page to a holder that lacks it without asking anybody else.
+    /// Returns whether the origin can give a page to a holder that lacks it without asking others.
     pub(crate) fn at_hand(&self, by: InstanceId, page: u64, access: Access) -> bool {
         match self.pages.get(&page) {
             None => by != self.origin,
-            Some(PageHolder::By(_)) => false,
-            Some(PageHolder::Among(some)) => {
+            Some(PageHolder::Writer(_)) => false,
+            Some(PageHolder::Readers(some)) => {
                 access == Access::Read && some.contains(&self.origin) && !some.contains(&by)
             }
         }
     }
 
-    /// Who may write to a page, if anybody.
+    /// Returns the holder that may write to a page, if there is one.
     pub(crate) fn writer(&self, page: u64) -> Option<InstanceId> {
         match self.pages.get(&page) {
             None => Some(self.origin),
-            Some(PageHolder::By(one)) => Some(*one),
-            Some(PageHolder::Among(_)) => None,
+            Some(PageHolder::Writer(one)) => Some(*one),
+            Some(PageHolder::Readers(_)) => None,
         }
     }
 
-    /// Whether a page has never gone anywhere, or is back.
+    /// Returns whether a page has never left the origin, or is back.
     pub(crate) fn at_home(&self, page: u64) -> bool {
         !self.pages.contains_key(&page)
     }
 
-    /// Pages of a range that are not only the origin's.
+    /// Returns the pages of a range that are not only the origin's.
     pub(crate) fn away(&self, range: &Range<u64>) -> Vec<u64> {
         self.pages.range(range.clone()).map(|(&page, _)| page).collect()
     }
 
-    /// What is in a range is not needed any more: who is to drop what.
+    /// Discards the pages of a range. Returns which holder has to drop what.
     pub(crate) fn discard(&mut self, range: &Range<u64>) -> BTreeMap<InstanceId, Vec<Range<u64>>> {
         let mut drop: BTreeMap<InstanceId, Vec<Range<u64>>> = BTreeMap::new();
-        for (page, held) in self.pages.extract_if(range.clone(), |_, _| true) {
-            let holders = match held {
-                PageHolder::By(one) => BTreeSet::from([one]),
-                PageHolder::Among(some) => some,
+        for (page, holder) in self.pages.extract_if(range.clone(), |_, _| true) {
+            let holders = match holder {
+                PageHolder::Writer(one) => BTreeSet::from([one]),
+                PageHolder::Readers(some) => some,
             };
             for holder in holders {
                 let ranges = drop.entry(holder).or_default();
@@ -140,22 +142,22 @@ impl Directory {
         drop
     }
 
-    /// A holder is no more; how many pages nobody has any more.
-    pub(crate) fn lost(&mut self, holder: InstanceId) -> usize {
-        let mut gone = 0;
-        self.pages.retain(|_, held| match held {
-            PageHolder::By(one) if *one == holder => {
-                gone += 1;
+    /// Forgets a lost holder. Returns the number of pages that nobody has any more.
+    pub(crate) fn forget_holder(&mut self, holder: InstanceId) -> usize {
+        let mut lost = 0;
+        self.pages.retain(|_, page_holder| match page_holder {
+            PageHolder::Writer(one) if *one == holder => {
+                lost += 1;
                 false
             }
-            PageHolder::By(_) => true,
-            PageHolder::Among(some) => {
+            PageHolder::Writer(_) => true,
+            PageHolder::Readers(some) => {
                 some.remove(&holder);
-                gone += usize::from(some.is_empty());
+                lost += usize::from(some.is_empty());
                 !some.is_empty()
             }
         });
-        gone
+        lost
     }
 }
 
@@ -177,70 +179,71 @@ mod tests {
     const ORIGIN: InstanceId = InstanceId(0);
     const ALL: [InstanceId; 3] = [ORIGIN, InstanceId(1), InstanceId(2)];
 
-    /// What a store has of the one page: which value, and whether it may be written to.
+    /// The one page in a store: its value, and whether the page may be written to.
     type Page = Option<(u8, bool)>;
 
-    /// Everything at one moment: stores, grants on their way, requests on their way, and the last value written.
+    /// The state of all parts at one moment: stores, grants and requests on their way, and the last
+    /// value written.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-    struct World {
+    struct Model {
         stores: [Page; 3],
         grants: [VecDeque<Page>; 3],
         fetches: VecDeque<(usize, bool)>,
         wants: [Option<bool>; 3],
         /// As `PageHolder`, to be compared in a set.
-        held: Option<(bool, Vec<u16>)>,
+        holder: Option<(bool, Vec<u16>)>,
         last: u8,
         writes: u8,
     }
 
-    fn directory(held: &Option<(bool, Vec<u16>)>) -> Directory {
+    fn directory(holder: &Option<(bool, Vec<u16>)>) -> Directory {
         let mut directory = Directory::new(ORIGIN);
-        if let Some((alone, holders)) = held {
-            let held = if *alone {
-                PageHolder::By(InstanceId(holders[0]))
+        if let Some((alone, holders)) = holder {
+            let holder = if *alone {
+                PageHolder::Writer(InstanceId(holders[0]))
             } else {
-                PageHolder::Among(holders.iter().map(|&one| InstanceId(one)).collect())
+                PageHolder::Readers(holders.iter().map(|&one| InstanceId(one)).collect())
             };
-            directory.pages.insert(0, held);
+            directory.pages.insert(0, holder);
         }
         directory
     }
 
-    fn held(directory: &Directory) -> Option<(bool, Vec<u16>)> {
-        directory.pages.get(&0).map(|held| match held {
-            PageHolder::By(one) => (true, vec![one.0]),
-            PageHolder::Among(some) => (false, some.iter().map(|one| one.0).collect()),
+    fn holder(directory: &Directory) -> Option<(bool, Vec<u16>)> {
+        directory.pages.get(&0).map(|holder| match holder {
+            PageHolder::Writer(one) => (true, vec![one.0]),
+            PageHolder::Readers(some) => (false, some.iter().map(|one| one.0).collect()),
         })
     }
 
-    impl World {
+    impl Model {
         fn new() -> Self {
             let (grants, fetches, wants) = Default::default();
             let stores = [Some((0, true)), None, None];
-            Self { stores, grants, fetches, wants, held: None, last: 0, writes: 0 }
+            Self { stores, grants, fetches, wants, holder: None, last: 0, writes: 0 }
         }
 
-        /// What the page home takes from a holder comes behind all that was granted to it.
+        /// Takes the page from a holder, behind all that was granted to it before.
         fn take(&mut self, from: InstanceId, keeps: bool) -> u8 {
             let at = usize::from(from.0);
             while let Some(granted) = self.grants[at].pop_front() {
                 self.granted(at, granted);
             }
-            let (value, _) = self.stores[at].expect("who is asked for it has it");
+            let (value, _) = self.stores[at].expect("the holder that is asked has it");
             self.stores[at] = keeps.then_some((value, false));
             value
         }
 
         fn granted(&mut self, at: usize, granted: Page) {
             self.stores[at] = match (granted, self.stores[at]) {
-                // The right to write to what is there.
+                // The right to write to the page that is there.
                 (Some((u8::MAX, writes)), Some((value, might))) => Some((value, writes || might)),
                 (granted, _) => granted,
             };
             self.wants[at] = None;
         }
 
-        /// All that can happen next.
+        /// Returns all states that can come next.
         fn next(&self) -> Vec<Self> {
             let mut all = Vec::new();
             for at in 0..3 {
@@ -276,11 +279,11 @@ mod tests {
             all
         }
 
-        /// The page home does what was asked, in whatever order: what waits for a turn is overtaken.
+        /// Serves a request, in any order: one that waits for the end of a lease is overtaken.
         fn served(&self, which: usize) -> Option<Self> {
             let mut next = self.clone();
             let (at, write) = next.fetches.remove(which)?;
-            let mut directory = directory(&next.held);
+            let mut directory = directory(&next.holder);
             let access = if write { Access::Write } else { Access::Read };
             let plan = directory.fetch(ALL[at], 0, access);
             let value = plan.from.map(|from| next.take(from, plan.keeps));
@@ -288,7 +291,7 @@ mod tests {
                 next.take(lose, false);
             }
             next.grants[at].push_back(Some((value.unwrap_or(u8::MAX), write)));
-            next.held = held(&directory);
+            next.holder = holder(&directory);
             Some(next)
         }
     }
@@ -296,37 +299,37 @@ mod tests {
     #[test]
     fn in_every_interleaving_of_three_holders_what_is_read_was_written_last() {
         let mut seen = HashSet::new();
-        let mut left = vec![World::new()];
-        while let Some(world) = left.pop() {
-            let writers = world.stores.iter().flatten().filter(|(_, writes)| *writes).count();
-            let holders = world.stores.iter().flatten().count();
-            assert!(writers == 0 || holders == 1, "one writes, or all read: {world:?}");
-            if seen.insert(world.clone()) {
-                left.extend(world.next());
+        let mut left = vec![Model::new()];
+        while let Some(state) = left.pop() {
+            let writers = state.stores.iter().flatten().filter(|(_, writes)| *writes).count();
+            let holders = state.stores.iter().flatten().count();
+            assert!(writers == 0 || holders == 1, "one writes, or all read: {state:?}");
+            if seen.insert(state.clone()) {
+                left.extend(state.next());
             }
         }
-        assert!(seen.len() > 1000, "{} worlds", seen.len());
+        assert!(seen.len() > 1000, "{} states", seen.len());
     }
 
     #[test]
-    fn what_is_discarded_is_told_by_range_and_is_the_origins_again() {
+    fn discarded_pages_are_dropped_by_range_and_are_the_origins_again() {
         let mut directory = Directory::new(ORIGIN);
         for page in [0, 1, 2, 5] {
             directory.fetch(ALL[1], page * PAGE_SIZE, Access::Write);
         }
         directory.fetch(ALL[2], 5 * PAGE_SIZE, Access::Read);
-        let told = directory.discard(&(0..u64::MAX));
-        assert_eq!(told[&ALL[1]], [0..3 * PAGE_SIZE, 5 * PAGE_SIZE..6 * PAGE_SIZE]);
-        assert_eq!(told[&ALL[2]], vec![5 * PAGE_SIZE..6 * PAGE_SIZE; 1]);
+        let dropped = directory.discard(&(0..u64::MAX));
+        assert_eq!(dropped[&ALL[1]], [0..3 * PAGE_SIZE, 5 * PAGE_SIZE..6 * PAGE_SIZE]);
+        assert_eq!(dropped[&ALL[2]], vec![5 * PAGE_SIZE..6 * PAGE_SIZE; 1]);
         assert!(directory.at_home(0) && directory.away(&(0..u64::MAX)).is_empty());
     }
 
     #[test]
-    fn pages_that_only_a_lost_holder_had_are_gone() {
+    fn pages_that_only_a_lost_holder_had_are_lost() {
         let mut directory = Directory::new(ORIGIN);
         directory.fetch(ALL[1], 0, Access::Write);
         directory.fetch(ALL[1], PAGE_SIZE, Access::Read);
-        assert_eq!(directory.lost(ALL[1]), 1);
+        assert_eq!(directory.forget_holder(ALL[1]), 1);
         assert!(!directory.at_hand(ORIGIN, PAGE_SIZE, Access::Read));
         assert!(directory.at_hand(ALL[2], PAGE_SIZE, Access::Read));
     }

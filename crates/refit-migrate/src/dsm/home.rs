@@ -1,4 +1,4 @@
-//! Gives pages to those who need them, one after the other, at the origin.
+//! The page home: gives pages to the holders that need them, one after the other, at the origin.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,20 +13,20 @@ use refit_sys::userfault::Userfault;
 use rustix::io::Errno;
 
 use crate::dsm::directory::Directory;
-use crate::dsm::lease::{Needed, Turns};
+use crate::dsm::lease::{Leases, Transfer};
 use crate::dsm::uffd::{PageRequest, Streams};
 use crate::dsm::{Access, Pager, Store, Window};
 use crate::page::PAGE_SIZE;
 use crate::protocol::messages::{GroupId, PageContent, PageGrant, PageInvalidate, PageRecall};
 use crate::stats::Ledger;
 
-/// Pages that nobody has touched are given to the program itself so many at once.
-const FRESH: u64 = 16;
+/// The number of untouched pages that the program itself gets at once.
+const FRESH_PAGES: u64 = 16;
 
 enum PageHomeCommand {
-    PageQuestion(PageQuestion),
+    Fetch(FetchRequest),
     Discard(Vec<Range<u64>>, Sender<io::Result<()>>),
-    /// Pages stay where they are then, until nobody sends any more.
+    /// Pages stay where they are from then on, until the sender of the channel is gone.
     Gather(Range<u64>, Sender<io::Result<()>>, Receiver<()>),
     Lost(InstanceId, Sender<usize>),
     End,
@@ -34,60 +34,61 @@ enum PageHomeCommand {
 
 /// A holder needs a page.
 #[derive(Clone, Copy)]
-struct PageQuestion {
+struct FetchRequest {
     by: InstanceId,
     page: u64,
-    /// It would like to have so many in all.
+    /// The number of pages that it would like to have in all.
     count: u16,
     access: Access,
     asked: Instant,
 }
 
-/// How a page home is asked.
+/// The handle of a page home.
 #[derive(Clone)]
 pub(crate) struct PageHomeHandle {
-    asks: Sender<PageHomeCommand>,
+    commands: Sender<PageHomeCommand>,
     store: Arc<Store>,
 }
 
-/// Who gives pages.
+/// The page home of a group.
 pub(crate) struct PageHome {
     group: GroupId,
     layer: Arc<Layer>,
     directory: Directory,
     store: Arc<Store>,
-    asked: Receiver<PageHomeCommand>,
+    queue: Receiver<PageHomeCommand>,
     ledger: Arc<Ledger>,
-    /// Who goes through memory in order, by holder.
+    /// The holders that go through memory in order.
     streams: BTreeMap<InstanceId, Streams>,
-    turns: Turns,
-    /// What waits for the end of a turn.
-    waiting: Vec<PageQuestion>,
-    /// Is told when pages are lost.
-    failed: Box<dyn Fn(&str) + Send>,
+    leases: Leases,
+    /// Requests that wait for the end of a lease.
+    waiting: Vec<FetchRequest>,
+    /// Called when pages are lost.
+    on_lost: Box<dyn Fn(&str) + Send>,
 }
 
 impl PageHome {
-    /// Begins to give the pages of a group, all of which are in `frames` at its origin: two threads of ours serve until the library is
-    /// [closed](PageHomeHandle::close). `failed` is told when pages are lost, before whoever has asked for them.
+    /// Starts the page home of a group, all of whose pages are in `frames` at its origin. Two
+    /// threads of ours serve until it is [closed](PageHomeHandle::close). `on_lost` is called when
+    /// pages are lost, before the holder that has asked for them receives an answer.
     ///
     /// # Errors
-    /// What the system says.
+    /// Those of the system.
     pub(crate) fn begin(
         group: GroupId,
         layer: &Arc<Layer>,
         (frames, userfault): (Arc<std::fs::File>, Userfault),
         (window, ledger): (Window, Arc<Ledger>),
-        failed: impl Fn(&str) + Send + 'static,
+        on_lost: impl Fn(&str) + Send + 'static,
     ) -> io::Result<PageHomeHandle> {
         let store = Store::new(frames, userfault);
-        let (asks, asked) = mpsc::channel();
-        let handle = PageHomeHandle { asks, store: Arc::clone(&store) };
+        let (commands, queue) = mpsc::channel();
+        let handle = PageHomeHandle { commands, store: Arc::clone(&store) };
         let pager = Pager::new(Arc::clone(&store))?;
-        let (heard, ends) = (handle.clone(), Arc::clone(&pager));
+        let (fetcher, ends) = (handle.clone(), Arc::clone(&pager));
         let serve = move || {
-            let fetch = |wanted: PageRequest| {
-                heard.fetch(group.home(), wanted.page, wanted.count, wanted.access);
+            let fetch = |request: PageRequest| {
+                fetcher.fetch(group.home(), request.page, request.count, request.access);
             };
             if let Err(error) = pager.serve(window, fetch) {
                 refit_log::say(&format!("process {} waits for its pages: {error}", group.process));
@@ -99,12 +100,12 @@ impl PageHome {
             layer: Arc::clone(layer),
             directory: Directory::new(group.home()),
             store,
-            asked,
+            queue,
             ledger,
             streams: BTreeMap::new(),
-            turns: Turns::default(),
+            leases: Leases::default(),
             waiting: Vec::new(),
-            failed: Box::new(failed),
+            on_lost: Box::new(on_lost),
         };
         let serve = move || {
             page_home.serve();
@@ -115,68 +116,71 @@ impl PageHome {
     }
 
     fn serve(mut self) {
-        while let Some(ask) = self.next() {
-            if !matches!(ask, PageHomeCommand::PageQuestion(_)) {
-                // What was asked before is done before.
-                self.end_turn();
+        while let Some(command) = self.next_command() {
+            if !matches!(command, PageHomeCommand::Fetch(_)) {
+                // Earlier requests are served before.
+                self.end_lease();
             }
-            match ask {
-                PageHomeCommand::PageQuestion(fetch) => self.meet(fetch),
-                // Who has asked may have gone.
+            match command {
+                PageHomeCommand::Fetch(fetch) => self.on_fetch(fetch),
+                // The caller may have gone.
                 PageHomeCommand::Discard(ranges, done) => drop(done.send(self.discard(&ranges))),
                 PageHomeCommand::Gather(range, done, over) => {
                     drop(done.send(self.gather(&range)));
-                    // It tells by being gone.
+                    // The gatherer ends the wait by closing the channel.
                     let _ = over.recv();
                 }
-                PageHomeCommand::Lost(holder, done) => drop(done.send(self.directory.lost(holder))),
+                PageHomeCommand::Lost(holder, done) => {
+                    let _ = done.send(self.directory.forget_holder(holder));
+                }
                 PageHomeCommand::End => break,
             }
         }
     }
 
-    /// What is asked next, unless nobody is left who could; turns end meanwhile.
-    fn next(&mut self) -> Option<PageHomeCommand> {
+    /// Returns the next command, or `None` if nobody is left who could send one. Leases end
+    /// meanwhile.
+    fn next_command(&mut self) -> Option<PageHomeCommand> {
         loop {
             let now = Instant::now();
-            if self.turns.over(now) {
-                self.end_turn();
+            if self.leases.expire(now) {
+                self.end_lease();
             }
-            let Some(due) = self.turns.due() else { return self.asked.recv().ok() };
-            match self.asked.recv_timeout(due.saturating_duration_since(now)) {
-                Ok(ask) => return Some(ask),
+            let Some(due) = self.leases.due() else { return self.queue.recv().ok() };
+            match self.queue.recv_timeout(due.saturating_duration_since(now)) {
+                Ok(command) => return Some(command),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
     }
 
-    /// What has waited for the end of a turn is given.
-    fn end_turn(&mut self) {
-        self.turns.end();
+    /// Ends the lease, and serves the requests that have waited for it.
+    fn end_lease(&mut self) {
+        self.leases.end();
         for fetch in std::mem::take(&mut self.waiting) {
-            self.give(fetch);
+            self.serve_fetch(fetch);
         }
     }
 
-    /// A holder is to have a page, when it is not another one's turn.
-    fn meet(&mut self, mut fetch: PageQuestion) {
+    /// Serves a request, unless another holder's lease keeps the page.
+    fn on_fetch(&mut self, mut fetch: FetchRequest) {
         let writer = self.directory.writer(fetch.page).filter(|&writer| writer != fetch.by);
-        if writer.is_some_and(|writer| self.turns.is_of(writer)) {
+        if writer.is_some_and(|writer| self.leases.is_held_by(writer)) {
             return self.waiting.push(fetch);
         }
-        if self.turns.is_of(self.group.home()) {
-            // What comes with it would be taken from there.
+        if self.leases.is_held_by(self.group.home()) {
+            // Pages beyond the first would be taken from the holder of the lease.
             fetch.count = 1;
         }
-        self.give(fetch);
+        self.serve_fetch(fetch);
     }
 
-    fn give(&mut self, fetch: PageQuestion) {
-        let PageQuestion { by, page, count, access, asked } = fetch;
+    fn serve_fetch(&mut self, fetch: FetchRequest) {
+        let FetchRequest { by, page, count, access, asked } = fetch;
         let taken =
             access == Access::Write && self.directory.writer(page).is_some_and(|one| one != by);
-        let begins = self.turns.note(Needed { by, page, taken }, Instant::now());
+        let begins = self.leases.note(Transfer { by, page, taken }, Instant::now());
         let mut counts = self.ledger.counts();
         counts.pages.turns += u64::from(begins);
         if by != self.group.home() {
@@ -184,11 +188,11 @@ impl PageHome {
         }
         drop(counts);
         if let Err(error) = self.fetch(by, page, count, access) {
-            self.is_lost(page, &error);
+            self.report_lost(page, &error);
         }
     }
 
-    /// A holder has a page, and some of those after it if they are at hand.
+    /// Gives a holder a page, and some of those after it that are at hand.
     fn fetch(&mut self, by: InstanceId, page: u64, count: u16, access: Access) -> io::Result<()> {
         let began = Instant::now();
         if by == self.group.home() {
@@ -196,15 +200,15 @@ impl PageHome {
             self.ledger.counts().pages.home.since(began);
             return done;
         }
-        let mut gift = Gift::default();
+        let mut builder = GrantBuilder::default();
         let mut next = page;
         if !self.directory.at_hand(by, page, access) {
             let plan = self.directory.fetch(by, page, access);
             match plan.from {
-                None => gift.pieces.push(PageContent::AlreadyHeld),
-                Some(from) => gift.add(&self.take(from, page, plan.keeps)?),
+                None => builder.pieces.push(PageContent::AlreadyHeld),
+                Some(from) => builder.add(&self.take(from, page, plan.keeps)?),
             }
-            self.lose(plan.lose, page)?;
+            self.drop_at_all(plan.lose, page)?;
             next += PAGE_SIZE;
         }
         let end = page.saturating_add(u64::from(count) * PAGE_SIZE);
@@ -215,12 +219,12 @@ impl PageHome {
             self.directory.fetch(by, one, access);
         }
         if !run.is_empty() {
-            gift.add(&self.store.surrender(run, access == Access::Read)?);
+            builder.add(&self.store.surrender(run, access == Access::Read)?);
         }
-        self.count(by, page, access, &gift.pieces, began);
-        let Gift { pieces, body } = gift;
+        self.count(by, page, access, &builder.pieces, began);
+        let GrantBuilder { pieces, body } = builder;
         let grant = PageGrant { group: self.group, page, write: access == Access::Write, pieces };
-        // One that is lost tells so by itself.
+        // A holder that is lost is reported as such.
         let _ = self.layer.send(by, &grant, &body);
         Ok(())
     }
@@ -255,13 +259,13 @@ impl PageHome {
             None => None,
             Some(from) => Some(self.take(from, page, plan.keeps)?),
         };
-        self.lose(plan.lose, page)?;
+        self.drop_at_all(plan.lose, page)?;
         match bytes {
             Some(bytes) => self.store.grant(page, &bytes, access)?,
             None => self.store.permit(page, access)?,
         }
         if fresh {
-            let after = (1..FRESH).map(|ahead| page + ahead * PAGE_SIZE);
+            let after = (1..FRESH_PAGES).map(|ahead| page + ahead * PAGE_SIZE);
             for page in after.take_while(|&page| self.directory.at_home(page)) {
                 if !self.store.fresh(page) {
                     break;
@@ -271,7 +275,7 @@ impl PageHome {
         Ok(())
     }
 
-    /// Takes a page from a holder, which may keep it to be read.
+    /// Takes a page from a holder, which keeps it for reading if `keeps`.
     fn take(&self, from: InstanceId, page: u64, keeps: bool) -> io::Result<Vec<u8>> {
         if from == self.group.home() {
             return self.store.surrender(page..page + PAGE_SIZE, keeps);
@@ -289,7 +293,7 @@ impl PageHome {
         }
     }
 
-    fn lose(&self, holders: Vec<InstanceId>, page: u64) -> io::Result<()> {
+    fn drop_at_all(&self, holders: Vec<InstanceId>, page: u64) -> io::Result<()> {
         let range = page..page + PAGE_SIZE;
         holders.into_iter().try_for_each(|holder| self.drop_at(holder, vec![range.clone()]))
     }
@@ -298,7 +302,7 @@ impl PageHome {
         if holder == self.group.home() {
             return self.store.discard(&ranges);
         }
-        // One that is lost has it no more.
+        // A holder that is lost has it no more.
         let _ = self.layer.ask(holder, &PageInvalidate { group: self.group, ranges }, &[]);
         Ok(())
     }
@@ -314,26 +318,27 @@ impl PageHome {
 
     fn gather(&mut self, range: &Range<u64>) -> io::Result<()> {
         for page in self.directory.away(range) {
-            // Whoever gathers may do without; the program cannot.
-            self.fetch_home(page, Access::Write).inspect_err(|error| self.is_lost(page, error))?;
+            // A gatherer can do without the page; the program cannot.
+            self.fetch_home(page, Access::Write)
+                .inspect_err(|error| self.report_lost(page, error))?;
         }
         Ok(())
     }
 
-    fn is_lost(&self, page: u64, error: &io::Error) {
-        (self.failed)(&format!("the page at {page:#x} is lost: {error}"));
+    fn report_lost(&self, page: u64, error: &io::Error) {
+        (self.on_lost)(&format!("the page at {page:#x} is lost: {error}"));
     }
 }
 
 /// Pages that are about to be granted.
 #[derive(Default)]
-struct Gift {
+struct GrantBuilder {
     pieces: Vec<PageContent>,
     body: Vec<u8>,
 }
 
-impl Gift {
-    /// Whole pages, of which those of zeros are only told.
+impl GrantBuilder {
+    /// Adds whole pages. Pages of zeros are not sent.
     fn add(&mut self, pages: &[u8]) {
         for page in pages.chunks(PAGE_SIZE as usize) {
             let zeros = page.iter().all(|&byte| byte == 0);
@@ -346,9 +351,9 @@ impl Gift {
 }
 
 impl PageHomeHandle {
-    /// A holder needs a page, and would like to have so many in all.
+    /// Requests a page for a holder, which would like to have `count` pages in all.
     pub(crate) fn fetch(&self, by: InstanceId, page: u64, count: u16, access: Access) {
-        self.ask(PageHomeCommand::PageQuestion(PageQuestion {
+        self.send(PageHomeCommand::Fetch(FetchRequest {
             by,
             page,
             count,
@@ -357,38 +362,38 @@ impl PageHomeHandle {
         }));
     }
 
-    /// What is at these addresses is not needed any more, wherever it is.
+    /// Discards the pages of these ranges, wherever they are.
     ///
     /// # Errors
-    /// What the system says.
+    /// Those of the system.
     pub(crate) fn discard(&self, ranges: Vec<Range<u64>>) -> io::Result<()> {
-        let (done, told) = mpsc::channel();
-        self.ask(PageHomeCommand::Discard(ranges, done));
-        told.recv().map_err(|_| Errno::SRCH)?
+        let (done, result) = mpsc::channel();
+        self.send(PageHomeCommand::Discard(ranges, done));
+        result.recv().map_err(|_| Errno::SRCH)?
     }
 
-    /// Does `work` when all pages of a range are at the origin, and none goes anywhere meanwhile.
+    /// Does `work` while all pages of a range are at the origin.
     ///
     /// # Errors
     /// A page is lost.
     pub(crate) fn gather<R>(&self, range: Range<u64>, work: impl FnOnce() -> R) -> io::Result<R> {
-        let (done, told) = mpsc::channel();
+        let (done, result) = mpsc::channel();
         let (hold, over) = mpsc::channel::<()>();
-        self.ask(PageHomeCommand::Gather(range, done, over));
-        told.recv().map_err(|_| Errno::SRCH)??;
+        self.send(PageHomeCommand::Gather(range, done, over));
+        result.recv().map_err(|_| Errno::SRCH)??;
         let result = work();
         drop(hold);
         Ok(result)
     }
 
-    /// A holder is no more; how many pages only it had.
-    pub(crate) fn lost(&self, holder: InstanceId) -> usize {
-        let (done, told) = mpsc::channel();
-        self.ask(PageHomeCommand::Lost(holder, done));
-        told.recv().unwrap_or_default()
+    /// Forgets a holder that is lost. Returns the number of pages that only it had.
+    pub(crate) fn forget_holder(&self, holder: InstanceId) -> usize {
+        let (done, result) = mpsc::channel();
+        self.send(PageHomeCommand::Lost(holder, done));
+        result.recv().unwrap_or_default()
     }
 
-    /// Serves a mapping of frames that nobody can touch yet.
+    /// Serves a mapping of frames that no thread can touch yet.
     ///
     /// # Errors
     /// It cannot be served.
@@ -396,13 +401,13 @@ impl PageHomeHandle {
         self.store.watch(range)
     }
 
-    /// Ends it.
+    /// Ends the page home.
     pub(crate) fn close(&self) {
-        self.ask(PageHomeCommand::End);
+        self.send(PageHomeCommand::End);
     }
 
-    fn ask(&self, ask: PageHomeCommand) {
-        // One that has ended drops what waits for an answer.
-        let _ = self.asks.send(ask);
+    fn send(&self, command: PageHomeCommand) {
+        // A page home that has ended drops what waits for an answer.
+        let _ = self.commands.send(command);
     }
 }

@@ -1,114 +1,120 @@
-//! Turns, where holders take from each other what they write to.
+//! Leases, where holders take from each other the pages that they write to.
 //!
-//! Two threads at two instances that write here and there in the same memory have each page taken away soon after they have got it: each access
-//! costs a transfer, and neither gets on. If one waits instead, the other has gathered all pages soon, and runs as if it were alone; then the
-//! other way round. So he who gives pages looks at the last ones: do nearly all of them go from who has written to them to who wants
-//! to, to and fro, and many different ones? Then a holder has a *turn*: nobody takes from it what it may write to, until it has needed nothing for
-//! a while, since it has all or waits for somebody, or until it had long enough. The next turn is another holder's.
+//! Two threads at two nodes that write all over the same memory have each page taken away soon
+//! after they have got it: each access costs a transfer, and neither makes progress. If one waits
+//! instead, the other has soon gathered all pages, and runs as if it was alone; then the other way
+//! round. So the page home looks at the last transfers: do nearly all of them go from a holder that
+//! may write to one that is about to write, to and fro, and are many different pages among them?
+//! Then a holder gets a *lease*: nobody takes from it what it may write to, until it has needed
+//! nothing for a while, since it has all or waits for another thread, or until the lease has lasted
+//! long enough. The next lease is another holder's.
 //!
-//! Memory that one writes and another one reads, which takes turns by itself, is never taken for that: half of its transfers are to read.
-//! Nothing is reordered that could be seen: who has to wait has not got its page yet, as if its question had been under way for longer.
+//! Memory that one thread writes and another one reads, which alternates by itself, never gets a
+//! lease: half of its transfers are for reading. No reordering is visible: a holder that has to
+//! wait has not got its page yet, as if its request had been under way for longer.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use refit_messages::InstanceId;
 
-/// So many transfers are looked at.
-const LOOK: usize = 256;
-/// Of those: at least so many are taken from who may write by who is to write.
-const TAKEN: usize = LOOK / 10 * 9;
-/// And so many by each of two holders at least.
-const EACH: usize = LOOK / 4;
-/// And so many different pages: half as many as transfers where one has nearly all, and each that the other gets is taken back at once, and some of them
-/// again. Fewer are soon gathered, and may be what threads tell each other by.
-const DIFFERENT: usize = LOOK / 4;
-/// Who has needed nothing for so long has what it needs.
-const IDLE: Duration = Duration::from_millis(2);
-/// So long a turn lasts at most.
-const LONG: Duration = Duration::from_millis(50);
+/// The number of transfers that are looked at.
+const WINDOW: usize = 256;
+/// At least this many of them take a page from a holder that may write, for writing.
+const MIN_TAKEN: usize = WINDOW / 10 * 9;
+/// At least this many of them are by each of two holders.
+const MIN_EACH: usize = WINDOW / 4;
+/// At least this many different pages are among them: half as many as transfers if one holder has
+/// nearly all pages, and each that the other gets is taken back at once, and some of them again.
+/// Fewer pages are soon gathered, and may be those by which threads synchronize.
+const MIN_PAGES: usize = WINDOW / 4;
+/// A lease ends when its holder has needed nothing for this time.
+const MAX_IDLE: Duration = Duration::from_millis(2);
+/// The longest time of a lease.
+const MAX_LEASE: Duration = Duration::from_millis(50);
 
-/// A page that was needed.
+/// The transfer of a page.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Needed {
+pub(crate) struct Transfer {
     pub(crate) by: InstanceId,
     pub(crate) page: u64,
-    /// It is taken from who may write to it, to be written.
+    /// Whether the page is taken from a holder that may write to it, for writing.
     pub(crate) taken: bool,
 }
 
-/// A holder's turn.
+/// The lease of a holder.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct Lease {
     of: InstanceId,
-    /// When it needed something last.
+    /// When the holder needed a page last.
     needed: Instant,
     began: Instant,
 }
 
-/// Whose turn it is.
+/// The lease of a group, and the transfers that may lead to the next.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
-    /// The last transfers since somebody looked.
-    last: Vec<Needed>,
-    now: Option<Turn>,
-    /// Whose the last one was.
+pub(crate) struct Leases {
+    /// The transfers since they were looked at last.
+    last: Vec<Transfer>,
+    current: Option<Lease>,
+    /// The holder of the last lease.
     before: Option<InstanceId>,
 }
 
-impl Turns {
-    /// A holder needs a page, and gets it; whether its turn, or another one's, begins.
-    pub(crate) fn note(&mut self, needed: Needed, now: Instant) -> bool {
-        if let Some(turn) = self.now.as_mut().filter(|turn| turn.of == needed.by) {
-            turn.needed = now;
+impl Leases {
+    /// Notes a transfer. Returns whether a lease begins.
+    pub(crate) fn note(&mut self, transfer: Transfer, now: Instant) -> bool {
+        if let Some(lease) = self.current.as_mut().filter(|lease| lease.of == transfer.by) {
+            lease.needed = now;
         }
-        if self.now.is_some() {
+        if self.current.is_some() {
             return false;
         }
-        self.last.push(needed);
-        if self.last.len() < LOOK {
+        self.last.push(transfer);
+        if self.last.len() < WINDOW {
             return false;
         }
         let last = std::mem::take(&mut self.last);
-        let Some(of) = self.next(&last) else { return false };
-        self.now = Some(Turn { of, needed: now, began: now });
+        let Some(of) = self.next_holder(&last) else { return false };
+        self.current = Some(Lease { of, needed: now, began: now });
         self.before = Some(of);
         true
     }
 
-    /// Who is to have a turn after these transfers, if anybody.
-    fn next(&self, last: &[Needed]) -> Option<InstanceId> {
-        let taken = || last.iter().filter(|needed| needed.taken);
-        let different = taken().map(|needed| needed.page).collect::<BTreeSet<_>>().len();
-        if taken().count() < TAKEN || different < DIFFERENT {
+    /// Returns the holder that gets a lease after these transfers, if one does.
+    fn next_holder(&self, last: &[Transfer]) -> Option<InstanceId> {
+        let taken = || last.iter().filter(|transfer| transfer.taken);
+        let different = taken().map(|transfer| transfer.page).collect::<BTreeSet<_>>().len();
+        if taken().count() < MIN_TAKEN || different < MIN_PAGES {
             return None;
         }
-        let holders: BTreeSet<InstanceId> = taken().map(|needed| needed.by).collect();
-        let often = |holder: &InstanceId| taken().filter(|one| one.by == *holder).count() >= EACH;
+        let holders: BTreeSet<InstanceId> = taken().map(|transfer| transfer.by).collect();
+        let often =
+            |holder: &InstanceId| taken().filter(|one| one.by == *holder).count() >= MIN_EACH;
         let often: Vec<InstanceId> = holders.into_iter().filter(often).collect();
         let another = often.iter().find(|&&one| Some(one) != self.before);
         another.copied().filter(|_| often.len() > 1)
     }
 
-    /// Whether nobody but this holder may take from it now.
-    pub(crate) fn is_of(&self, holder: InstanceId) -> bool {
-        self.now.is_some_and(|turn| turn.of == holder)
+    /// Returns whether a holder has the lease.
+    pub(crate) fn is_held_by(&self, holder: InstanceId) -> bool {
+        self.current.is_some_and(|lease| lease.of == holder)
     }
 
-    /// When it is to be seen whether the turn [is over](Self::over); `None`: there is none.
+    /// Returns when to look whether the lease has [expired](Self::expire); `None` if there is none.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.now.map(|turn| (turn.needed + IDLE).min(turn.began + LONG))
+        self.current.map(|lease| (lease.needed + MAX_IDLE).min(lease.began + MAX_LEASE))
     }
 
-    /// Whether a turn is over by now; then there is none.
-    pub(crate) fn over(&mut self, now: Instant) -> bool {
+    /// Ends the lease if it has expired. Returns whether it has.
+    pub(crate) fn expire(&mut self, now: Instant) -> bool {
         let over = self.due().is_some_and(|due| due <= now);
         over && self.end()
     }
 
-    /// Ends it; whether there was one.
+    /// Ends the lease. Returns whether there was one.
     pub(crate) fn end(&mut self) -> bool {
-        self.now.take().is_some()
+        self.current.take().is_some()
     }
 }
 
@@ -119,50 +125,55 @@ mod tests {
     const ONE: InstanceId = InstanceId(0);
     const OTHER: InstanceId = InstanceId(1);
 
-    /// Transfers of so many pages in turn, of which each `reads`-th is to be read; whether a turn begins within two looks.
+    /// Makes transfers of `pages` pages in turn, every `reads`-th of which is for reading. Returns
+    /// whether a lease begins within twice the number that is looked at.
     fn begins(
-        turns: &mut Turns,
+        leases: &mut Leases,
         pages: usize,
         reads: usize,
         by: impl Fn(usize) -> InstanceId,
     ) -> bool {
         let now = Instant::now();
-        let needed = |at: usize| Needed {
+        let transfer = |at: usize| Transfer {
             by: by(at),
             page: (at % pages) as u64,
             taken: reads == 0 || !at.is_multiple_of(reads),
         };
-        (0..2 * LOOK).any(|at| turns.note(needed(at), now))
+        (0..2 * WINDOW).any(|at| leases.note(transfer(at), now))
     }
 
     #[test]
-    fn turns_begin_where_two_write_here_and_there_and_nowhere_else() {
+    fn leases_begin_where_two_write_all_over_and_nowhere_else() {
         let both = |at: usize| if (at / 3).is_multiple_of(2) { ONE } else { OTHER };
-        assert!(begins(&mut Turns::default(), 1000, 0, both));
-        // What one writes another reads; a few pages; what only one needs.
-        assert!(!begins(&mut Turns::default(), 1000, 2, both));
-        assert!(!begins(&mut Turns::default(), DIFFERENT - 1, 0, both));
-        assert!(!begins(&mut Turns::default(), 1000, 0, |_| OTHER));
+        assert!(begins(&mut Leases::default(), 1000, 0, both));
+        // Pages that one writes and another reads; few pages; pages that only one needs.
+        assert!(!begins(&mut Leases::default(), 1000, 2, both));
+        assert!(!begins(&mut Leases::default(), MIN_PAGES - 1, 0, both));
+        assert!(!begins(&mut Leases::default(), 1000, 0, |_| OTHER));
     }
 
     #[test]
-    fn a_turn_ends_and_the_next_is_anothers() {
+    fn a_lease_ends_and_the_next_is_anothers() {
         let both = |at: usize| if at.is_multiple_of(2) { ONE } else { OTHER };
-        let mut turns = Turns::default();
-        assert!(turns.due().is_none() && begins(&mut turns, 1000, 0, both));
-        assert!(turns.is_of(ONE) && !turns.is_of(OTHER));
-        let began = turns.due().expect("a turn") - IDLE;
-        let needed = Needed { by: ONE, page: 0, taken: true };
-        turns.note(needed, began + IDLE / 2);
-        assert!(!turns.over(began + IDLE) && turns.over(began + 2 * IDLE));
-        assert!(!turns.is_of(ONE) && begins(&mut turns, 1000, 0, both) && turns.is_of(OTHER));
-        let began = turns.due().expect("a turn") - IDLE;
-        // It needs more and more.
-        for step in 1..=LONG.as_millis() {
+        let mut leases = Leases::default();
+        assert!(leases.due().is_none() && begins(&mut leases, 1000, 0, both));
+        assert!(leases.is_held_by(ONE) && !leases.is_held_by(OTHER));
+        let began = leases.due().expect("a lease") - MAX_IDLE;
+        let transfer = Transfer { by: ONE, page: 0, taken: true };
+        leases.note(transfer, began + MAX_IDLE / 2);
+        assert!(!leases.expire(began + MAX_IDLE) && leases.expire(began + 2 * MAX_IDLE));
+        assert!(
+            !leases.is_held_by(ONE)
+                && begins(&mut leases, 1000, 0, both)
+                && leases.is_held_by(OTHER)
+        );
+        let began = leases.due().expect("a lease") - MAX_IDLE;
+        // It needs more and more pages.
+        for step in 1..=MAX_LEASE.as_millis() {
             let now = began + Duration::from_millis(step as u64);
-            turns.note(Needed { by: OTHER, ..needed }, now);
-            assert_eq!(turns.over(now), now >= began + LONG);
+            leases.note(Transfer { by: OTHER, ..transfer }, now);
+            assert_eq!(leases.expire(now), now >= began + MAX_LEASE);
         }
-        assert!(!turns.end());
+        assert!(!leases.end());
     }
 }

@@ -1,4 +1,5 @@
-//! The pages of a group that one holder has: a file, in which a page's place is its address, and those who wait for what is not in it.
+//! The pages of a group that one holder has: a file, in which a page's offset is its address, and
+//! the threads that wait for pages that are not in it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,7 +16,7 @@ use refit_sys::userfault::{Cause, CopyModes, Modes, Userfault, Wake};
 use crate::dsm::Access;
 use crate::page::PAGE_SIZE;
 
-/// What a page has that nobody has written to.
+/// The content of a page that no thread has written to.
 const ZEROS: [u8; PAGE_SIZE as usize] = [0; PAGE_SIZE as usize];
 
 /// A holder's pages.
@@ -23,30 +24,31 @@ const ZEROS: [u8; PAGE_SIZE as usize] = [0; PAGE_SIZE as usize];
 pub(crate) struct Store {
     frames: Arc<File>,
     userfault: Userfault,
-    /// Pages that are held to be read only. Held while mappings and pages change.
+    /// Pages that are held for reading only. Locked while mappings and pages change.
     protected: Mutex<BTreeSet<u64>>,
 }
 
 impl Store {
-    /// That of a process whose userfaultfd this is, agreed on.
+    /// Returns the store of a process with this userfaultfd, whose features are agreed.
     pub(crate) fn new(frames: Arc<File>, userfault: Userfault) -> Arc<Self> {
         Arc::new(Self { frames, userfault, protected: Mutex::default() })
     }
 
-    /// What holds them.
+    /// Returns the file that holds the pages.
     pub(crate) fn frames(&self) -> &Arc<File> {
         &self.frames
     }
 
-    /// Who waits is told there.
+    /// Returns the descriptor that reports threads which wait.
     pub(crate) fn userfault(&self) -> &Userfault {
         &self.userfault
     }
 
-    /// A mapping of frames is made by `make`, without any access, and then opened by `open`.
+    /// Has `make` make a mapping of frames without any access, serves it, and then has `open` give
+    /// access to it.
     ///
     /// # Errors
-    /// What they say; that it cannot be served.
+    /// Those of both; the mapping cannot be served.
     pub(crate) fn map<E: From<io::Error>>(
         &self,
         range: &Range<u64>,
@@ -59,7 +61,7 @@ impl Store {
         open()
     }
 
-    /// Serves a mapping of frames that nobody can touch yet.
+    /// Serves a mapping of frames that no thread can touch yet.
     ///
     /// # Errors
     /// It cannot be served.
@@ -80,10 +82,10 @@ impl Store {
         Ok(())
     }
 
-    /// The holder has pages now: with these bytes, whole pages of them. Who waits for them goes on.
+    /// Gives the holder pages with these bytes, and wakes the threads that wait for them.
     ///
     /// # Errors
-    /// They cannot be put there.
+    /// The pages cannot be put there.
     pub(crate) fn grant(&self, page: u64, bytes: &[u8], access: Access) -> io::Result<()> {
         let mut protected = self.lock();
         let range = page..page + bytes.len() as u64;
@@ -111,26 +113,27 @@ impl Store {
         Ok(())
     }
 
-    /// Puts the page where it cannot be mapped.
+    /// Puts a page into the file that cannot be mapped.
     fn put_aside(&self, page: u64, bytes: &[u8], protect: bool, cause: Cause) -> io::Result<()> {
         let whole = page..page + PAGE_SIZE;
         match cause {
-            // It is there; or nothing is mapped there now, and whoever maps it finds it.
+            // The page exists; or nothing is mapped there now, and the next mapping finds it.
             Cause::Present | Cause::Unregistered => self.frames.write_all_at(bytes, page)?,
             _ => return Err(io::Error::other(format!("no page can be put at {page:#x}"))),
         }
         match (cause, protect) {
             (Cause::Unregistered, _) => {}
             (_, true) => self.protect(whole.clone())?,
-            (_, false) => mapped(self.userfault.unprotect(whole.clone(), Wake::Later))?,
+            (_, false) => ignore_unmapped(self.userfault.unprotect(whole.clone(), Wake::Later))?,
         }
         self.userfault.wake(whole)
     }
 
-    /// The holder, which has a page already, may have it in this way. Who waits for it goes on.
+    /// Gives the holder this access to a page that it has already, and wakes the threads that wait
+    /// for it.
     ///
     /// # Errors
-    /// It cannot be put there.
+    /// The page cannot be put there.
     pub(crate) fn permit(&self, page: u64, access: Access) -> io::Result<()> {
         let mut protected = self.lock();
         let whole = page..page + PAGE_SIZE;
@@ -138,10 +141,10 @@ impl Store {
             protected.remove(&page);
         }
         let protect = protected.contains(&page);
-        // It may be one that nobody has touched yet.
+        // The page may be one that no thread has touched yet.
         match self.put(page, &ZEROS, protect) {
             Err((_, Cause::Present)) if !protect => {
-                mapped(self.userfault.unprotect(whole.clone(), Wake::Later))?;
+                ignore_unmapped(self.userfault.unprotect(whole.clone(), Wake::Later))?;
             }
             Err((_, Cause::Other)) => {
                 return Err(io::Error::other(format!("no page can be put at {page:#x}")));
@@ -151,19 +154,20 @@ impl Store {
         self.userfault.wake(whole)
     }
 
-    /// Puts an empty page where the holder has none but might; whether that was so.
+    /// Maps an empty page that the holder may write to and has not touched. Returns whether it did.
     pub(crate) fn fresh(&self, page: u64) -> bool {
         let protected = self.lock();
         !protected.contains(&page) && self.userfault.copy(page, &ZEROS, CopyModes::empty()).is_ok()
     }
 
-    /// Puts pages where none are; how many bytes of them, and what stood in the way, if not all.
+    /// Maps pages where none are. The error is the number of bytes that were mapped, and what stood
+    /// in the way of the rest.
     fn put(&self, page: u64, bytes: &[u8], protect: bool) -> Result<(), (usize, Cause)> {
         let modes = if protect { CopyModes::WRITE_PROTECT } else { CopyModes::empty() };
         loop {
             match self.userfault.copy(page, bytes, modes) {
                 Ok(()) => return Ok(()),
-                // The process changes its memory.
+                // The process is changing its memory.
                 Err(short) if short.done == 0 && short.cause() == Cause::Again => {
                     thread::yield_now();
                 }
@@ -172,7 +176,7 @@ impl Store {
         }
     }
 
-    /// The holder has these pages no more, or `keeps` them to be read; what is on them.
+    /// Takes pages from the holder, which keeps them for reading if `keeps`. Returns their content.
     ///
     /// # Errors
     /// They cannot be read.
@@ -190,7 +194,7 @@ impl Store {
         Ok(bytes)
     }
 
-    /// What the holder has of these ranges is not needed any more.
+    /// Discards the holder's pages of these ranges.
     ///
     /// # Errors
     /// They are not within the file.
@@ -203,25 +207,25 @@ impl Store {
         Ok(())
     }
 
-    /// Has those wait who write to pages of a range, as far as anything is mapped there.
+    /// Makes writes to pages of a range wait, as far as anything is mapped there.
     fn protect(&self, range: Range<u64>) -> io::Result<()> {
         match self.userfault.protect(range.clone()) {
-            // Something of it is not.
+            // A part of the range is not mapped.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
                 let mut pages = range.step_by(PAGE_SIZE as usize);
-                pages.try_for_each(|page| mapped(self.protect_now(page..page + PAGE_SIZE)))
+                pages.try_for_each(|page| ignore_unmapped(self.protect_now(page..page + PAGE_SIZE)))
             }
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
-                mapped(self.protect_now(range))
+                ignore_unmapped(self.protect_now(range))
             }
-            done => mapped(done),
+            done => ignore_unmapped(done),
         }
     }
 
     fn protect_now(&self, range: Range<u64>) -> io::Result<()> {
         loop {
             match self.userfault.protect(range.clone()) {
-                // The process changes its memory.
+                // The process is changing its memory.
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => thread::yield_now(),
                 done => return done,
             }
@@ -233,8 +237,8 @@ impl Store {
     }
 }
 
-/// What was done to pages, of which it does not matter if nobody has them mapped.
-fn mapped(done: io::Result<()>) -> io::Result<()> {
+/// Ignores the error of an operation on pages that nobody has mapped.
+fn ignore_unmapped(done: io::Result<()>) -> io::Result<()> {
     match done {
         // The process has ended, or the range is not served.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(()),

@@ -1,4 +1,4 @@
-//! Hears of those who wait for pages, and asks for these.
+//! The pager: receives the faults of threads that wait for pages, and requests the pages.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,23 +12,23 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use crate::dsm::{Access, Store};
 use crate::page::PAGE_SIZE;
 
-/// How many pages are asked for at once, the one that is needed being the first (Katz 2014, §5.7.4).
+/// How many pages are requested at once, beginning with the one that is needed (Katz 2014, §5.7.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// So many.
+    /// This many.
     Fixed(u16),
-    /// More where those after are needed next, fewer where they are not.
+    /// More if the following pages are needed next, fewer if they are not.
     Adaptive,
 }
 
-/// A page that somebody waits for.
+/// A page that a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageRequest {
     pub(crate) page: u64,
-    /// How many from this one on are to come.
+    /// The number of pages to request, from this one on.
     pub(crate) count: u16,
     pub(crate) access: Access,
-    /// It is there, but only to be read.
+    /// Whether the page is here for reading.
     pub(crate) is_here: bool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Pager {
 }
 
 impl Pager {
-    /// Serves with the pages of `store`.
+    /// Returns a pager that serves with the pages of `store`.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -48,23 +48,23 @@ impl Pager {
         Ok(Arc::new(Self { store, wakeup }))
     }
 
-    /// Has each page that somebody waits for fetched, until [`end`](Self::end).
+    /// Has each page fetched that a thread waits for, until [`end`](Self::end).
     ///
     /// # Errors
-    /// Nothing more is heard.
+    /// Faults are not reported any more.
     pub(crate) fn serve(&self, window: Window, fetch: impl Fn(PageRequest)) -> io::Result<()> {
-        let mut ahead = Ahead::new(window);
+        let mut window_size = WindowSize::new(window);
         let mut messages = Vec::new();
-        let linger = AdaptiveSpin::default();
+        let spin = AdaptiveSpin::default();
         let userfault = self.store.userfault();
         loop {
-            let heard = linger.wait_for(|| !matches!(userfault.read(&mut messages), Ok(0)));
-            if !heard {
+            let received = spin.wait_for(|| !matches!(userfault.read(&mut messages), Ok(0)));
+            if !received {
                 let wanted = PollFlags::IN;
-                let (told, rung) = (userfault.as_fd(), self.wakeup.as_fd());
+                let (faults, wakeup) = (userfault.as_fd(), self.wakeup.as_fd());
                 let mut all = [
-                    PollFd::from_borrowed_fd(told, wanted),
-                    PollFd::from_borrowed_fd(rung, wanted),
+                    PollFd::from_borrowed_fd(faults, wanted),
+                    PollFd::from_borrowed_fd(wakeup, wanted),
                 ];
                 match poll(&mut all, None) {
                     Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -77,7 +77,7 @@ impl Pager {
             for message in messages.drain(..) {
                 if let Message::Pagefault { address, access, .. } = message {
                     let page = address / PAGE_SIZE * PAGE_SIZE;
-                    let (is_here, count) = (access.protected, ahead.count(page));
+                    let (is_here, count) = (access.protected, window_size.count(page));
                     let access = if access.write { Access::Write } else { Access::Read };
                     fetch(PageRequest { page, count, access, is_here });
                 }
@@ -85,56 +85,59 @@ impl Pager {
         }
     }
 
-    /// Has it end.
+    /// Ends the pager.
     pub(crate) fn end(&self) {
-        // It is rung already, if not.
+        // This fails only if the wakeup is set already.
         let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
     }
 }
 
-/// Pages that are asked for at once, at most.
+/// The largest number of pages that are requested at once.
 const LIMIT: u16 = 64;
-/// As many, where that is for us to find: one that comes in vain has to go back to who has it, and has cost more than it would have saved.
-const MOST: u16 = 8;
-/// From so many in order on more than one are asked for: who goes through less is at the end as soon as that is known.
-const SURE: u32 = 3;
+/// The largest number that an adaptive window requests: a page that comes in vain has to go back to
+/// its holder, and has cost more than it would have saved.
+const ADAPTIVE_LIMIT: u16 = 8;
+/// The number of pages in order from which on more than one is requested: a shorter run is at its
+/// end as soon as it is noticed.
+const MIN_RUN: u32 = 3;
 
-/// How many are asked for.
-struct Ahead {
+/// Decides how many pages are requested.
+struct WindowSize {
     window: Window,
     streams: Streams,
 }
 
-impl Ahead {
+impl WindowSize {
     fn new(window: Window) -> Self {
         Self { window, streams: Streams::default() }
     }
 
-    /// How many pages from this one on are asked for.
+    /// Returns how many pages to request from this one on.
     fn count(&mut self, page: u64) -> u16 {
         if let Window::Fixed(count) = self.window {
             return count.clamp(1, LIMIT);
         }
         let run = self.streams.take(page);
         let before = run.map_or(0, |run| run.pages);
-        let count = run.filter(|_| before >= SURE).map_or(1, |run| (run.count * 2).min(MOST));
+        let count =
+            run.filter(|_| before >= MIN_RUN).map_or(1, |run| (run.count * 2).min(ADAPTIVE_LIMIT));
         self.streams.put(page, count, before);
         count
     }
 }
 
-/// Pages that one came to in order.
+/// Pages that were needed in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// The one that comes next.
+    /// The page that comes next.
     next: u64,
-    /// How many came before it at once.
+    /// The number of pages of the last request.
     pub(crate) count: u16,
-    /// How many in all.
+    /// The number of pages of the run.
     pages: u32,
 }
 
-/// Where those are expected who go through memory in order.
+/// Where threads are expected that go through memory in order.
 pub(crate) struct Streams {
     /// The latest last.
     all: VecDeque<Run>,
@@ -142,23 +145,23 @@ pub(crate) struct Streams {
 
 impl Default for Streams {
     fn default() -> Self {
-        Self { all: VecDeque::with_capacity(Self::MOST) }
+        Self { all: VecDeque::with_capacity(Self::MAX_RUNS) }
     }
 }
 
 impl Streams {
-    /// How many go through memory at once, at most.
-    const MOST: usize = 8;
+    /// The largest number of runs at once.
+    const MAX_RUNS: usize = 8;
 
-    /// What came before this page, if it was expected.
+    /// Takes the run that continues with this page, if there is one.
     pub(crate) fn take(&mut self, page: u64) -> Option<Run> {
         let at = self.all.iter().position(|run| run.next == page)?;
         self.all.remove(at)
     }
 
-    /// So many come at once from this page on, after so many `before`.
+    /// Notes that `count` pages were requested from this page on, after `before` in order.
     pub(crate) fn put(&mut self, page: u64, count: u16, before: u32) {
-        if self.all.len() == Self::MOST {
+        if self.all.len() == Self::MAX_RUNS {
             self.all.pop_front();
         }
         let next = page + u64::from(count) * PAGE_SIZE;
@@ -171,13 +174,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_is_asked_for_where_memory_is_gone_through_in_order() {
-        let mut ahead = Ahead::new(Window::Adaptive);
-        let asked = |ahead: &mut Ahead, page: u64| ahead.count(page * PAGE_SIZE);
-        assert_eq!([0, 1, 2, 3, 5].map(|page| asked(&mut ahead, page)), [1, 1, 1, 2, 4]);
-        // Another one, elsewhere, does not disturb it.
-        assert_eq!([1000, 9, 1001].map(|page| asked(&mut ahead, page)), [1, 8, 1]);
-        assert_eq!([17, 25, 34].map(|page| asked(&mut ahead, page)), [8, 8, 1]);
-        assert_eq!(Ahead::new(Window::Fixed(64)).count(0), 64);
+    fn more_is_requested_where_memory_is_gone_through_in_order() {
+        let mut window_size = WindowSize::new(Window::Adaptive);
+        let requested =
+            |window_size: &mut WindowSize, page: u64| window_size.count(page * PAGE_SIZE);
+        assert_eq!([0, 1, 2, 3, 5].map(|page| requested(&mut window_size, page)), [1, 1, 1, 2, 4]);
+        // Another run elsewhere does not disturb the first.
+        assert_eq!([1000, 9, 1001].map(|page| requested(&mut window_size, page)), [1, 8, 1]);
+        assert_eq!([17, 25, 34].map(|page| requested(&mut window_size, page)), [8, 8, 1]);
+        assert_eq!(WindowSize::new(Window::Fixed(64)).count(0), 64);
     }
 }

@@ -1,4 +1,4 @@
-//! What a node knows of a group's memory, and which answers to lookups it may use.
+//! The mappings of a group that a node knows, and the answers to lookups that it may use.
 //!
 //! A node has *ranges* mapped. It answers other nodes from them, and it maps the answers that it
 //! receives; in between, the memory may have changed. That no mapping outlives what it shows rests
@@ -30,27 +30,27 @@ use std::ops::Range;
 
 use crate::lookup::protocol::Plan;
 
-/// What one node knows at one moment.
+/// The knowledge of one node at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct MappingCache {
     /// The frames that it has mapped, by the start of the range: its end, and the access
     /// (`PROT_*`).
     ranges: BTreeMap<u64, (u64, u32)>,
-    /// What the origin is about to change.
+    /// The ranges that the origin is about to change.
     frozen: Vec<Range<u64>>,
     members: BTreeSet<u16>,
     plan: Plan,
     /// The number of invalidations.
     invalidations: u64,
     /// The number of invalidations, thaws, and changes of the members.
-    turns: u64,
+    changes: u64,
 }
 
 /// When a lookup began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Mark {
     invalidations: u64,
-    turns: u64,
+    changes: u64,
 }
 
 /// The node that has answered.
@@ -61,42 +61,42 @@ pub(crate) enum AnswerSource {
 }
 
 impl MappingCache {
-    /// Returns the mark of a lookup that begins now.
+    /// Rechanges the mark of a lookup that begins now.
     pub(crate) fn mark(&self) -> Mark {
-        Mark { invalidations: self.invalidations, turns: self.turns }
+        Mark { invalidations: self.invalidations, changes: self.changes }
     }
 
-    /// Returns the nodes to ask besides the origin.
+    /// Rechanges the nodes to ask besides the origin.
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Returns whether answers of a node may be used.
+    /// Rechanges whether answers of a node may be used.
     pub(crate) fn believes(&self, member: u16) -> bool {
         self.members.contains(&member)
     }
 
-    /// Returns whether an answer may be mapped that says something of the range `shows`, to a
+    /// Rechanges whether an answer may be mapped that says something of the range `shows`, to a
     /// lookup that began at `asked`.
     pub(crate) fn allows(&self, asked: Mark, source: AnswerSource, shows: &Range<u64>) -> bool {
         match source {
             AnswerSource::Origin => asked.invalidations == self.invalidations,
             AnswerSource::Member(member) => {
                 let touches = |one: &Range<u64>| one.start < shows.end && shows.start < one.end;
-                asked.turns == self.turns
+                asked.changes == self.changes
                     && self.believes(member)
                     && !self.frozen.iter().any(touches)
             }
         }
     }
 
-    /// Returns the mapped range around an address, and its access.
+    /// Rechanges the mapped range around an address, and its access.
     pub(crate) fn at(&self, address: u64) -> Option<(Range<u64>, u32)> {
         let (&start, &(end, access)) = self.ranges.range(..=address).next_back()?;
         (address < end).then_some((start..end, access))
     }
 
-    /// Returns the unmapped range around an unmapped address.
+    /// Rechanges the unmapped range around an unmapped address.
     pub(crate) fn gap(&self, address: u64) -> Range<u64> {
         let below = self.ranges.range(..=address).next_back();
         let above = self.ranges.range(address..).next();
@@ -131,7 +131,7 @@ impl MappingCache {
     /// [`thaw`](Self::thaw).
     pub(crate) fn invalidate(&mut self, ranges: &[Range<u64>], freezes: bool) {
         self.invalidations += 1;
-        self.turns += 1;
+        self.changes += 1;
         if freezes {
             self.frozen.extend_from_slice(ranges);
         }
@@ -140,13 +140,13 @@ impl MappingCache {
 
     /// Thaws what is frozen: it has changed.
     pub(crate) fn thaw(&mut self) {
-        self.turns += 1;
+        self.changes += 1;
         self.frozen.clear();
     }
 
     /// Changes the members, and which nodes are asked.
     pub(crate) fn follow(&mut self, members: BTreeSet<u16>, plan: Plan) {
-        self.turns += 1;
+        self.changes += 1;
         (self.members, self.plan) = (members, plan);
     }
 }
@@ -245,7 +245,7 @@ mod tests {
             }
         }
 
-        /// Returns whether a replica maps a version that is not current.
+        /// Rechanges whether a replica maps a version that is not current.
         fn is_wrong(&self) -> bool {
             let there = if self.lost { &self.replicas[..1] } else { &self.replicas[..] };
             let old = |replica: &Replica, page: u64, version: u32| {
@@ -254,7 +254,7 @@ mod tests {
             there.iter().any(|replica| old(replica, 0, 0) || old(replica, PAGE, self.version))
         }
 
-        /// Returns the origin's answer.
+        /// Rechanges the origin's answer.
         fn truth(&self, page: u64) -> (Range<u64>, u32) {
             match (self.version, page) {
                 (0, _) => (0..2 * PAGE, 0),
@@ -263,7 +263,7 @@ mod tests {
             }
         }
 
-        /// Returns all states that can come next.
+        /// Rechanges all states that can come next.
         fn next(&self, without: Without) -> Vec<Self> {
             let mut all: Vec<Self> = self.origin_does().into_iter().collect();
             if self.may_lose && !self.lost {
@@ -381,7 +381,7 @@ mod tests {
         }
     }
 
-    /// Returns the number of states, or a wrong one.
+    /// Rechanges the number of states, or a wrong one.
     fn explore(without: Without) -> Result<usize, Box<Model>> {
         let mut seen = HashSet::new();
         let mut left = vec![Model::new(false), Model::new(true)];

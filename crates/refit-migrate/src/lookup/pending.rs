@@ -61,7 +61,7 @@ impl PendingQueries {
     }
 
     /// Notes that a node has answered, or cannot; `None` means that it does not know.
-    pub(crate) fn answered(&self, number: u64, found: Option<Answer>) {
+    pub(crate) fn on_answer(&self, number: u64, found: Option<Answer>) {
         let mut lookups = self.lookups();
         // Nobody waits for further answers to a lookup that has one.
         let Some(open) = lookups.open.get_mut(&number) else { return };
@@ -107,15 +107,15 @@ mod tests {
     fn the_first_answer_counts_and_no_lookup_waits_forever() {
         let queries = PendingQueries::default();
         let one = queries.begin(3);
-        queries.answered(one, None);
-        queries.answered(one, Some(found(1)));
-        queries.answered(one, Some(found(2)));
+        queries.on_answer(one, None);
+        queries.on_answer(one, Some(found(1)));
+        queries.on_answer(one, Some(found(2)));
         assert_eq!(queries.wait(one), Some(found(1)));
-        queries.answered(one, Some(found(3)));
+        queries.on_answer(one, Some(found(3)));
         assert!(queries.lookups().open.is_empty());
 
         let nobody = queries.begin(1);
-        queries.answered(nobody, None);
+        queries.on_answer(nobody, None);
         assert_eq!(queries.wait(nobody), None);
         let lost = queries.begin(2);
         std::thread::scope(|scope| {

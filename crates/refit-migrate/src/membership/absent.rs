@@ -1,14 +1,15 @@
 //! Peers on other hosts that are lost, and how they become peers again without a restart.
 //!
-//! The instance that joined a peer dials the same address again until the peer answers, or has
-//! come by itself, or another instance answers there. The instance that was joined waits. Each
-//! side keeps what it knows of the loss until the peer is back, for `refit instances` and for
-//! those who want to move a program there; and says both, the loss and its end, in its log.
+//! The node that joined a peer dials the same address again until the peer answers, or has come by
+//! itself, or another node answers there. The node that was joined waits. Each side keeps what it
+//! knows of the loss until the peer is back, for `refit instances` and for users who want to move a
+//! program there; and logs both the loss and its end.
 //!
-//! A peer that is back begins anew: each side has given up at the loss what it had of the other's
+//! A peer that is back begins anew: at the loss, each side has given up what it had of the other's
 //! programs, so nothing of before is left that could disagree.
 //!
-//! One lock, that of the losses; it is held for no call of another module.
+//! # Locks
+//! One, which protects the peers and losses; it is held during no call of another module.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use refit_messages::{InstanceId, Layer, MessageError, Peer, Refusal, Security, Transport};
 
-/// The pause after the first attempt to join a lost peer again; each is twice as long as the last.
+/// The pause after the first attempt to join a lost peer again; each pause is twice as long as the
+/// last.
 const FIRST_REJOIN_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause: a partition that ends is noticed within this time.
 const LONGEST_REJOIN_PAUSE: Duration = Duration::from_secs(10);
@@ -25,17 +27,17 @@ const LONGEST_REJOIN_PAUSE: Duration = Duration::from_secs(10);
 /// A lost peer that has not come back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absence {
-    /// Its number.
+    /// The peer's number.
     pub number: u16,
-    /// What told of the loss.
+    /// The report of the loss.
     pub why: String,
-    /// When it was lost. No two losses of one peer have the same.
+    /// The time of the loss. No two losses of one peer have the same.
     pub since: Instant,
-    /// The address at which this instance tries to join it again; `None`: it waits to be joined.
+    /// The address at which this node tries to join the peer again; `None`: it waits to be joined.
     pub dials: Option<String>,
 }
 
-/// The peers on other hosts that this instance has, and those that it has lost.
+/// The peers on other hosts that this node has, and those that it has lost.
 pub(crate) struct Absent {
     security: Security,
     known: Mutex<Known>,
@@ -43,19 +45,20 @@ pub(crate) struct Absent {
 
 #[derive(Default)]
 struct Known {
-    /// The addresses by which this instance has joined peers, `None` where it was joined.
+    /// The addresses by which this node has joined peers; `None` if it was joined.
     peers: BTreeMap<InstanceId, Option<String>>,
     absences: BTreeMap<InstanceId, Absence>,
 }
 
 impl Absent {
-    /// None so far; lost peers are joined again with this.
+    /// Returns the state of a node that has no peers yet, and joins lost peers again with
+    /// `security`.
     pub(crate) fn new(security: Security) -> Self {
         Self { security, known: Mutex::default() }
     }
 
-    /// A peer is there. Says so if it had been lost.
-    pub(crate) fn found(&self, own: InstanceId, peer: &Peer) {
+    /// Notes a peer that was found. Reports that if it had been lost.
+    pub(crate) fn on_peer_found(&self, own: InstanceId, peer: &Peer) {
         if peer.transport != Transport::Tcp {
             return;
         }
@@ -69,10 +72,10 @@ impl Absent {
         }
     }
 
-    /// A peer is lost. Has it joined again if this instance has joined it before.
-    pub(crate) fn lost(self: &Arc<Self>, layer: &Weak<Layer>, peer: InstanceId, why: &str) {
+    /// Notes the loss of a peer. Has it joined again if this node has joined it before.
+    pub(crate) fn on_peer_lost(self: &Arc<Self>, layer: &Weak<Layer>, peer: InstanceId, why: &str) {
         let mut known = self.known();
-        // Instances of the same host come back with a new process only.
+        // Nodes of the same host come back only as new processes.
         let Some(dials) = known.peers.remove(&peer) else { return };
         let (number, why, since) = (peer.0, why.to_owned(), Instant::now());
         let absence = Absence { number, why, since, dials: dials.clone() };
@@ -86,7 +89,7 @@ impl Absent {
         }
     }
 
-    /// Lost peers that have not come back, in the order of their numbers.
+    /// Returns the lost peers that have not come back, by number.
     pub(crate) fn all(&self) -> Vec<Absence> {
         self.known().absences.values().cloned().collect()
     }
@@ -106,7 +109,7 @@ impl Absent {
                         Some(other) if other.id != peer => {
                             return self.finds_another(layer.own(), peer, since, other.id, address);
                         }
-                        // If it has been lost again meanwhile, another thread sees to that.
+                        // If the peer has been lost again meanwhile, another thread dials.
                         _ => return,
                     }
                 }
@@ -114,7 +117,7 @@ impl Absent {
                     return self.finds_another(layer.own(), peer, since, other, address);
                 }
                 Err(MessageError::Refused { why, .. }) if !is_passing(&why) => {
-                    // Each reason once: it is the same until somebody changes something.
+                    // Each reason once: it stays the same until a user changes something.
                     if refused.as_ref() != Some(&why) {
                         let own = layer.own();
                         refit_log::say(&format!(
@@ -123,17 +126,17 @@ impl Absent {
                         refused = Some(why);
                     }
                 }
-                // Nobody answers there, as was to be expected.
+                // Nobody answers there, as expected.
                 Err(_) => {}
             }
             drop(layer);
-            // Nothing tells when a host can be reached again, so it is dialed now and then.
+            // Nothing reports when a host can be reached again, so it is dialed now and then.
             thread::sleep(pause);
             pause = (2 * pause).min(LONGEST_REJOIN_PAUSE);
         }
     }
 
-    /// At the address of a lost peer is another one: it is dialed no more.
+    /// Stops to dial a lost peer at whose address another node is.
     fn finds_another(
         &self,
         own: InstanceId,
@@ -146,7 +149,7 @@ impl Absent {
         self.give_up(peer, since);
     }
 
-    /// From now on this instance waits to be joined.
+    /// Has this node wait to be joined from now on.
     fn give_up(&self, peer: InstanceId, since: Instant) {
         let mut known = self.known();
         let absence = known.absences.get_mut(&peer).filter(|one| one.since == since);
@@ -155,7 +158,7 @@ impl Absent {
         }
     }
 
-    /// Whether a peer is still absent since then.
+    /// Returns whether this loss of a peer still lasts.
     fn is_absent(&self, peer: InstanceId, since: Instant) -> bool {
         self.known().absences.get(&peer).is_some_and(|one| one.since == since)
     }
@@ -165,8 +168,8 @@ impl Absent {
     }
 }
 
-/// Whether a refusal ends by itself: one side has not noticed the loss yet, has just ended, or
-/// has joined the other meanwhile.
+/// Returns whether a refusal ends by itself: one side has not noticed the loss yet, has just ended,
+/// or has joined the other meanwhile.
 fn is_passing(why: &Refusal) -> bool {
     match why {
         Refusal::Taken(_) | Refusal::Silent | Refusal::HungUp | Refusal::Half => true,

@@ -1,63 +1,68 @@
-//! Mutual exclusion among instances that nobody leads (Lamport 1978; Katz 2014, §5.7.4): what each knows, says and hears. It sends nothing itself.
+//! Mutual exclusion among nodes without a leader (Lamport 1978; Katz 2014, §5.7.4): what each node
+//! knows, sends and receives. This module sends nothing itself.
 //!
-//! Each has a clock, which is beyond all times that it has heard of. Who wants the lock says so to all, with the time; each notes that and says that it
-//! has heard. The lock has whoever wants it since the earliest time of all that it knows of, and has heard something later from all others. For
-//! links keep order: whoever of those had wanted it earlier would have said so before. Of two of the same time the lower number is earlier.
+//! Each node has a clock, which is beyond all times that it has heard of. A node that wants the
+//! lock sends a request with its time to all others; each of them notes the request and
+//! acknowledges it. A node has the lock if its request is the earliest that it knows of, and it has
+//! heard something later from all others. For links keep order: any of those that had requested
+//! earlier would have sent the request before. Of two requests of the same time, the one of the
+//! lower number is earlier.
 //!
-//! **Others come and go.** One that goes is forgotten by all, with its wish. One that comes is told of the others before these are told of it. Each of them then says
-//! to it what it wishes, if it does, and what time it is; before the newcomer has heard that from all it wishes nothing. So whatever it wishes is later
-//! than what was wished before it came, and it knows of that.
+//! **Nodes come and go.** All others forget a node that goes, with its request. A node that comes
+//! learns of the others before they learn of it. Each of them then sends it its own request, if it
+//! has one, and its time; until the new node has heard that from all, it requests nothing. So any
+//! request of it is later than the requests that were made before it came, and it knows of those.
 //!
-//! The model tries all interleavings of three, one of which comes late.
+//! The model tries all interleavings of three nodes, one of which comes late.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// What is said.
+/// The messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum LockMessage {
-    /// To one that has come: so late it is.
+    /// To a node that has come: the time.
     Hello,
-    /// I want it, since then.
+    /// The sender wants the lock, since this time.
     Request,
-    /// I have heard.
+    /// The sender has noted a request.
     Ack,
-    /// I want it no more.
+    /// The sender does not want the lock any more.
     Release,
 }
 
-/// A word, and the time that goes with it.
-pub(crate) type LockAction = (LockMessage, u64);
+/// A message, and the time that goes with it.
+pub(crate) type TimedMessage = (LockMessage, u64);
 
-/// What one instance knows.
+/// The knowledge of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lamport {
     own: u16,
     clock: u64,
-    /// The others, and the latest time that each has said.
+    /// The other nodes, and the latest time that each has sent.
     heard: BTreeMap<u16, u64>,
-    /// Those that have not said hello yet, which were there before.
+    /// Nodes that were there before this one, and have not sent a hello yet.
     silent: BTreeSet<u16>,
     requests: BTreeSet<(u64, u16)>,
     mine: Option<u64>,
 }
 
 impl Lamport {
-    /// One that comes to others.
+    /// Returns the state of a node that comes to others.
     pub(crate) fn among(own: u16, others: impl IntoIterator<Item = u16>) -> Self {
         let silent: BTreeSet<u16> = others.into_iter().filter(|&one| one != own).collect();
         let heard = silent.iter().map(|&one| (one, 0)).collect();
         Self { own, clock: 0, heard, silent, requests: BTreeSet::new(), mine: None }
     }
 
-    /// How many others there are.
+    /// Returns the number of other nodes.
     pub(crate) fn others(&self) -> usize {
         self.heard.len()
     }
 
-    fn to_all(&self, said: LockAction) -> Vec<(u16, LockAction)> {
-        self.heard.keys().map(|&one| (one, said)).collect()
+    fn to_all(&self, message: TimedMessage) -> Vec<(u16, TimedMessage)> {
+        self.heard.keys().map(|&one| (one, message)).collect()
     }
 
     fn tick(&mut self) -> u64 {
@@ -65,20 +70,20 @@ impl Lamport {
         self.clock
     }
 
-    /// Whether it may want the lock.
+    /// Returns whether the node may request the lock.
     pub(crate) fn may_request(&self) -> bool {
         self.silent.is_empty() && self.mine.is_none()
     }
 
-    /// It wants the lock; what it says to whom.
-    pub(crate) fn request(&mut self) -> Vec<(u16, LockAction)> {
+    /// Requests the lock. Returns the messages to send.
+    pub(crate) fn request(&mut self) -> Vec<(u16, TimedMessage)> {
         let time = self.tick();
         self.mine = Some(time);
         self.requests.insert((time, self.own));
         self.to_all((LockMessage::Request, time))
     }
 
-    /// Whether it has the lock.
+    /// Returns whether the node has the lock.
     pub(crate) fn holds(&self) -> bool {
         self.mine.is_some_and(|time| {
             self.requests.first() == Some(&(time, self.own))
@@ -86,25 +91,25 @@ impl Lamport {
         })
     }
 
-    /// It wants the lock no more.
-    pub(crate) fn release(&mut self) -> Vec<(u16, LockAction)> {
+    /// Releases the lock. Returns the messages to send.
+    pub(crate) fn release(&mut self) -> Vec<(u16, TimedMessage)> {
         let Some(time) = self.mine.take() else { return Vec::new() };
         self.requests.remove(&(time, self.own));
         let now = self.tick();
         self.to_all((LockMessage::Release, now))
     }
 
-    /// Another one says something; what it says to that.
+    /// Handles a message of another node. Returns the answer to send.
     pub(crate) fn hear(
         &mut self,
         from: u16,
-        (word, time): LockAction,
-    ) -> Option<(u16, LockAction)> {
-        // One that is no member any more.
+        (kind, time): TimedMessage,
+    ) -> Option<(u16, TimedMessage)> {
+        // `None`: the sender is no member any more.
         let heard = self.heard.get_mut(&from)?;
         *heard = time.max(*heard);
         self.clock = self.clock.max(time);
-        match word {
+        match kind {
             LockMessage::Hello => drop(self.silent.remove(&from)),
             LockMessage::Ack => {}
             LockMessage::Release => self.requests.retain(|&(_, one)| one != from),
@@ -117,29 +122,29 @@ impl Lamport {
         None
     }
 
-    /// Another one is not there any more.
-    pub(crate) fn lose(&mut self, other: u16) {
+    /// Forgets a node that is gone.
+    pub(crate) fn forget(&mut self, other: u16) {
         self.heard.remove(&other);
         self.silent.remove(&other);
         self.requests.retain(|&(_, one)| one != other);
     }
 
-    /// These are members now, among them it; what it says to those that have come.
-    pub(crate) fn follow(&mut self, members: &BTreeSet<u16>) -> Vec<(u16, LockAction)> {
-        let gone: Vec<u16> =
+    /// Changes the members, of which this node is one. Returns the messages to send to new ones.
+    pub(crate) fn follow(&mut self, members: &BTreeSet<u16>) -> Vec<(u16, TimedMessage)> {
+        let left: Vec<u16> =
             self.heard.keys().copied().filter(|one| !members.contains(one)).collect();
-        gone.into_iter().for_each(|one| self.lose(one));
-        let mut says = Vec::new();
+        left.into_iter().for_each(|one| self.forget(one));
+        let mut messages = Vec::new();
         for &one in members {
             if one == self.own || self.heard.contains_key(&one) {
                 continue;
             }
             self.heard.insert(one, 0);
-            says.extend(self.mine.map(|time| (one, (LockMessage::Request, time))));
+            messages.extend(self.mine.map(|time| (one, (LockMessage::Request, time))));
             let now = self.tick();
-            says.push((one, (LockMessage::Hello, now)));
+            messages.push((one, (LockMessage::Hello, now)));
         }
-        says
+        messages
     }
 }
 
@@ -150,42 +155,42 @@ mod tests {
 
     const ALL: usize = 3;
 
-    /// Everything at one moment.
+    /// The state of all nodes at one moment.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-    struct World {
-        instances: [Option<Lamport>; ALL],
+    struct Model {
+        nodes: [Option<Lamport>; ALL],
         /// By sender and receiver.
-        links: [[VecDeque<LockAction>; ALL]; ALL],
-        /// How often each still wants the lock.
+        links: [[VecDeque<TimedMessage>; ALL]; ALL],
+        /// How often each node still wants the lock.
         wants: [u8; ALL],
-        /// Who is told next that the third has come.
+        /// The position in `ORDER` of the node that learns next that the third has come.
         comes: usize,
-        /// The third can go, which the others are told one after the other.
+        /// Whether the third node can go, and the number of nodes that know that it has gone.
         goes: Option<usize>,
     }
 
-    /// What is left out.
+    /// The rule that is left out.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Without {
         Nothing,
-        /// One that comes waits for nobody's hello.
+        /// A node that comes waits for nobody's hello.
         Hello,
-        /// Who wants the lock waits for nobody's word.
+        /// A node that wants the lock waits for nobody's message.
         Acks,
     }
 
-    /// In this order instances are told of the third.
-    const TOLD: [usize; ALL] = [2, 0, 1];
+    /// The order in which nodes learn of the third.
+    const ORDER: [usize; ALL] = [2, 0, 1];
 
-    impl World {
+    impl Model {
         fn new(wants: [u8; ALL], may_go: bool) -> Self {
             let mut first = Lamport::among(0, []);
-            // The second came when nothing had been said.
+            // The second node came when nothing had been sent.
             first.follow(&[0, 1].into());
             let mut second = Lamport::among(1, [0]);
             second.hear(0, (LockMessage::Hello, 1));
             Self {
-                instances: [Some(first), Some(second), None],
+                nodes: [Some(first), Some(second), None],
                 links: Default::default(),
                 wants,
                 comes: 0,
@@ -193,14 +198,14 @@ mod tests {
             }
         }
 
-        fn say(&mut self, from: usize, said: impl IntoIterator<Item = (u16, LockAction)>) {
-            for (to, said) in said {
-                self.links[from][usize::from(to)].push_back(said);
+        fn say(&mut self, from: usize, message: impl IntoIterator<Item = (u16, TimedMessage)>) {
+            for (to, message) in message {
+                self.links[from][usize::from(to)].push_back(message);
             }
         }
 
         fn holders(&self) -> usize {
-            self.instances.iter().flatten().filter(|one| one.holds()).count()
+            self.nodes.iter().flatten().filter(|one| one.holds()).count()
         }
 
         fn next(&self, without: Without) -> Vec<Self> {
@@ -216,13 +221,13 @@ mod tests {
 
         fn members_change(&self, without: Without) -> Vec<Self> {
             let mut all = Vec::new();
-            if let Some(&at) = TOLD.get(self.comes) {
+            if let Some(&at) = ORDER.get(self.comes) {
                 let mut next = self.clone();
                 next.comes += 1;
-                match &mut next.instances[at] {
+                match &mut next.nodes[at] {
                     Some(one) => {
-                        let said = one.follow(&[0, 1, 2].into());
-                        next.say(at, said);
+                        let message = one.follow(&[0, 1, 2].into());
+                        next.say(at, message);
                     }
                     none => {
                         let mut new = Lamport::among(2, [0, 1]);
@@ -236,9 +241,9 @@ mod tests {
             } else if let Some(at @ 0..2) = self.goes {
                 let mut next = self.clone();
                 next.goes = Some(at + 1);
-                next.instances[2] = None;
+                next.nodes[2] = None;
                 next.wants[2] = 0;
-                let one = next.instances[at].as_mut().expect("it is there");
+                let one = next.nodes[at].as_mut().expect("it is there");
                 one.follow(&[0, 1].into());
                 all.push(next);
             }
@@ -247,8 +252,8 @@ mod tests {
 
         fn does(&self, at: usize) -> Option<Self> {
             let mut next = self.clone();
-            let one = next.instances[at].as_mut()?;
-            let said = if one.holds() {
+            let one = next.nodes[at].as_mut()?;
+            let message = if one.holds() {
                 one.release()
             } else if one.may_request() && next.wants[at] > 0 {
                 next.wants[at] -= 1;
@@ -256,15 +261,15 @@ mod tests {
             } else {
                 return None;
             };
-            next.say(at, said);
+            next.say(at, message);
             Some(next)
         }
 
         fn hears(&self, from: usize, at: usize, without: Without) -> Option<Self> {
             let mut next = self.clone();
-            let said = next.links[from][at].pop_front()?;
-            let Some(one) = next.instances[at].as_mut() else { return Some(next) };
-            let answer = one.hear(from as u16, said);
+            let message = next.links[from][at].pop_front()?;
+            let Some(one) = next.nodes[at].as_mut() else { return Some(next) };
+            let answer = one.hear(from as u16, message);
             if without == Without::Acks && one.mine.is_some() {
                 one.heard.values_mut().for_each(|heard| *heard = u64::MAX);
             }
@@ -273,17 +278,17 @@ mod tests {
         }
     }
 
-    /// How many worlds there are; one in which two have the lock, or one never gets it.
-    fn explore(first: World, without: Without) -> Result<usize, Box<World>> {
+    /// Returns the number of states, or one in which two nodes have the lock, or one never gets it.
+    fn explore(first: Model, without: Without) -> Result<usize, Box<Model>> {
         let mut seen = HashSet::new();
         let mut left = vec![first];
-        while let Some(world) = left.pop() {
-            let next = world.next(without);
+        while let Some(state) = left.pop() {
+            let next = state.next(without);
             let wants = |one: &Lamport| one.mine.is_some();
             let stuck = next.is_empty()
-                && (world.instances.iter().flatten().any(wants) || world.wants != [0; ALL]);
-            if world.holders() > 1 || stuck {
-                return Err(Box::new(world));
+                && (state.nodes.iter().flatten().any(wants) || state.wants != [0; ALL]);
+            if state.holders() > 1 || stuck {
+                return Err(Box::new(state));
             }
             left.extend(next.into_iter().filter(|one| seen.insert(one.clone())));
         }
@@ -291,21 +296,21 @@ mod tests {
     }
 
     #[test]
-    fn one_at_a_time_has_the_lock_and_each_gets_it() {
-        let worlds = explore(World::new([1; ALL], false), Without::Nothing).expect("it is so");
-        assert!(worlds > 10_000, "only {worlds}");
+    fn one_node_at_a_time_has_the_lock_and_each_gets_it() {
+        let states = explore(Model::new([1; ALL], false), Without::Nothing).expect("it is so");
+        assert!(states > 10_000, "only {states}");
     }
 
     #[test]
-    fn one_that_goes_is_in_nobodys_way() {
-        explore(World::new([1, 0, 1], true), Without::Nothing).expect("it is so");
+    fn a_node_that_goes_is_in_nobodys_way() {
+        explore(Model::new([1, 0, 1], true), Without::Nothing).expect("it is so");
     }
 
     #[test]
-    fn nothing_of_it_can_be_left_out() {
+    fn no_rule_can_be_left_out() {
         for without in [Without::Hello, Without::Acks] {
             assert!(
-                explore(World::new([1; ALL], false), without).is_err(),
+                explore(Model::new([1; ALL], false), without).is_err(),
                 "{without:?} is not needed"
             );
         }

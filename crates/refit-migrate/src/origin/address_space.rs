@@ -161,14 +161,14 @@ impl AddressSpace {
 
     /// Checks that there is memory for the frames that are needed at once when what is at an
     /// address is touched elsewhere.
-    pub(crate) fn permits(&self, address: u64) -> io::Result<()> {
+    pub(crate) fn check_room(&self, address: u64) -> io::Result<()> {
         if self.quota.owned().is_none() {
             return Ok(());
         }
         let found = self.maps.from(address)?.and_then(|next| find(next, address));
         match found {
             Some((mapping, _)) if !mapping.shared && !is_of_file(&mapping) => {
-                Ok(self.quota.permits(resident_bytes(self.agent_task, &mapping)?)?)
+                Ok(self.quota.check_room(resident_bytes(self.agent_task, &mapping)?)?)
             }
             _ => Ok(()),
         }

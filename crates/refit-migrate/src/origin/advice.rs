@@ -1,4 +1,4 @@
-//! What advice about memory does where private memory has become frames: the kernel answers as it
+//! Advice about memory where private memory has become frames: the kernel answers as it
 //! would for private memory, and refit does to the frames what it did.
 //!
 //! | advice | of frames | effect |
@@ -19,7 +19,7 @@ use std::ops::Range;
 use crate::page::PAGE_SIZE;
 use crate::syscalls::DONTNEED_LOCKED;
 
-/// What an advice does to frames.
+/// The effect of an advice on frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// It concerns the mapping, and not what is in the frames.

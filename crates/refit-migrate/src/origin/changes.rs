@@ -1,5 +1,5 @@
-//! What a call that changes the memory means to the nodes that have some of it mapped (Katz 2014,
-//! §5.7.5).
+//! The consequences of a call that changes the memory for the nodes that have some of it mapped
+//! (Katz 2014, §5.7.5).
 
 use std::io;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::origin::advice::{Effect, effect};
 use crate::page::PAGE_SIZE;
 use crate::syscalls::MAPPED;
 
-/// What must be done before a call.
+/// The steps before a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Other nodes invalidate these ranges.

@@ -10,7 +10,7 @@ use crate::origin::detach_attach::Restoration;
 use crate::origin::tracer_event::TracerEvent;
 use crate::protocol::messages::{Change, Retrieve, Seek, ThreadLost, ThreadReturned};
 
-/// What a coordinator is asked or notified of.
+/// A request or notification for a coordinator.
 pub(crate) enum Command {
     Event(TracerEvent),
     Move {

@@ -57,7 +57,7 @@ impl Memory<'_> {
 
     /// Returns what a replica has mapped that the origin has not.
     fn differs(&self, origin: &[Mapping], replica: &[Mapping]) -> Option<String> {
-        let ours = |one: &Mapping| self.window.contains(&one.range.start) || is_kernels(one);
+        let ours = |one: &Mapping| self.window.contains(&one.range.start) || belongs_to_kernel(one);
         replica.iter().filter(|one| !ours(one)).find_map(|there| {
             let mut at = there.range.start;
             while at < there.range.end {
@@ -95,7 +95,7 @@ impl Memory<'_> {
     }
 }
 
-fn is_kernels(one: &Mapping) -> bool {
+fn belongs_to_kernel(one: &Mapping) -> bool {
     matches!(one.kind(), Kind::KernelCode | Kind::KernelData) || one.range.start >= TOP
 }
 

@@ -16,7 +16,7 @@
 //! waits for the coordinator.
 //!
 //! **One place knows where a thread is** ([`Thread`]). A thread leaves only from a stop here, and
-//! returns only by a [`ThreadReturned`] of its present residency: so it never runs twice, and never
+//! returns only by a [`ThreadReturned`](crate::protocol::messages::ThreadReturned) of its present residency: so it never runs twice, and never
 //! not at all. A signal, an end or a move request that arrives while it is away is kept until then.
 
 mod checking;
@@ -83,7 +83,7 @@ pub(crate) struct PagePolicy {
     pub(crate) window: Window,
 }
 
-/// What a coordinator is made of.
+/// The parts of a new coordinator.
 pub(crate) struct CoordinatorParts {
     pub(crate) commands: Sender<QueuedCommand>,
     pub(crate) places: Arc<Places>,
@@ -145,7 +145,7 @@ pub(crate) struct Coordinator {
     /// Whether borrowers of pages are recalled, since another host becomes a destination, and pages
     /// will move.
     switching_mode: bool,
-    /// Whether the user was told that other nodes lack memory for the program.
+    /// Whether it was reported to the user that other nodes lack memory for the program.
     reported_memory: bool,
     killer: Arc<Killer>,
     ledger: Arc<Ledger>,

@@ -17,7 +17,7 @@ use refit_sys::restart::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR};
 use refit_sys::shadow_stub::{self, Place, Slot};
 use refit_sys::trace::{Registers, Tracee};
 use refit_tracer::syscall::is_interrupted;
-use refit_tracer::{Hears, Resume, StopReason, signals};
+use refit_tracer::{ResultTiming, Resume, StopReason, signals};
 
 use crate::fault_injection::{self, Step};
 use crate::origin::program_tree::{ProgramTree, THREAD_STOP_TIMEOUT};
@@ -35,12 +35,10 @@ const RESTART_BLOCK: i64 = -ERESTART_RESTARTBLOCK;
 
 /// Where a thread's shadow waits for calls.
 #[derive(Clone, Copy)]
-// The coordinator of its group.
 pub(crate) struct ShadowRef {
-    /// Whose it is.
-    // The address of the stub.
+    /// The coordinator of its group.
     pub(crate) coordinator_id: CoordinatorId,
-    /// The code that it stays in.
+    /// The address of the stub.
     pub(crate) code: u64,
     pub(crate) slot: Slot,
     /// The slot's address in the program.
@@ -82,8 +80,8 @@ pub(crate) fn detach(
     shadow_ref.slot.clear();
     let own = Arc::clone(tree);
     let detached = tree.supervisor.order(id, STOP_TIMEOUT, move |tracee, reason| {
-        if reason == StopReason::WithItsProcess {
-            return (Err(StayReason::Stopped), Resume::GoOn);
+        if reason == StopReason::JobControl {
+            return (Err(StayReason::Stopped), Resume::Continue);
         }
         // Its process may have executed another program meanwhile, which must get nothing of this
         // one.
@@ -101,7 +99,7 @@ pub(crate) fn detach(
         if detached.is_ok() {
             own.threads.place(shadow_ref.coordinator_id, id, Standing::Away);
         }
-        (detached, Resume::GoOn)
+        (detached, Resume::Continue)
     });
     detached.unwrap_or_else(|error| Err(StayReason::Refused(error)))
 }
@@ -129,7 +127,7 @@ pub(crate) fn resume_here(tree: &Arc<ProgramTree>, coordinator_id: CoordinatorId
             return resume;
         }
         let free = is_between_calls(tracee) && !own.threads.waits_for_pages(id);
-        if free { Resume::GoOn } else { Resume::Stay }
+        if free { Resume::Continue } else { Resume::Stay }
     });
 }
 
@@ -193,7 +191,7 @@ impl AfterReturn {
     }
 }
 
-/// What a thread has received that has its registers back.
+/// The outcome for a thread that has its registers back.
 pub(crate) struct Restoration {
     pub(crate) pending: SignalPending,
     /// From the message of its return until it ran on.
@@ -216,7 +214,7 @@ pub(crate) fn attach(
     let work = move |tracee: &mut Tracee, reason| {
         attach_own(&own, (tracee, reason), shadow_ref, &state, call, after_return)
     };
-    tree.supervisor.order_and_hear(id, THREAD_STOP_TIMEOUT, work, Hears::Later)?
+    tree.supervisor.order_with_timing(id, THREAD_STOP_TIMEOUT, work, ResultTiming::AfterResume)?
 }
 
 /// As [`attach`], without waiting, for a thread that is in no call. `notify` receives the result
@@ -229,7 +227,7 @@ pub(crate) fn attach_later(
     notify: impl FnOnce(Box<ThreadReturned>, Option<SignalPending>) + Send + 'static,
 ) {
     let own = Arc::clone(tree);
-    tree.supervisor.order_and_tell(returned.thread, move |tracee, reason| {
+    tree.supervisor.order_and_notify(returned.thread, move |tracee, reason| {
         if !is_between_calls(tracee) {
             let others = own.resume_of_other(shadow_ref.coordinator_id, returned.thread, reason);
             return (others.unwrap_or(Resume::Stay), Box::new(move || notify(returned, None)));
@@ -265,7 +263,7 @@ fn attach_own(
         (AfterReturn::Stay, _) => Resume::Stay,
         (_, Some(signal)) => Resume::Once(signal),
         (AfterReturn::Call, None) => Resume::ToSystemCall(0),
-        (AfterReturn::On, None) => Resume::GoOn,
+        (AfterReturn::On, None) => Resume::Continue,
     };
     let standing =
         if matches!(resume, Resume::ToSystemCall(_)) { Standing::Visiting } else { Standing::Home };

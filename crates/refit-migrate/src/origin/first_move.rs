@@ -16,18 +16,18 @@ impl Origin {
         let (this, of) = (Arc::downgrade(self), Arc::downgrade(tree));
         tree.supervisor.answer_requests(self.resources.own.0, move |request| {
             let (Some(this), Some(tree)) = (this.upgrade(), of.upgrade()) else { return };
-            let asked = Arc::clone(&tree);
+            let own = Arc::clone(&tree);
             // In a thread of its own: the event loop, which calls this, has a part in the work.
             let begin = move || {
-                match this.begin_for(&asked, request) {
+                match this.begin_for(&own, request) {
                     // The thread asks its coordinator then, from a stop in which nothing was done
                     // with it.
-                    Ok(()) => asked.supervisor.ask_again(request),
-                    Err(error) => asked.supervisor.answer(request, -number(&error), Resume::GoOn),
+                    Ok(()) => own.supervisor.ask_again(request),
+                    Err(error) => own.supervisor.answer(request, -number(&error), Resume::Continue),
                 }
             };
             if thread::Builder::new().name("refit-asked".to_owned()).spawn(begin).is_err() {
-                tree.supervisor.answer(request, -NOT_NOW, Resume::GoOn);
+                tree.supervisor.answer(request, -NOT_NOW, Resume::Continue);
             }
         });
     }

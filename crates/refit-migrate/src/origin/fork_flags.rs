@@ -1,5 +1,5 @@
-//! Calls that make a process whose number the kernel writes into its memory: refit writes the number
-//! instead, once the memory is the process's own.
+//! Calls that make a process whose number the kernel writes into its memory: refit writes the
+//! number instead, once the memory is the process's own.
 
 use std::io;
 
@@ -13,7 +13,7 @@ pub(crate) const FORKS: u16 = 0x666b;
 pub(crate) const SETS_NUMBER: u64 = libc::CLONE_CHILD_SETTID as u64;
 
 /// Removes the flag that a new process is told its number from the call that a thread is about to
-/// make. Returns the address at which it was to be told.
+/// make. Returns the address for the number.
 pub(super) fn withhold_word(tracee: &Tracee) -> io::Result<u64> {
     let mut registers = tracee.registers()?;
     registers.rdi &= !SETS_NUMBER;

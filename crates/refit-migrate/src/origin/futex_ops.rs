@@ -1,14 +1,15 @@
-//! Calls that pass words from thread to thread. For pages of these the kernel does not wait: where one is elsewhere, such a call does nothing and
-//! fails (`EFAULT`). Whoever can brings the pages, and has the call made again.
+//! Futex operations that pass words from thread to thread. The kernel does not wait for the pages
+//! of these words: if one is at another node, such a call does nothing and fails (`EFAULT`). Refit
+//! fetches the pages then, and has the call restarted.
 
 use std::collections::BTreeMap;
 
 use refit_sys::trace::Tracee;
 
-/// What a filter says of a call that passes words from thread to thread, for whose pages the kernel does not wait ([`PASSES`]).
+/// The message of the filter for such a call ([`PASSES`]).
 pub(crate) const WORDS: u16 = 0x7764;
 
-/// Such operations of `futex`, without their flags.
+/// These operations, without their flags.
 pub(crate) const PASSES: [i32; 7] = [
     libc::FUTEX_WAKE_OP,
     libc::FUTEX_LOCK_PI,
@@ -20,7 +21,7 @@ pub(crate) const PASSES: [i32; 7] = [
     13,
 ];
 
-/// How often such a call is made again: somebody else may take the pages again before that.
+/// How often such a call is restarted: another node may take the pages again before it is made.
 pub(crate) const TRIES: u32 = 100;
 
 /// Threads in such calls.
@@ -31,19 +32,20 @@ pub(crate) struct FutexOps {
 
 #[derive(Default)]
 struct Call {
-    /// How often it has lacked pages.
+    /// How often it has missed pages.
     tries: u32,
-    /// Its thread stands behind it, and nobody has decided yet whether it is made again.
+    /// Whether its thread stands behind it, and waits for the decision whether it is restarted.
     waits: bool,
 }
 
 impl FutexOps {
-    /// A thread stands before one, perhaps again.
-    pub(crate) fn begins(&mut self, task: u32) {
+    /// Notes that a thread is about to make such a call, perhaps again.
+    pub(crate) fn note_entry(&mut self, task: u32) {
         self.of.entry(task).or_default();
     }
 
-    /// Whether a thread stands at the end of one that may have lacked pages, and is to be made again if it has.
+    /// Returns whether a thread is at the end of such a call that may have missed pages, and must
+    /// be restarted if it has.
     pub(crate) fn misses_pages(&mut self, tracee: &Tracee) -> bool {
         let Some(call) = self.of.get_mut(&tracee.thread()) else { return false };
         let missing = tracee.has_returned()
@@ -60,19 +62,19 @@ impl FutexOps {
         false
     }
 
-    /// Whether a thread stands behind one, and is to learn nothing of it yet.
-    pub(crate) fn waits(&self, task: u32) -> bool {
+    /// Returns whether a thread waits for the decision about its call.
+    pub(crate) fn is_waiting(&self, task: u32) -> bool {
         self.of.get(&task).is_some_and(|call| call.waits)
     }
 
-    /// Somebody decides about the call that a thread stands behind.
+    /// Notes that the decision about a thread's call is being made.
     pub(crate) fn decide(&mut self, task: u32) {
         if let Some(call) = self.of.get_mut(&task) {
             call.waits = false;
         }
     }
 
-    /// A thread is no more, or in no such call.
+    /// Forgets a thread that has ended, or is in no such call.
     pub(crate) fn forget(&mut self, task: u32) {
         self.of.remove(&task);
     }

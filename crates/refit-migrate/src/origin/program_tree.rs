@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use crate::origin::thread_table::ThreadTable;
 use crate::origin::tracer_event::CoordinatorId;
 
-/// How long it may take to reach a thread that is stopped, or waits in code of refit's: as long as a
-/// node can be busy with other work, since without the order the thread would be stopped forever.
+/// How long it may take to reach a thread that is stopped, or waits in code of refit's: as long as
+/// a node can be busy with other work, since without the order the thread would be stopped forever.
 pub(crate) const THREAD_STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A supervisor, and the thread table that is its hook.
@@ -24,7 +24,7 @@ pub(crate) struct ProgramTree {
 }
 
 impl ProgramTree {
-    /// Returns the tree of programs that can move or not, which are told of the processors in
+    /// Returns the tree of programs that can move or not, which see the processors in
     /// `shown`.
     pub(crate) fn new(movable: bool, shown: Option<Shown>, calls_here: bool) -> Arc<Self> {
         let threads = Arc::<ThreadTable>::default();

@@ -1,4 +1,4 @@
-//! What destinations that share no memory ask for by messages: pages of programs of this node, and
+//! Serves destinations that share no memory: pages of programs of this node, and
 //! calls of their threads.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,6 @@ pub(crate) struct RemotePrograms {
 
 #[derive(Default)]
 struct Program {
-    // By thread.
     page_home: Option<PageHomeHandle>,
     /// By thread.
     proxies: BTreeMap<u32, Proxy>,

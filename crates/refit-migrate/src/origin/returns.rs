@@ -8,13 +8,13 @@
 //! ```
 //!
 //! **A thread runs once.** Its coordinator makes a [`Ticket`] for a residency when the thread is
-//! away, and only the destination of that residency reports its return. Whoever receives the report
-//! takes the ticket: so a ticket is used once, and a residency ends once. What the coordinator does
-//! with a thread that is away needs the ticket to be there still ([`Returns::is_away`],
-//! [`Returns::while_away`]); otherwise the coordinator does nothing, and receives the return soon.
-//! The supervisor request that restores the thread is left under the lock under which the ticket is
-//! taken, and so are the requests that need the ticket: a shadow is never stopped for a return that
-//! has been.
+//! away, and only the destination of that residency reports its return. The thread that receives
+//! the report takes the ticket: so a ticket is used once, and a residency ends once. What the
+//! coordinator does with a thread that is away needs the ticket to be there still
+//! ([`Returns::is_away`], [`Returns::while_away`]); otherwise the coordinator does nothing, and
+//! receives the return soon. The supervisor request that restores the thread is left under the lock
+//! under which the ticket is taken, and so are the requests that need the ticket: a shadow is never
+//! stopped for a return that has been.
 //!
 //! **Nothing is decided here.** A thread in a call, or one to whose shadow a signal is about to be
 //! delivered, is restored as its coordinator decides.
@@ -172,7 +172,7 @@ mod tests {
                 returns.end_residency(THREAD, residency, |_| leave("attach"));
             });
             let requests = requests.into_inner().expect("no panic");
-            assert_eq!(requests, ["stop", "come"]);
+            assert_eq!(requests, ["stop", "attach"]);
         }
     }
 }

@@ -72,19 +72,19 @@ pub(crate) fn set_up(
     }
     let frames = File::from(memfd::create(frames::NAME, TOP, Pages::Base)?);
     let slots = Words::new(c"refit-slots", SLOTS * shadow_stub::WORDS)?;
-    let (asked, quota) = (Arc::clone(tree), Arc::clone(quota));
+    let (own, quota) = (Arc::clone(tree), Arc::clone(quota));
     let work = move |tracee: &mut Tracee| {
         // Looked at again: the event loop, too, sees here a program that has begun to limit its
         // calls since.
-        if asked.supervisor.limits_itself(process) {
+        if own.supervisor.limits_itself(process) {
             return Err(io::Error::other(LIMITS_ITSELF));
         }
         let installed = install(tracee, process, &frames, &slots);
         installed.and_then(|(agent, window, number)| {
-            let supervisor = Arc::clone(&asked.supervisor);
+            let supervisor = Arc::clone(&own.supervisor);
             let space =
                 AddressSpace::new(process, window, frames, (agent, number), (supervisor, quota))?;
-            let (coordinator_id, threads) = asked.threads.begin(process, notify);
+            let (coordinator_id, threads) = own.threads.begin(process, notify);
             Ok(MoveSetup { space, slots, coordinator_id, threads })
         })
     };

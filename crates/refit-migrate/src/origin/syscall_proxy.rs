@@ -37,9 +37,8 @@ enum ProxyJob {
     Await,
 }
 
-// Starts the proxy of a thread's residency at `node`. # Errors There is no thread for it.
 impl Proxy {
-    /// Serves a thread's stay at `host`.
+    /// Starts the proxy of a thread's residency at `node`.
     ///
     /// # Errors
     /// There is no thread for it.

@@ -142,13 +142,13 @@ impl ThreadTable {
     /// Returns how a thread goes on if nothing else was decided.
     pub(crate) fn default_resume(&self, task: u32) -> Resume {
         if self.is_empty() {
-            return Resume::GoOn;
+            return Resume::Continue;
         }
         let state = self.state();
         match state.threads.get(&task) {
             _ if state.forking.contains_key(&task) => Resume::ToSystemCall(0),
             Some((_, Standing::Visiting | Standing::Changing)) => Resume::ToSystemCall(0),
-            _ => Resume::GoOn,
+            _ => Resume::Continue,
         }
     }
 
@@ -183,7 +183,7 @@ impl ThreadTable {
     /// Returns whether a thread waits for its coordinator to [decide](Self::decide_futex) whether a
     /// call is restarted.
     pub(crate) fn waits_for_pages(&self, thread: u32) -> bool {
-        self.state().futex_ops.waits(thread)
+        self.state().futex_ops.is_waiting(thread)
     }
 
     /// Notes that the coordinator of a thread decides about its call.

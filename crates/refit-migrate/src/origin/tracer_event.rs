@@ -71,11 +71,9 @@ pub(crate) enum Standing {
 /// Identifies a coordinator. A process that executes another program gets another coordinator,
 /// while the first may still be busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-// The process.
 pub(crate) struct CoordinatorId {
     /// The process.
-    // Differs for all coordinators of a [`ThreadTable`].
     pub(crate) process: u32,
-    /// No two coordinators of a [`ThreadTable`] have the same.
+    /// Differs for all coordinators of a [`ThreadTable`].
     pub(super) number: u64,
 }

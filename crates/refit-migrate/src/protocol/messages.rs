@@ -1,34 +1,34 @@
-//! What instances say to each other about threads that move.
+//! The messages of nodes about threads that move.
 //!
-//! | who | says | |
-//! |---|---|---|
+//! | sender | message | |
+//! ---|---|---|
 //! | origin | [`Prepare`] | a thread's instructions will run there |
-//! | origin | [`Expect`] | they are about to |
-//! | origin | [`Arrive`] | a thread's instructions are to run there |
-//! | origin | [`Recall`] | it is wanted back |
-//! | origin | [`Invalidate`] | these addresses are not what they were |
-//! | origin | [`InvalidateDone`] | now they are something else |
-//! | origin | [`Follow`] | whom to ask what is at an address |
-//! | origin | [`Teardown`] | a thread, or the whole program, is no more |
-//! | host | [`ThreadReturned`] | the thread is back, and why |
-//! | host | [`ThreadLost`] | the thread is lost |
-//! | host | [`Retrieve`] | what is at this address? |
-//! | host | [`Seek`] | the same, to those that may know as well |
+//! | origin | [`Expect`] | a thread is about to arrive |
+//! | origin | [`Arrive`] | a thread's instructions run there from now on |
+//! | origin | [`Recall`] | a thread must return |
+//! | origin | [`Invalidate`] | what is at these addresses changes |
+//! | origin | [`InvalidateDone`] | it has changed |
+//! | origin | [`Follow`] | which nodes to ask in lookups |
+//! | origin | [`Teardown`] | a thread, or the whole program, has ended |
+//! | destination | [`ThreadReturned`] | the thread has returned, and why |
+//! | destination | [`ThreadLost`] | the thread is lost |
+//! | destination | [`Retrieve`] | asks what is at an address |
+//! | destination | [`Seek`] | the same, of nodes that may know as well |
 //! | any of those | [`Found`] | what is there |
-//! | host | [`Claim`] | who may change the memory, if hosts agree on that |
-//! | host | [`Change`] | a thread makes a call that changes the memory |
-//! | origin | [`Counted`] | what has been counted there? |
+//! | destination | [`Claim`] | who may change the memory, if destinations agree on that |
+//! | destination | [`Change`] | a thread makes a call that changes the memory |
+//! | origin | [`Counted`] | asks what has been counted there |
 //!
-//! And where hosts share no memory:
+//! Where hosts share no memory, also:
 //!
-//! | who | says | |
-//! |---|---|---|
-//! | host | [`Fetch`] | these pages are needed |
-//! | host | [`OutOfMemory`] | it has no memory for another page: its threads are to come |
-//! | origin | [`PageGrant`] | here they are |
-//! | origin | [`PageRecall`] | this one is needed by another |
-//! | origin | [`PageInvalidate`] | nobody needs these any more |
-//! | host | [`SyscallRequest`] | a thread makes a call |
+//! | sender | message | |
+//! ---|---|---|
+//! | destination | [`Fetch`] | requests pages |
+//! | destination | [`OutOfMemory`] | it has no memory for another page: its threads must return |
+//! | origin | [`PageGrant`] | the pages |
+//! | origin | [`PageRecall`] | another holder needs this page |
+//! | origin | [`PageInvalidate`] | these pages are not needed any more |
+//! | destination | [`SyscallRequest`] | a thread makes a call |
 //! | origin | [`SyscallResult`] | its shadow has made it |
 
 use std::collections::BTreeSet;
@@ -44,15 +44,16 @@ use crate::mm_lock::{Lock, LockMessage};
 use crate::protocol::thread_state::ThreadState;
 use crate::stats::Tally;
 
-/// A distributed thread group (Katz 2014, §5.3): the instance that its process began at, the process's number there, and which program it runs:
-/// what is said of a program that the process ran before is not said of this one.
+/// Identifies a distributed thread group (Katz 2014, §5.3): the node at which its process began,
+/// the process's number there, and the program that it runs. Messages about a program that the
+/// process ran before do not concern this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupId {
-    /// Where it began.
+    /// The node at which the process began.
     pub origin: u16,
-    /// Its number there.
+    /// The process's number there.
     pub process: u32,
-    /// Tells the programs of one process apart.
+    /// Distinguishes the programs of one process.
     pub program: u64,
 }
 
@@ -64,47 +65,48 @@ impl fmt::Display for GroupId {
     }
 }
 
-/// A descriptor that a process of the same host holds.
+/// A descriptor of a process on the same host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Descriptor {
     pub(crate) process: u32,
     pub(crate) number: i32,
 }
 
-/// How a host has the group's memory, and its threads' shadows.
+/// How a destination gets the group's memory, and reaches its threads' shadows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum MemoryMode {
     /// It shares memory with the origin.
     Borrow {
-        /// The frames of the group's memory, where the address is the offset.
+        /// The frames of the group's memory, in which the offset is the address.
         frames: Descriptor,
-        /// Where calls are left for the threads.
+        /// Where calls are left for the shadows.
         slots: Descriptor,
-        /// How many mappings are made unasked with one that is asked for.
+        /// How many mappings are made unasked with one that is looked up (fault-around).
         beside: u16,
     },
     /// It has messages only: pages move.
     Move {
-        /// How many pages are asked for at once; 0: as many as turn out to be good.
+        /// How many pages are requested at once; 0: adaptively.
         window: u16,
     },
 }
 
-/// What a host has to know of a group before its first thread comes.
+/// The parameters of a group that a destination needs before its first thread comes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GroupParams {
-    /// Addresses that are refit's in every instance.
+    /// The addresses that are refit's at every node.
     pub(crate) window: Range<u64>,
     pub(crate) hold: MemoryMode,
-    /// Whether threads go home for each of their calls.
+    /// Whether threads return to the origin for each of their calls.
     pub(crate) calls_home: bool,
-    /// Who may change the memory.
+    /// How nodes agree on which may change the memory.
     pub(crate) lock: Lock,
-    /// Which replicas of the group these are: what those say that ended before concerns nobody.
+    /// Distinguishes the replicas of the group from earlier ones, whose messages concern nobody.
     pub(crate) epoch: u64,
 }
 
-/// A thread will arrive, and runs on until then: what it needs there is to be ready. The answer is the number of the replica.
+/// A thread will arrive, and runs on until then: the destination prepares for it. The answer is the
+/// process of the replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Prepare {
     pub(crate) group: GroupId,
@@ -113,7 +115,8 @@ pub(crate) struct Prepare {
     pub(crate) thread: u32,
 }
 
-/// A thread is about to arrive where it has been: who will have to do with it looks out for it, and does not have to be woken then.
+/// A thread is about to arrive where it has been: its executor spins for it, and need not be woken
+/// then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Expect {
     pub(crate) group: GroupId,
@@ -128,18 +131,18 @@ pub(crate) struct Arrive {
     pub(crate) params: GroupParams,
     /// Its number at the origin.
     pub(crate) thread: u32,
-    /// Counts the thread's moves: what is said of an earlier stay does not concern this one.
+    /// The number of the thread's residency: messages of an earlier one do not concern this one.
     pub(crate) residency: u64,
-    /// Which slot is its own.
+    /// The slot in which its calls are left.
     pub(crate) slot: u32,
     /// Whether it stands behind a call that the shadow is still in.
     pub(crate) in_call: bool,
-    /// How urgent it is, if that is known: policy, priority, niceness (sched(7)).
+    /// Its scheduling urgency, if that is known: policy, priority, niceness (sched(7)).
     pub(crate) urgency: Option<(i32, i32, i32)>,
     pub(crate) state: ThreadState,
 }
 
-/// A thread is wanted back, wherever in its program it is.
+/// A thread must return, wherever in its program it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Recall {
     pub(crate) group: GroupId,
@@ -147,26 +150,26 @@ pub(crate) struct Recall {
     pub(crate) residency: u64,
 }
 
-/// What was at these addresses is so no more.
+/// The memory at these addresses changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Invalidate {
     pub(crate) group: GroupId,
     pub(crate) ranges: Vec<Range<u64>>,
-    /// Until it is thawed only the origin answers for them.
+    /// Whether only the origin answers lookups of them until [`InvalidateDone`].
     pub(crate) freezes: bool,
 }
 
-/// The change is made for which something had to be forgotten, or is not made at all.
+/// The change for which ranges were invalidated is made, or is not made at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InvalidateDone {
     pub(crate) group: GroupId,
 }
 
-/// Whom to ask what is at an address.
+/// Which nodes to ask in lookups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Follow {
     pub(crate) group: GroupId,
-    /// Nobody else but the origin is believed.
+    /// No node but these and the origin is believed.
     pub(crate) members: BTreeSet<u16>,
     pub(crate) plan: Plan,
 }
@@ -178,20 +181,21 @@ pub(crate) struct Teardown {
     pub(crate) thread: Option<u32>,
 }
 
-/// ReturnReason a thread comes back.
+/// Why a thread returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ReturnReason {
-    /// It was asked to.
+    /// It was recalled.
     Recalled,
-    /// It has asked to be there, and been told that it is.
+    /// It has asked to be at its origin, and was answered that it is.
     Asked,
-    /// It makes a call that makes a task, or ends one, or changes all of its registers.
+    /// It makes a call that makes or ends a task, or changes all of its registers.
     Call,
-    /// It does what only happens there: it touches what is not memory, divides by zero, has a breakpoint.
+    /// It does what only its origin can handle: it touches unmapped memory, divides by zero, has a
+    /// breakpoint.
     Exception,
 }
 
-/// A thread is back.
+/// A thread has returned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ThreadReturned {
     pub(crate) group: GroupId,
@@ -211,19 +215,19 @@ pub(crate) struct ThreadLost {
     pub(crate) why: String,
 }
 
-/// A thread has touched an address that its host knows nothing of.
+/// A thread has touched an address that its node has not mapped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Retrieve {
     pub(crate) group: GroupId,
     pub(crate) thread: u32,
     pub(crate) address: u64,
-    /// Around it nothing is mapped there.
+    /// The range around the address in which nothing is mapped there.
     pub(crate) gap: Range<u64>,
-    /// So much else of what is frames in that gap may be told, too.
+    /// How many other frames in that gap the answer may have, for fault-around.
     pub(crate) beside: u16,
 }
 
-/// What is at an address, and near it.
+/// The mapping at an address, and frames near it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Retrieved {
     pub(crate) mapping: Mapping,
@@ -238,38 +242,38 @@ pub(crate) struct Frames {
     pub(crate) access: u32,
 }
 
-/// What is at an address, as far as whoever is asked has it mapped? Who does not know passes it on.
+/// Asks a node what it has mapped at an address. A node that has nothing passes the question on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seek {
     pub(crate) group: GroupId,
-    /// Who is answered.
+    /// The node that receives the answer.
     pub(crate) asker: u16,
-    /// Which of its questions it is.
+    /// The number of the lookup at that node.
     pub(crate) number: u64,
     pub(crate) thread: u32,
     pub(crate) address: u64,
     /// Whether pages move there.
     pub(crate) moves: bool,
-    /// Who is asked after this one.
+    /// The nodes to ask after this one.
     pub(crate) left: Vec<u16>,
-    /// Messages until now, with this one.
+    /// The number of messages so far, this one included.
     pub(crate) messages: u32,
 }
 
-/// What is at an address that was sought; `None`: who was asked last does not know.
+/// The mapping at the address of a [`Seek`]; `None`: the node that was asked last does not know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Found {
     pub(crate) group: GroupId,
     pub(crate) number: u64,
     pub(crate) mapping: Option<Mapping>,
-    /// Messages that it took, with this one.
+    /// The number of messages that it took, this one included.
     pub(crate) messages: u32,
 }
 
-/// What is at an address.
+/// The mapping at an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mapping {
-    /// Nothing that could be had elsewhere.
+    /// Nothing that could be mapped elsewhere.
     Nothing,
     /// Frames of the group.
     Frames {
@@ -283,7 +287,7 @@ pub(crate) enum Mapping {
         access: u32,
         offset: u64,
         shared: bool,
-        /// Where it can be opened.
+        /// The path at which it can be opened.
         path: String,
     },
 }
@@ -298,7 +302,7 @@ pub(crate) struct Change {
     pub(crate) stack: u64,
 }
 
-/// What is said about who may change the memory.
+/// A message of the lock on the group's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claim {
     pub(crate) group: GroupId,
@@ -307,7 +311,7 @@ pub(crate) struct Claim {
     pub(crate) time: u64,
 }
 
-/// Pages are needed: so many, from this one on, the first of them at least.
+/// Requests `count` pages from this one on, the first of them at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Fetch {
     pub(crate) group: GroupId,
@@ -322,18 +326,18 @@ pub(crate) struct OutOfMemory {
     pub(crate) group: GroupId,
 }
 
-/// What is known of a page.
+/// The content of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PageContent {
     /// It is in the body.
     Data,
     /// It is all zeros.
     Zeros,
-    /// Whoever has asked has it.
+    /// The requester has it.
     AlreadyHeld,
 }
 
-/// Pages from this one on are granted; the body has those that are said to be in it.
+/// Grants pages from this one on; the body has those whose content is [`PageContent::Data`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PageGrant {
     pub(crate) group: GroupId,
@@ -342,7 +346,8 @@ pub(crate) struct PageGrant {
     pub(crate) pieces: Vec<PageContent>,
 }
 
-/// A page is needed elsewhere; whoever has it may keep it to be read, or not. The body of the answer has it.
+/// Takes a page for another holder; the present one `keeps` it for reading, or not. The body of the
+/// answer has the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PageRecall {
     pub(crate) group: GroupId,
@@ -350,7 +355,7 @@ pub(crate) struct PageRecall {
     pub(crate) keeps: bool,
 }
 
-/// What is on these pages is needed no more.
+/// The content of these pages is not needed any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PageInvalidate {
     pub(crate) group: GroupId,
@@ -368,7 +373,7 @@ pub(crate) struct SyscallRequest {
     pub(crate) stack: u64,
 }
 
-/// The call that a thread stands in has returned this.
+/// The result of the call that a thread is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SyscallResult {
     pub(crate) group: GroupId,
@@ -377,7 +382,7 @@ pub(crate) struct SyscallResult {
     pub(crate) value: u64,
 }
 
-/// What has been counted of a group?
+/// Asks what has been counted of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counted {
     pub(crate) group: GroupId,
@@ -424,7 +429,7 @@ messages! {
 }
 
 impl GroupId {
-    /// Where it began.
+    /// Returns the node at which the process began.
     pub(crate) fn home(self) -> InstanceId {
         InstanceId(self.origin)
     }

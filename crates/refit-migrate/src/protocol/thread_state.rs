@@ -1,15 +1,15 @@
-//! The user half of a thread: what its instructions work on beside memory. The other half, which the kernel keeps (descriptors, signals,
-//! number, children), stays where the thread began.
+//! The state of a thread that moves: what its instructions work on besides memory. What the kernel
+//! keeps for it (descriptors, signals, number, children) stays at its origin.
 
 use std::io;
 
 use refit_sys::trace::{Registers, Tracee};
 use serde::{Deserialize, Serialize};
 
-/// Registers of a thread.
+/// The registers of a thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ThreadState {
-    /// The general ones, in the kernel's order (`struct user_regs_struct`).
+    /// The general registers, in the kernel's order (`struct user_regs_struct`).
     general: [u64; 27],
     /// All others, as `XSAVE` lays them out.
     #[serde(with = "bytes")]
@@ -34,34 +34,36 @@ in_order! {
 }
 
 impl ThreadState {
-    /// That of a thread that stands, with general registers that may differ from those it has.
-    pub(crate) fn of(held: &Tracee, general: &Registers) -> io::Result<Self> {
-        Ok(Self { general: to_words(general), extended: held.extended_state()? })
+    /// Returns the state of a stopped thread, with general registers that may differ from its
+    /// present ones.
+    pub(crate) fn of(tracee: &Tracee, general: &Registers) -> io::Result<Self> {
+        Ok(Self { general: to_words(general), extended: tracee.extended_state()? })
     }
 
-    /// Where its stack ends.
+    /// Returns the stack pointer.
     pub(crate) fn stack(&self) -> u64 {
-        /// The place of `rsp` above.
+        /// The position of `rsp` above.
         const AT: usize = 19;
         self.general[AT]
     }
 
-    /// The general registers; `like` is any thread's, for what a later kernel may add.
+    /// Returns the general registers; `like` is any thread's, for fields that a later kernel may
+    /// add.
     pub(crate) fn general(&self, like: Registers) -> Registers {
         let mut registers = like;
         from_words(&self.general, &mut registers);
         registers
     }
 
-    /// Has a thread that stands go on with it, with general registers that may differ.
-    pub(crate) fn give(&self, held: &Tracee, general: &Registers) -> io::Result<()> {
-        held.set_extended_state_but(&self.extended, &held.extended_state()?)?;
-        held.set_registers(general)
+    /// Gives a stopped thread this state, with general registers that may differ.
+    pub(crate) fn give(&self, tracee: &Tracee, general: &Registers) -> io::Result<()> {
+        tracee.set_extended_state_but(&self.extended, &tracee.extended_state()?)?;
+        tracee.set_registers(general)
     }
 }
 
-/// Bytes that are copied at once, not one by one, and without the zeros at the end: most programs leave the later registers alone. Before
-/// them is how many there are with those, in two bytes.
+/// Bytes that are copied at once, not one by one, and without the zeros at the end: most programs
+/// do not use the later registers. Their number with those zeros comes first, in two bytes.
 mod bytes {
     use serde::de::{Error, Visitor};
     use serde::{Deserializer, Serializer};
@@ -72,8 +74,8 @@ mod bytes {
         into.serialize_bytes(&[&length.to_le_bytes(), &bytes[..used]].concat())
     }
 
-    fn whole<E: Error>(told: &[u8]) -> Result<Vec<u8>, E> {
-        let (length, used) = told.split_first_chunk().ok_or_else(|| E::custom("no length"))?;
+    fn whole<E: Error>(encoded: &[u8]) -> Result<Vec<u8>, E> {
+        let (length, used) = encoded.split_first_chunk().ok_or_else(|| E::custom("no length"))?;
         let length = usize::from(u16::from_le_bytes(*length));
         if used.len() > length {
             return Err(E::custom("more than there are"));
@@ -111,29 +113,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zeros_at_the_end_come_again() {
+    fn zeros_at_the_end_are_restored() {
         for extended in
             [vec![], vec![0; 2688], vec![0, 7, 0, 0], [vec![1; 832], vec![0; 10176]].concat()]
         {
             let state = ThreadState { general: [5; 27], extended };
-            let told = postcard::to_stdvec(&state).expect("it has a form");
+            let encoded = postcard::to_stdvec(&state).expect("encoded");
             let used = state.extended.iter().filter(|&&byte| byte != 0).count();
-            assert!(told.len() < 27 + used + 8, "{}", told.len());
-            assert_eq!(postcard::from_bytes(&told), Ok(state));
+            assert!(encoded.len() < 27 + used + 8, "{}", encoded.len());
+            assert_eq!(postcard::from_bytes(&encoded), Ok(state));
         }
     }
 
     #[test]
-    fn more_than_there_is_is_no_state() {
+    fn more_bytes_than_the_length_are_refused() {
         #[derive(Deserialize)]
-        struct Told(
+        struct Encoded(
             #[serde(with = "bytes")]
             #[expect(dead_code, reason = "it is not reached")]
             Vec<u8>,
         );
-        for told in [&[][..], &[1], &[1, 0, 7, 7]] {
-            let bytes = [&[told.len() as u8], told].concat();
-            assert!(postcard::from_bytes::<Told>(&bytes).is_err(), "{told:?}");
+        for encoded in [&[][..], &[1], &[1, 0, 7, 7]] {
+            let bytes = [&[encoded.len() as u8], encoded].concat();
+            assert!(postcard::from_bytes::<Encoded>(&bytes).is_err(), "{encoded:?}");
         }
     }
 }

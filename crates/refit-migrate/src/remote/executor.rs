@@ -37,7 +37,7 @@ pub(crate) struct Executor {
     task: u32,
     process: u32,
     mailbox: Mailbox,
-    /// What all threads counted that it has served.
+    /// The counts of all threads that it has served.
     tally: Mutex<Tally>,
 }
 

@@ -52,7 +52,8 @@ impl Mailbox {
         state.commands.push_back(command);
         let (slot, runs) = (state.slot, state.runs);
         drop(state);
-        // The executor waits for commands, or for a call, or its task runs: each has its own wakeup.
+        // The executor waits for commands, or for a call, or its task runs: each has its own
+        // wakeup.
         self.changed.notify_all();
         if let Some(slot) = slot.filter(|_| !runs) {
             slot.ring();

@@ -17,7 +17,7 @@ use crate::page::PAGE_SIZE;
 use crate::protocol::messages::{Frames, Mapping};
 use crate::remote::stub;
 
-/// What a replica has mapped.
+/// The mappings of a replica.
 #[derive(Debug, Default)]
 pub(crate) struct Mapped {
     known: Mutex<MappingCache>,
@@ -26,7 +26,7 @@ pub(crate) struct Mapped {
 }
 
 impl Mapped {
-    /// What is known of the group's memory. Its holder waits for nothing.
+    /// Locks the mapping cache. Its holder waits for nothing.
     pub(crate) fn known(&self) -> MutexGuard<'_, MappingCache> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -87,7 +87,7 @@ mod tests {
     fn a_replica_begins_at_its_place_of_rest() {
         let page = 0x7000_0000_0000;
         let (mut child, tracee) = start(page, Options::EXIT_KILL).expect("started");
-        let registers = tracee.registers().expect("it stands");
+        let registers = tracee.registers().expect("it is stopped");
         assert_eq!(registers.rip, page + CODE + shadow_stub::rest());
         drop(tracee);
         child.kill().and_then(|()| child.wait()).expect("it ends");

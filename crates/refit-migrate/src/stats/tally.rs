@@ -1,4 +1,4 @@
-//! What a node counts of the threads that run in its replicas.
+//! Counts of the threads that run in a node's replicas.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 /// How often something was done, and how long it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
-    /// How often.
+    /// The number of times.
     pub count: u64,
-    /// All of it together, in nanoseconds.
+    /// The sum of the times, in nanoseconds.
     pub total_ns: u64,
     /// The shortest, in nanoseconds.
     pub least_ns: u64,
@@ -19,12 +19,12 @@ pub struct Times {
 }
 
 impl Times {
-    /// Once more, from then to now.
+    /// Adds the time from `began` until now.
     pub(crate) fn since(&mut self, began: Instant) {
         self.took(began.elapsed());
     }
 
-    /// Once more, so long.
+    /// Adds a time.
     pub(crate) fn took(&mut self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.add(&Self { count: 1, total_ns: ns, least_ns: ns, most_ns: ns });
@@ -42,55 +42,56 @@ impl Times {
     }
 }
 
-/// What an instance counts of a program's threads that run there as replicas.
+/// The counts of one node on a program's threads that run there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
-    /// System calls that shadows have made, by number; from the stop before it to the result.
+    /// System calls that shadows have made, by number; from the stop of the thread to the result.
     pub calls: BTreeMap<u32, Times>,
-    /// System calls on files that were made there, by number.
+    /// System calls on files that were made at the node, by number.
     pub files: BTreeMap<u32, Times>,
-    /// System calls that needed nobody.
+    /// The number of system calls that needed neither.
     pub local: u64,
     /// System calls that change the memory, which the coordinator makes, or has made.
     pub changes: Times,
-    /// Accesses to what was not mapped there; from the stop to the mapping.
+    /// Accesses to unmapped addresses; from the stop to the mapping.
     pub faults: Times,
-    /// The questions what is there, and their answers.
+    /// Lookups; until the answer.
     pub asks: Times,
-    /// Answers that were too old when they came: something had been forgotten meanwhile.
+    /// The number of answers that were too old when they came, since something had been invalidated
+    /// meanwhile.
     pub retries: u64,
-    /// Retrievals that other instances than the origin have answered.
+    /// The number of lookups that other nodes than the origin have answered.
     pub by_members: u64,
-    /// Mappings that were made unasked with another one.
+    /// The number of mappings that were made unasked beside one.
     pub fault_around: u64,
-    /// Messages that retrievals took.
+    /// The number of messages that lookups took.
     pub messages: u64,
-    /// Pages that came where they move; from the thread that is heard to wait for one to the page.
+    /// Pages that moved to the node; from the fault to the page.
     pub pages: Times,
-    /// Waits for the lock on the memory, where instances agree on it.
+    /// Waits for the lock on the memory, where nodes agree on it.
     pub locks: Times,
-    /// Messages that these took.
+    /// The number of messages that these took.
     pub lock_messages: u64,
 }
 
-/// No kernel has a call with so high a number; a program may ask for any.
+/// No kernel has a call with so high a number, but a program may ask for any.
 pub(super) const CALLS: u64 = 1024;
 
 impl Tally {
-    /// A shadow has made a call.
-    pub(crate) fn called(&mut self, number: u64, began: Instant) {
+    /// Counts a call that a shadow has made.
+    pub(crate) fn count_call(&mut self, number: u64, began: Instant) {
         let number = u32::try_from(number.min(CALLS)).unwrap_or_default();
         self.calls.entry(number).or_default().since(began);
     }
 
-    /// A call on a file was made where the thread runs.
-    pub(crate) fn made_here(&mut self, number: u64, began: Instant) {
+    /// Counts a call on a file that was made where the thread runs.
+    pub(crate) fn count_file_call(&mut self, number: u64, began: Instant) {
         let number = u32::try_from(number.min(CALLS)).unwrap_or_default();
         self.files.entry(number).or_default().since(began);
     }
 
-    /// What is at an address was asked, and answered.
-    pub(crate) fn looked_up(&mut self, began: Instant, messages: u64) {
+    /// Counts a lookup.
+    pub(crate) fn count_lookup(&mut self, began: Instant, messages: u64) {
         self.asks.since(began);
         self.messages += messages;
     }

@@ -25,7 +25,7 @@ pub(super) struct MoveRequests {
 
 /// The instance that answers.
 pub(super) struct Answers {
-    /// Its number.
+    /// The instance's number.
     pub(super) own: u16,
     /// Receives requests of programs that have no coordinator yet.
     pub(super) first_request: Box<dyn Fn(ThreadMoveRequest) + Send + Sync>,

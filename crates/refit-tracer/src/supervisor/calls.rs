@@ -43,7 +43,7 @@ fn until_it_waits(caller: &Caller) {
 
 fn stop(supervisor: &Arc<Supervisor>, process: u32) {
     // It may have ended.
-    let _ = supervisor.order(process, Duration::from_secs(20), |_, _| ((), Resume::GoOn));
+    let _ = supervisor.order(process, Duration::from_secs(20), |_, _| ((), Resume::Continue));
 }
 
 /// Returns what the program reports for a row, or `None` if this host lacks what the row needs.
@@ -80,7 +80,7 @@ fn reported(row: &Row, followed: bool) -> Option<String> {
     caller.kill();
     if let Some(follows) = follows {
         // A process that has ended before cannot be followed. To wait for the child before this
-        // join would consume the stops of which the event loop is the tracer.
+        // join would consume the stops that the event loop waits for.
         let _ = follows.join().expect("no panic");
     }
     Some(line)

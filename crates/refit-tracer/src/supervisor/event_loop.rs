@@ -20,7 +20,7 @@ pub(super) struct EventLoop {
     /// Tasks that stay stopped until more work with them comes.
     pub(super) kept: BTreeSet<u32>,
     /// Threads that are stopped at their exit until
-    /// [`let_end`](crate::supervisor::Supervisor::let_end). No other work is done with them.
+    /// [`let_exit`](crate::supervisor::Supervisor::let_exit). No other work is done with them.
     pub(super) exiting: BTreeSet<u32>,
     /// Processes that were noticed to execute another program before the kernel reported it, and
     /// the numbers of the threads that called `execve`.
@@ -57,7 +57,7 @@ impl EventLoop {
         reason: StopReason,
         works: Vec<Work>,
     ) -> (Resume, Vec<Tell>) {
-        works.into_iter().fold((Resume::GoOn, Vec::new()), |(_, mut tells), work| {
+        works.into_iter().fold((Resume::Continue, Vec::new()), |(_, mut tells), work| {
             let (resume, tell) = work(tracee, reason);
             tells.push(tell);
             (resume, tells)
@@ -99,7 +99,7 @@ impl EventLoop {
             return Some(tracee.resume(0));
         }
         let works = self.expected.remove(&task)?;
-        Some(self.run(tracee, StopReason::ForUs, works))
+        Some(self.run(tracee, StopReason::Requested, works))
     }
 
     /// Interrupts a thread again that was interrupted, and has stopped for something else first:
@@ -115,7 +115,7 @@ impl EventLoop {
         }
         let resume = self.short_writes.adjust(tracee, resume);
         match self.restarted_calls.adjust(tracee, resume) {
-            Resume::GoOn => tracee.resume(0),
+            Resume::Continue => tracee.resume(0),
             Resume::ToSystemCall(signal) => tracee.resume_to_system_call(signal),
             Resume::Once(signal) => {
                 tracee.interrupt()?;

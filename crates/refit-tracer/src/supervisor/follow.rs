@@ -61,7 +61,7 @@ impl Supervisor {
         // there that nobody fetches it any more.
         self.over.store(true, Ordering::Release);
         info!(process, ?result, "is followed no more");
-        // The listener learns that no task is left. After the store above, which `hear_of_programs`
+        // The listener learns that no task is left. After the store above, which `subscribe_programs`
         // reads under the same lock.
         *lock(&self.program_listener) = None;
         lock(&self.requests).clear();
@@ -179,7 +179,7 @@ impl Supervisor {
         let task = tracee.thread();
         self.restarted_calls.on_interrupt(tracee, !self.hook.is_tracked(task));
         let works = event_loop.expected.remove(&task).unwrap_or_default();
-        let (_, tells) = EventLoop::do_all(tracee, StopReason::WithItsProcess, works);
+        let (_, tells) = EventLoop::do_all(tracee, StopReason::JobControl, works);
         tells.into_iter().flatten().for_each(|tell| tell());
         match tracee.leave_stopped() {
             // The work has taken the task out of its stop.

@@ -104,7 +104,7 @@ impl Supervisor {
 
     /// Has a thread that stands before its call make it.
     pub fn ask_again(&self, request: ThreadMoveRequest) {
-        self.order_kept(request.thread, |_| Resume::GoOn);
+        self.order_kept(request.thread, |_| Resume::Continue);
     }
 
     /// Makes `value` the result of the call by which a thread asks, if the thread still stands

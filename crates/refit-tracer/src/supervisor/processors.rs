@@ -3,7 +3,7 @@
 //! spinning knows that the others run (Katz 2014, §4.6: one system).
 //!
 //! This holds for programs that use the instance's processors, as they began. A program that has
-//! chosen other processors is told those.
+//! chosen other processors sees those.
 
 use refit_sys::foreign::Memory;
 use refit_sys::launch::PROCESSORS;
@@ -15,7 +15,7 @@ use crate::supervisor::{Shown, Supervisor};
 use crate::syscall::about_to_call;
 
 impl Supervisor {
-    /// Has programs be told of these processors, if their filter reports that they ask
+    /// Has programs see these processors, if their filter reports that they ask
     /// ([`refit_sys::launch::be_movable`]).
     pub fn show_processors(&mut self, shown: Shown) {
         self.shown = Some(shown);

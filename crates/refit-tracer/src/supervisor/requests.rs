@@ -20,13 +20,13 @@ use crate::supervisor::work::{StopAllWork, SupervisorRequest, Tell, Work, lock};
 /// and looks whether the event loop or the task has ended.
 const REQUEST_POLL: Duration = Duration::from_millis(2);
 
-/// When the caller of [`Supervisor::order_and_hear`] receives the result of its work.
+/// When the caller of [`Supervisor::order_with_timing`] receives the result of its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hears {
+pub enum ResultTiming {
     /// Before the thread goes on.
-    AtOnce,
+    BeforeResume,
     /// Once the thread goes on, so that the caller does not take the processor from it.
-    Later,
+    AfterResume,
 }
 
 impl Supervisor {
@@ -44,7 +44,7 @@ impl Supervisor {
         work: impl FnOnce(&mut Tracee) -> R + Send + 'static,
     ) -> io::Result<R> {
         self.order(process, within, |tracee, reason| {
-            let resume = if reason == StopReason::Kept { Resume::Stay } else { Resume::GoOn };
+            let resume = if reason == StopReason::Kept { Resume::Stay } else { Resume::Continue };
             (work(tracee), resume)
         })
     }
@@ -58,16 +58,16 @@ impl Supervisor {
         within: Duration,
         work: impl FnOnce(&mut Tracee, StopReason) -> (R, Resume) + Send + 'static,
     ) -> io::Result<R> {
-        self.order_and_hear(process, within, work, Hears::AtOnce)
+        self.order_with_timing(process, within, work, ResultTiming::BeforeResume)
     }
 
-    /// As [`order`](Self::order); `hears` says whether the caller or the thread goes on first.
-    pub fn order_and_hear<R: Send + 'static>(
+    /// As [`order`](Self::order); `timing` says whether the caller or the thread goes on first.
+    pub fn order_with_timing<R: Send + 'static>(
         &self,
         process: u32,
         within: Duration,
         work: impl FnOnce(&mut Tracee, StopReason) -> (R, Resume) + Send + 'static,
-        hears: Hears,
+        timing: ResultTiming,
     ) -> io::Result<R> {
         let (answer, answered) = mpsc::channel();
         // The first to set this decides whether the work is done: the event loop, which has stopped
@@ -78,14 +78,15 @@ impl Supervisor {
             // Relaxed, as below: the flag is all that the two exchange.
             if begins.swap(true, Ordering::Relaxed) {
                 // Another thread decides about a tracee that is kept.
-                let resume = if reason == StopReason::Kept { Resume::Stay } else { Resume::GoOn };
+                let resume =
+                    if reason == StopReason::Kept { Resume::Stay } else { Resume::Continue };
                 return (resume, None);
             }
             let (done, resume) = work(tracee, reason);
             let tell = move || drop(answer.send(done));
-            match hears {
-                Hears::AtOnce => tell(),
-                Hears::Later => return (resume, Some(Box::new(tell))),
+            match timing {
+                ResultTiming::BeforeResume => tell(),
+                ResultTiming::AfterResume => return (resume, Some(Box::new(tell))),
             }
             (resume, None)
         });
@@ -114,7 +115,7 @@ impl Supervisor {
 
     /// As [`order_later`](Self::order_later); the callback that the work returns is called when the
     /// thread goes on, before the event loop handles anything else that the thread does.
-    pub fn order_and_tell(
+    pub fn order_and_notify(
         &self,
         task: u32,
         work: impl FnOnce(&mut Tracee, StopReason) -> (Resume, Box<dyn FnOnce() + Send>)
@@ -145,7 +146,7 @@ impl Supervisor {
     }
 
     /// Lets a thread exit that is stopped at its exit because the hook asked for it.
-    pub fn let_end(&self, thread: u32) {
+    pub fn let_exit(&self, thread: u32) {
         lock(&self.may_exit).push(thread);
         self.wakeup.ring();
     }
@@ -157,7 +158,7 @@ impl Supervisor {
     /// # Errors
     /// `ESRCH`: the event loop has ended. `ETIMEDOUT`: the threads did not all stop `within` this
     /// time; nothing was done.
-    pub fn still<R: Send + 'static>(
+    pub fn while_stopped<R: Send + 'static>(
         &self,
         process: u32,
         within: Duration,
@@ -273,7 +274,7 @@ mod tests {
         is_ready.recv().expect("it is followed");
         for _ in 0..TIMES {
             let done =
-                supervisor.order(process, Duration::from_secs(20), |_, _| ((), Resume::GoOn));
+                supervisor.order(process, Duration::from_secs(20), |_, _| ((), Resume::Continue));
             done.expect("it is stopped");
         }
         child.kill().expect("it is ours");
@@ -307,12 +308,12 @@ mod tests {
         let refused = loop {
             let forever = Duration::from_secs(10_000);
             // This succeeds until the thread has ended.
-            if let Err(error) = supervisor.order(process, forever, |_, _| ((), Resume::GoOn)) {
+            if let Err(error) = supervisor.order(process, forever, |_, _| ((), Resume::Continue)) {
                 break error;
             }
         };
         assert_eq!(refused.raw_os_error(), Some(Errno::SRCH.raw_os_error()));
-        assert!(supervisor.has(process), "its end is not told yet");
+        assert!(supervisor.has(process), "its end is not reported yet");
         child.kill().expect("it is ours");
         follows.join().expect("no panic").expect("until the end");
         // The event loop may have consumed the status.

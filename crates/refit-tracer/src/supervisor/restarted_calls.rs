@@ -125,7 +125,7 @@ impl RestartedCalls {
     /// at the end of that.
     pub(super) fn adjust(&self, tracee: &Tracee, resume: Resume) -> Resume {
         match resume {
-            Resume::GoOn | Resume::ToSystemCall(0) if self.shorten(tracee) => {
+            Resume::Continue | Resume::ToSystemCall(0) if self.shorten(tracee) => {
                 Resume::ToSystemCall(0)
             }
             Resume::Once(_) | Resume::ToSystemCall(1..) => {
@@ -185,7 +185,7 @@ impl RestartedCalls {
         };
         if ends {
             waits.remove(&task);
-            return Some(Resume::GoOn);
+            return Some(Resume::Continue);
         }
         Some(Resume::ToSystemCall(0))
     }

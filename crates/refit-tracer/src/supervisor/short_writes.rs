@@ -108,7 +108,7 @@ impl ShortWrites {
         let mut of = lock(&self.of);
         let Some(rest) = of.get(&task).copied() else { return resume };
         match (resume, rest) {
-            (Resume::GoOn | Resume::ToSystemCall(0), Rest::Short(number)) => {
+            (Resume::Continue | Resume::ToSystemCall(0), Rest::Short(number)) => {
                 // This fails only if the thread was killed meanwhile, or its memory cannot be read
                 // any more.
                 let Ok(Some(under_way)) = take_up(tracee, number) else {
@@ -118,7 +118,7 @@ impl ShortWrites {
                 of.insert(task, under_way);
                 Resume::ToSystemCall(0)
             }
-            (Resume::GoOn, Rest::UnderWay { .. }) => Resume::ToSystemCall(0),
+            (Resume::Continue, Rest::UnderWay { .. }) => Resume::ToSystemCall(0),
             (Resume::Once(_) | Resume::ToSystemCall(1..), Rest::Short(_)) => {
                 of.remove(&task);
                 resume
@@ -137,7 +137,7 @@ fn ended(tracee: &Tracee) -> bool {
 fn short(tracee: &Tracee) -> Option<u64> {
     let registers = tracee.registers().ok()?;
     let part = left(tracee.thread(), &registers).is_some();
-    let short = part && waits(tracee.thread(), &registers) && !signals::are_pending(tracee);
+    let short = part && is_blocking(tracee.thread(), &registers) && !signals::are_pending(tracee);
     short.then_some(registers.orig_rax)
 }
 
@@ -151,7 +151,7 @@ fn left(task: u32, registers: &Registers) -> Option<Left> {
 }
 
 /// Returns whether a call waits until all is done.
-fn waits(task: u32, registers: &Registers) -> bool {
+fn is_blocking(task: u32, registers: &Registers) -> bool {
     let number = registers.orig_rax.cast_signed();
     let flags = match number {
         // They wait, whatever their descriptor is.

@@ -1,11 +1,11 @@
-//! The processors that programs are told of.
+//! The processors that programs see.
 
-/// The processors of an instance, and those that its programs are told of instead; by number.
+/// The processors of an instance, and those that its programs see instead; by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
     /// The processors of the instance, in ascending order.
     pub own: Vec<usize>,
-    /// The processors that its programs are told of.
+    /// The processors that its programs see.
     pub all: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! What a supervisor knows of its tasks, and what it reports of them.
+//! The state of a supervisor, and its reports on its processes.
 //!
 //! A task belongs to the supervisor from its first instruction until its parent can learn of its
 //! end.
@@ -94,7 +94,7 @@ pub struct Supervisor {
     pub(super) move_requests: MoveRequests,
     /// Notified of each new task, and of each process that executes another program.
     pub(super) program_listener: Mutex<Option<Sender<()>>>,
-    /// The processors that its programs are told of; `None`: those that they may use.
+    /// The processors that its programs see; `None`: those that they may use.
     pub(super) shown: Option<Shown>,
     /// Calls that a stop has cut short.
     pub(super) short_writes: Arc<ShortWrites>,
@@ -132,7 +132,7 @@ impl Supervisor {
 
     /// Returns the number of seccomp filters that refit has given to a process, or that it has from
     /// its parent.
-    pub fn filters(&self, process: u32) -> u32 {
+    pub fn filter_count(&self, process: u32) -> u32 {
         u32::from(self.movable || lock(&self.managed).contains(&process))
     }
 
@@ -143,8 +143,8 @@ impl Supervisor {
     }
 
     /// Returns the addresses of the words of a process that the kernel clears when threads end, and
-    /// that joiners wait for (`CLONE_CHILD_CLEARTID`). The kernel waits for no page at that time: it
-    /// does not write to a word whose page is absent, and the joiner would wait forever.
+    /// that joiners wait for (`CLONE_CHILD_CLEARTID`). The kernel waits for no page at that time:
+    /// it does not write to a word whose page is absent, and the joiner would wait forever.
     pub fn clear_words(&self, process: u32) -> Vec<u64> {
         let mut words = lock(&self.clear_words);
         for (thread, word) in words.iter_mut().filter(|(_, word)| word.process.is_none()) {
@@ -158,7 +158,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// The reason why it cannot.
-    pub fn movable(&self, process: u32) -> Result<(), String> {
+    pub fn check_movable(&self, process: u32) -> Result<(), String> {
         if !self.movable {
             return Err("it was not started by `refit run --movable`".to_owned());
         }

@@ -161,11 +161,11 @@ mod tests {
             followed.follow(process, || ready.send(()).map_err(io::Error::other))
         });
         follows.recv().expect("it is followed");
-        let asked = Arc::clone(&supervisor);
+        let asker = Arc::clone(&supervisor);
         let (sender, answers) = mpsc::channel();
         thread::spawn(move || {
             for _ in 0..2 {
-                let _ = sender.send(asked.still(process, 2 * STOP_ALL_TIMEOUT, || ()));
+                let _ = sender.send(asker.while_stopped(process, 2 * STOP_ALL_TIMEOUT, || ()));
             }
         });
         for _ in 0..2 {

@@ -29,7 +29,7 @@ impl Supervisor {
 
     /// Returns a channel that receives a message for each new task, and for each process that
     /// executes another program. The channel closes when no task is left.
-    pub fn hear_of_programs(&self) -> Receiver<()> {
+    pub fn subscribe_programs(&self) -> Receiver<()> {
         let (sender, receiver) = mpsc::channel();
         let mut listener = lock(&self.program_listener);
         if !self.over.load(Ordering::Acquire) {

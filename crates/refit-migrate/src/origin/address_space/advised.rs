@@ -116,8 +116,8 @@ impl AddressSpace {
     fn is_own(&self, thread: u32, descriptor: i32) -> bool {
         let text = std::fs::read_to_string(format!("/proc/{thread}/fdinfo/{descriptor}"));
         let number = text.ok().and_then(|text| {
-            let told = text.lines().find_map(|line| line.strip_prefix("Pid:"))?;
-            told.trim().parse::<u32>().ok()
+            let line = text.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+            line.trim().parse::<u32>().ok()
         });
         number.is_some_and(|number| refit_tracer::process::process_of(number) == Some(self.process))
     }
@@ -126,15 +126,15 @@ impl AddressSpace {
     /// again: accesses to frames would be reported to nobody.
     pub(crate) fn range_registered(&self, place: u64) -> Option<Range<u64>> {
         let mut bytes = [0; 16];
-        let told = place..place.checked_add(16)?;
-        let read = foreign::gather(self.agent_task, &[told], &mut bytes).ok()?;
+        let argument = place..place.checked_add(16)?;
+        let read = foreign::gather(self.agent_task, &[argument], &mut bytes).ok()?;
         let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_ne_bytes).ok();
         let (start, length) = (word(0)?, word(8)?);
         advice::pages(start, length).filter(|_| read == bytes.len())
     }
 }
 
-/// What the kernel has answered to the parts of a call.
+/// The kernel's answers to the parts of a call.
 #[derive(Default)]
 struct PartialAnswer {
     unmapped: bool,

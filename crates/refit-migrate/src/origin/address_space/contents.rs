@@ -1,4 +1,4 @@
-//! What a process has in a private mapping, and its copy in frames.
+//! The contents of private mappings, copied to frames and back.
 
 use std::fs::File;
 use std::io;

@@ -31,7 +31,7 @@ impl AddressSpace {
         // The frames of an earlier mapping at the same addresses are not used any more.
         self.drop_frames(&mapping.range)?;
         let page_home = self.page_home.clone();
-        self.supervisor.still(self.process, STOP_ALL_TIMEOUT, move || {
+        self.supervisor.while_stopped(self.process, STOP_ALL_TIMEOUT, move || {
             let advice = former.advice(process, mapping.range.end - PAGE_SIZE)?;
             let file = open_file(process, &mapping);
             fill(process, &mapping, &frames)?;

@@ -37,7 +37,7 @@ impl AddressSpace {
             let all = within(agent, &(0..u64::MAX))?;
             all.iter().try_for_each(|mapping| server.watch(&mapping.range))
         };
-        let watched = self.supervisor.still(process, STOP_ALL_TIMEOUT, watch).flatten();
+        let watched = self.supervisor.while_stopped(process, STOP_ALL_TIMEOUT, watch).flatten();
         match watched {
             Ok(()) => self.page_home = Some(page_home),
             Err(error) => {
@@ -59,7 +59,7 @@ impl AddressSpace {
             Some(page_home) => page_home.gather(range, work).flatten(),
             None => work(),
         };
-        self.supervisor.still(self.process, STOP_ALL_TIMEOUT, work).flatten()
+        self.supervisor.while_stopped(self.process, STOP_ALL_TIMEOUT, work).flatten()
     }
 
     /// Frees the frames in a range, which are not needed any more or must become zeros.

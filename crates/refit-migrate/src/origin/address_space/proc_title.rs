@@ -61,7 +61,7 @@ pub(super) fn keep_visible(
     agent.make(&[Call { number: libc::SYS_prctl, arguments: how }], &mut data).map(drop)
 }
 
-/// Returns what the kernel knows of the layout, in the form in which it wants to be told; the end
+/// Returns what the kernel knows of the layout, in the form in which it accepts one; the end
 /// of the heap is left out.
 fn layout(process: u32) -> Option<[u64; WORDS]> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;

@@ -20,7 +20,7 @@ use refit_sys::smaps::{self, Flags, Usage};
 use crate::frames::is_frames;
 use crate::page::PAGE_SIZE;
 
-/// What a range was.
+/// A former kind of memory.
 #[derive(Clone, Debug)]
 pub(super) enum Was {
     /// A private mapping of a file; an address plus this number is the offset.
@@ -31,12 +31,12 @@ pub(super) enum Was {
     Stack,
 }
 
-/// What `smaps` reports of advice: not copied, wiped, grows, not dumped, no huge pages, huge pages,
-/// may be dropped, served by the program.
+/// The flags of `smaps` that advice sets: not copied, wiped, grows, not dumped, no huge pages, huge
+/// pages, may be dropped, served by the program.
 const ADVISED: [[u8; 2]; 10] =
     [*b"dc", *b"wf", *b"gd", *b"dd", *b"nh", *b"hg", *b"dp", *b"um", *b"uw", *b"ui"];
 
-/// What memory was, by range.
+/// The former kinds of memory, by range.
 #[derive(Debug)]
 pub(super) struct Former {
     ranges: Mutex<BTreeMap<u64, (u64, Was)>>,

@@ -10,7 +10,7 @@ impl Coordinator {
     pub(super) fn on_exiting(&mut self, id: u32) -> Next {
         // The kernel, too, gives up on a list that cannot be read.
         let _ = self.space.pass_mutexes_on(id);
-        self.tree.supervisor.let_end(id);
+        self.tree.supervisor.let_exit(id);
         Ok(())
     }
 

@@ -56,7 +56,8 @@ impl Coordinator {
         self.tree.threads.process_started(child);
         // It is stopped in its first stop, or where it made a call for refit. If it is killed
         // meanwhile, that is reported.
-        let _ = self.tree.supervisor.order(child, THREAD_STOP_TIMEOUT, |_, _| ((), Resume::GoOn));
+        let _ =
+            self.tree.supervisor.order(child, THREAD_STOP_TIMEOUT, |_, _| ((), Resume::Continue));
     }
 
     /// Starts all processes that wait for more events, since the group has ended.
@@ -66,7 +67,7 @@ impl Coordinator {
             match queued.command {
                 Command::Event(TracerEvent::NewTask(task)) => drop(new.insert(task)),
                 Command::Event(TracerEvent::Exiting(thread)) => {
-                    self.tree.supervisor.let_end(thread)
+                    self.tree.supervisor.let_exit(thread)
                 }
                 _ => {}
             }

@@ -57,7 +57,7 @@ impl Coordinator {
     pub(super) fn recall(&mut self, id: u32) {
         let Some(thread) = self.threads.get_mut(&id) else { return };
         if self.returns.is_away(id)
-            && let Some(at) = thread.recalled()
+            && let Some(at) = thread.recall()
         {
             let recall = Recall { group: self.group, thread: id, residency: thread.residency };
             // A node that is lost is reported as such.
@@ -111,8 +111,10 @@ impl Coordinator {
             urgency,
             state: state.clone(),
         };
-        let ready =
-            self.space.permits(state.stack()).and_then(|()| self.start_proxy(id, residency, slot));
+        let ready = self
+            .space
+            .check_room(state.stack())
+            .and_then(|()| self.start_proxy(id, residency, slot));
         let arrived = match ready {
             Ok(()) => self.ask(to, &arrive).flatten(),
             Err(error) => Err(error.into()),
@@ -299,7 +301,7 @@ impl Coordinator {
         }
         self.places.put(self.group.process, id, self.own);
         let mut counts = self.ledger.counts();
-        counts.returned(returned.why);
+        counts.count_return(returned.why);
         counts.back.took(took);
         drop(counts);
         if let Err(error) = pending {

@@ -20,11 +20,11 @@ impl Coordinator {
         let to = u16::try_from(request.to).ok().map(InstanceId);
         let to = to.filter(|to| *to == own || known(to));
         let Some(thread) = self.threads.get_mut(&id) else {
-            self.tree.supervisor.answer(request, -NOT_NOW, Resume::GoOn);
+            self.tree.supervisor.answer(request, -NOT_NOW, Resume::Continue);
             return Ok(());
         };
         if self.tree.supervisor.limits_itself(self.group.process) {
-            self.tree.supervisor.answer(request, -NOT_MOVABLE, Resume::GoOn);
+            self.tree.supervisor.answer(request, -NOT_MOVABLE, Resume::Continue);
             return Ok(());
         }
         let here = thread.away_at().is_none();

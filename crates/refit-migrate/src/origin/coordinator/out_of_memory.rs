@@ -32,7 +32,7 @@ impl Coordinator {
         }
     }
 
-    /// Counts a refusal for want of memory, and tells the user of the first.
+    /// Counts a refusal for want of memory, and reports the first to the user.
     pub(super) fn report_no_memory(&mut self, why: &MoveError) {
         self.ledger.counts().no_memory += 1;
         if !std::mem::replace(&mut self.reported_memory, true) {

@@ -9,7 +9,7 @@ pub(super) enum OwnRequest {
     Nothing,
     /// It has asked to run at the first node; before, it was wanted at the second.
     For(InstanceId, InstanceId),
-    /// It cannot run at this node, which it is told when it asks again.
+    /// It cannot run at this node; it receives that error when it asks again.
     Refused(InstanceId),
 }
 
@@ -29,8 +29,8 @@ impl OwnRequest {
         }
     }
 
-    /// Notes that the thread cannot run where it is wanted. Returns where it is wanted then: where it
-    /// asked from if that was its own request, or else at its origin.
+    /// Notes that the thread cannot run where it is wanted. Returns where it is wanted then: where
+    /// it asked from if that was its own request, or else at its origin.
     pub(super) fn refuse(&mut self, wanted: InstanceId, origin: InstanceId) -> InstanceId {
         match *self {
             Self::For(to, from) if to == wanted => {

@@ -36,13 +36,13 @@ impl Coordinator {
     fn look_up(&mut self, thread: u32, address: u64) -> Mapping {
         let began = Instant::now();
         let (mapping, made) = self.space.look_up(address).unwrap_or_else(|error| {
-            // What cannot be shared there can be touched here: the thread returns.
+            // Memory that cannot be shared can be touched here: the thread returns.
             if let why @ MoveError::NoMemory(_) = error.into() {
                 self.want_home(thread, &why);
             }
             (Mapping::Nothing, false)
         });
-        self.ledger.counts().answered(&mapping, made, began);
+        self.ledger.counts().count_answer(&mapping, made, began);
         mapping
     }
 

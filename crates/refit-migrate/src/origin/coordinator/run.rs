@@ -25,7 +25,7 @@ impl Coordinator {
         self.killer.disarm();
         self.tree.threads.end(self.coordinator_id);
         self.start_all_processes();
-        self.ledger.ask(&self.layer);
+        self.ledger.gather(&self.layer);
         let gone = Teardown { group: self.group, thread: None };
         for &node in &self.destinations {
             // A destination that is gone has no replica either.
@@ -148,7 +148,8 @@ impl Coordinator {
             thread.ready_at.remove(&peer);
         }
         self.plan_retrievals(None);
-        let pages = self.space.page_home.as_ref().map_or(0, |page_home| page_home.lost(peer));
+        let pages =
+            self.space.page_home.as_ref().map_or(0, |page_home| page_home.forget_holder(peer));
         if pages > 0 {
             self.kill(&format!("{peer} was lost ({why}), with {pages} pages of its memory"));
         } else if self

@@ -146,7 +146,7 @@ impl Thread {
 
     /// Notes that the thread is asked to return. Returns the node where it is, or `None` if it was
     /// asked already, or is here.
-    pub(super) fn recalled(&mut self) -> Option<InstanceId> {
+    pub(super) fn recall(&mut self) -> Option<InstanceId> {
         let State::Away { at, slot, recalled: false } = self.state else { return None };
         self.enter(State::Away { at, slot, recalled: true });
         Some(at)
@@ -212,10 +212,10 @@ mod tests {
     #[test]
     fn a_thread_is_recalled_once_a_residency() {
         let mut thread = away();
-        assert_eq!((thread.recalled(), thread.recalled()), (Some(OTHER), None));
+        assert_eq!((thread.recall(), thread.recall()), (Some(OTHER), None));
         assert!(thread.is_recalled());
         thread.returned();
-        assert_eq!((thread.recalled(), thread.slot()), (None, Some(3)));
+        assert_eq!((thread.recall(), thread.slot()), (None, Some(3)));
         assert_eq!(thread.restored(true), Some(3));
         assert_eq!((thread.slot(), thread.is_visiting()), (None, true));
         thread.call_returned();

@@ -46,12 +46,12 @@ impl TracerHook for ThreadTable {
                 Some(Resume::ToSystemCall(0))
             }
             (Event::SystemCall, Standing::Home | Standing::Away) if word.is_some() => {
-                Some(if over { Resume::GoOn } else { Resume::ToSystemCall(0) })
+                Some(if over { Resume::Continue } else { Resume::ToSystemCall(0) })
             }
             (Event::Seccomp { message: WORDS }, Standing::Home | Standing::Visiting)
                 if pages_move =>
             {
-                futex_ops.begins(task);
+                futex_ops.note_entry(task);
                 Some(Resume::ToSystemCall(0))
             }
             (Event::SystemCall, Standing::Home | Standing::Visiting) if missing => {
@@ -73,12 +73,12 @@ impl TracerHook for ThreadTable {
             (Event::SystemCall, Standing::Changing) if returned(tracee) => {
                 send(TracerEvent::Changed(task));
                 threads.insert(task, (process, Standing::Home));
-                Some(Resume::GoOn)
+                Some(Resume::Continue)
             }
             (Event::Clone { child }, _) if process::process_of(child) == Some(process) => None,
             (Event::Vfork { child } | Event::Fork { child } | Event::Clone { child }, _) => {
-                let lent = matches!(event, Event::Vfork { .. });
-                let copy = !lent && !self.shares_memory(tracee, child);
+                let copy =
+                    !matches!(event, Event::Vfork { .. }) && !self.shares_memory(tracee, child);
                 let sent = send(TracerEvent::Forked { parent: task, child, copy, word });
                 (sent && copy).then_some(Resume::Stay)
             }

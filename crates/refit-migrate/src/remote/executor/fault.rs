@@ -44,14 +44,13 @@ impl ExecutorThread<'_> {
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => {
                     return Ok(Some(ResidencyEnd::Ended));
                 }
-                // What cannot be mapped here can be touched at the origin.
+                // Memory that cannot be mapped here can be touched at the origin.
                 Err(_) => {}
             }
         }
         let mut registers = self.tracee.registers()?;
         registers.orig_rax = u64::MAX;
         if signal == libc::SIGTRAP && information.code() == SI_KERNEL {
-            // A breakpoint, which is behind the thread already: it is to hit it there.
             // The thread is behind the breakpoint, and must hit it at its origin.
             registers.rip -= 1;
         }
@@ -64,9 +63,9 @@ impl ExecutorThread<'_> {
         let began = Instant::now();
         let mut only_origin = false;
         loop {
-            let asked = Instant::now();
+            let lookup_began = Instant::now();
             let answer = self.replica.look_up(residency.thread, address, only_origin)?;
-            self.executor.tally().looked_up(asked, answer.messages);
+            self.executor.tally().count_lookup(lookup_began, answer.messages);
             let (tracee, instruction, replica) = (&mut self.tracee, self.instruction, self.replica);
             let made = replica.map(&answer, || match replica.store() {
                 Some(store) => {

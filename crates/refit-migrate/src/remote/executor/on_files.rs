@@ -10,8 +10,8 @@ use refit_sys::pidfd;
 use rustix::fs::SeekFrom;
 
 use crate::remote::executor::residency::{ExecutorThread, Residency};
-use crate::remote::files::MOST;
-use crate::remote::files::call::{FileCall, What, first, image};
+use crate::remote::files::MAX_LENGTH;
+use crate::remote::files::call::{FileCall, Operation, first, image};
 
 /// How often a neighbour may have the memory invalidated before the call is left to the shadow.
 const MAX_RETRIES: usize = 16;
@@ -28,13 +28,13 @@ impl ExecutorThread<'_> {
         let call = residency.slot.and_then(|_| FileCall::of(number, arguments));
         let made = call.and_then(|call| self.make(residency, &call));
         if made.is_none() {
-            self.files.is_called(number);
+            self.files.on_shadow_call(number);
         }
         made
     }
 
     fn make(&mut self, residency: &Residency, call: &FileCall) -> Option<u64> {
-        let writes = matches!(call.what, What::Write(_));
+        let writes = matches!(call.operation, Operation::Write(_));
         let (file, equivalent) = self.files.open(call.file, writes)?;
         let made = if equivalent { self.make_on(residency, call, &file) } else { None };
         // The kernel reports this error once, so it must become the result of the call.
@@ -50,19 +50,20 @@ impl ExecutorThread<'_> {
             let length = into.len();
             gather(task, &[place], into).is_ok_and(|count| count == length)
         };
-        if let What::Seek(to) = call.what {
+        if let Operation::Seek(to) = call.operation {
             return rustix::fs::seek(file, to).ok();
         }
         let places = call.memory.places(fetch)?;
         let lengths = places.iter().map(|place| place.end - place.start);
         let length = lengths.fold(0, u64::saturating_add);
         // A call on no bytes at all has checks of its own in the kernel.
-        let length = usize::try_from(length).ok().filter(|length| (1..=MOST).contains(length))?;
+        let length =
+            usize::try_from(length).ok().filter(|length| (1..=MAX_LENGTH).contains(length))?;
         self.buffer.resize(self.buffer.len().max(length), 0);
-        match call.what {
-            What::Read(at) => self.read(residency, file, at, &places, length),
-            What::Write(at) => self.write(file, at, &places, length),
-            What::Status(name) => {
+        match call.operation {
+            Operation::Read(at) => self.read(residency, file, at, &places, length),
+            Operation::Write(at) => self.write(file, at, &places, length),
+            Operation::Status(name) => {
                 let mut empty = [0];
                 if name.is_some_and(|at| !fetch(at..at.saturating_add(1), &mut empty)) {
                     return None;
@@ -72,7 +73,7 @@ impl ExecutorThread<'_> {
                 self.buffer[..length].copy_from_slice(&image(&status));
                 self.deliver(residency, &places, length).then_some(0)
             }
-            What::Seek(_) => None,
+            Operation::Seek(_) => None,
         }
     }
 

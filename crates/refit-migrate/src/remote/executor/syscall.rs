@@ -1,4 +1,5 @@
-//! The system calls of a thread that runs here: made here, left to the shadow, or a reason to return.
+//! The system calls of a thread that runs here: made here, left to the shadow, or a reason to
+//! return.
 
 use std::io;
 use std::thread;
@@ -47,7 +48,7 @@ impl ExecutorThread<'_> {
             }
             Kind::Yield | Kind::Home => {
                 self.executor.tally().local += 1;
-                self.give_way();
+                self.yield_processor();
                 self.return_value(registers, 0)?;
                 return Ok(None);
             }
@@ -56,30 +57,12 @@ impl ExecutorThread<'_> {
                 registers.fs_base = registers.rsi;
                 self.return_value(registers, 0)?;
             }
-            Kind::Change => {
-                let change = Change {
-                    group: self.replica.group,
-                    thread: residency.thread,
-                    number,
-                    arguments: arguments(&registers),
-                    stack: registers.rsp,
-                };
-                let Some(answer) = self.change(&change) else {
-                    return Ok(Some(ResidencyEnd::Ended));
-                };
-                if answer == detach_attach::NOT_MADE {
-                    shadow_stub::step_back(&mut registers, number);
-                    self.tracee.set_registers(&registers)?;
-                    return Ok(None);
-                }
-                self.return_value(registers, answer.cast_unsigned())?;
-                self.executor.tally().changes.since(began);
-            }
+            Kind::Change => return self.change_memory(residency, number, registers, began),
             Kind::Shadow => {
                 self.yields = 0;
                 if let Some(value) = self.on_file(residency, number, &arguments(&registers)) {
                     self.return_value(registers, value)?;
-                    self.executor.tally().made_here(number, began);
+                    self.executor.tally().count_file_call(number, began);
                     return Ok(None);
                 }
                 // Questions about processors must be answered for those that the shadow has at its
@@ -93,18 +76,44 @@ impl ExecutorThread<'_> {
                     return Ok(Some(ResidencyEnd::Ended));
                 }
                 let end = self.until_answered(residency);
-                self.executor.tally().called(number, began);
+                self.executor.tally().count_call(number, began);
                 return end;
             }
         }
         Ok(None)
     }
 
+    /// Handles a call that changes the memory.
+    fn change_memory(
+        &self,
+        residency: &Residency,
+        number: u64,
+        mut registers: Registers,
+        began: Instant,
+    ) -> io::Result<Option<ResidencyEnd>> {
+        let change = Change {
+            group: self.replica.group,
+            thread: residency.thread,
+            number,
+            arguments: arguments(&registers),
+            stack: registers.rsp,
+        };
+        let Some(answer) = self.change(&change) else { return Ok(Some(ResidencyEnd::Ended)) };
+        if answer == detach_attach::NOT_MADE {
+            shadow_stub::step_back(&mut registers, number);
+            self.tracee.set_registers(&registers)?;
+            return Ok(None);
+        }
+        self.return_value(registers, answer.cast_unsigned())?;
+        self.executor.tally().changes.since(began);
+        Ok(None)
+    }
+
     /// Asks the origin to change the memory. Returns the call's result, or `None` if the origin is
-    /// end.
+    /// gone.
     fn change(&self, change: &Change) -> Option<i64> {
         let began = Instant::now();
-        let (_held, messages) = mm_lock::HeavyLockGuard::acquire(&*self.replica.lock);
+        let (_lock, messages) = mm_lock::HeavyLockGuard::acquire(&*self.replica.lock);
         if messages > 0 {
             let mut tally = self.executor.tally();
             tally.locks.since(began);
@@ -138,16 +147,16 @@ impl ExecutorThread<'_> {
     /// Yields the processor for the thread. A thread that yields again and again waits for
     /// something; this thread and the task, which wake each other in between, would leave other
     /// threads no processor for a second (Linux 6.18, 2 processors).
-    fn give_way(&mut self) {
+    fn yield_processor(&mut self) {
         /// The number of yields after which the thread is made to sleep.
-        const OFTEN: u32 = 100;
-        const MOMENT: Duration = Duration::from_micros(50);
+        const YIELDS_BEFORE_SLEEP: u32 = 100;
+        const SLEEP: Duration = Duration::from_micros(50);
         self.yields += 1;
-        if self.yields < OFTEN {
+        if self.yields < YIELDS_BEFORE_SLEEP {
             refit_sys::thread::give_way();
         } else {
             // Sleeping is what leaves the processor to others.
-            thread::sleep(MOMENT);
+            thread::sleep(SLEEP);
         }
     }
 

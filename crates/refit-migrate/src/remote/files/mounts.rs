@@ -1,10 +1,12 @@
-//! On which file systems it makes no difference which process reads and writes a file that is open.
+//! The file systems on which it makes no difference which process reads and writes an open file.
 //!
-//! Those of a disk or of memory; and refit's own, for calls that write nothing. There, as on any file system that is served by a program, the kernel writes what it has
-//! of a file back when one of several descriptors of it is closed (`fuse_flush`, where it may keep anything): after each write that would be a second
-//! one, so shadows make these. Not what stands for something else (`proc`, `sysfs`, `cgroup`), what is served by
-//! programs that may want to know who calls, or be the caller (`fuse`), what is written back when a descriptor is closed (`nfs`), and what may stand on such
-//! (`overlay`).
+//! These are the ones of a disk or of memory; and refit's own, for calls that write nothing. There,
+//! as on any file system that a program serves, the kernel writes back what it has of a file when
+//! one of several descriptors of it is closed (`fuse_flush`, if it may cache anything): after each
+//! write that would be an additional one, so shadows make these. Not among them are file systems
+//! that stand for something else (`proc`, `sysfs`, `cgroup`), that programs serve which may want to
+//! know the caller, or be the caller (`fuse`), that write back when a descriptor is closed (`nfs`),
+//! and that may be layered on such (`overlay`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,57 +14,59 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 
-/// As `/proc/PID/mountinfo` calls them.
-const ALIKE: [(&str, Alike); 5] = [
-    ("fuse.refit", Alike::Reads),
-    ("ext4", Alike::All),
-    ("xfs", Alike::All),
-    ("btrfs", Alike::All),
-    ("tmpfs", Alike::All),
+/// By their names in `/proc/PID/mountinfo`.
+const SAFE: [(&str, SafeCalls); 5] = [
+    ("fuse.refit", SafeCalls::Reads),
+    ("ext4", SafeCalls::All),
+    ("xfs", SafeCalls::All),
+    ("btrfs", SafeCalls::All),
+    ("tmpfs", SafeCalls::All),
 ];
 
-/// For which calls.
+/// The calls that make no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Alike {
+pub(crate) enum SafeCalls {
     All,
-    /// For those that write nothing.
+    /// Calls that write nothing.
     Reads,
 }
 
 /// `STATX_MNT_ID_UNIQUE` (`linux/stat.h`, 6.8).
 const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// Which mounts are such, by the number that none has again.
+/// The known mounts, by the number that is never reused.
 #[derive(Debug, Default)]
-pub(super) struct Mounts(BTreeMap<u64, Option<Alike>>);
+pub(super) struct Mounts(BTreeMap<u64, Option<SafeCalls>>);
 
 impl Mounts {
-    /// For which calls it makes no difference, if this is a regular file there; `thread` sees the mount.
-    pub(super) fn have(&mut self, file: BorrowedFd<'_>, thread: u32) -> Option<Alike> {
-        // Nobody is asked who serves the file system.
+    /// Returns the calls that make no difference, if the file is a regular one on such a file
+    /// system; `thread` is one that sees the mount.
+    pub(super) fn safe_calls(&mut self, file: BorrowedFd<'_>, thread: u32) -> Option<SafeCalls> {
+        // Without asking the server of the file system.
         let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let told = rustix::fs::statx(file, c"", how, StatxFlags::TYPE | UNIQUE).ok()?;
-        if told.stx_mask & UNIQUE.bits() == 0
-            || !FileType::from_raw_mode(told.stx_mode.into()).is_file()
+        let status = rustix::fs::statx(file, c"", how, StatxFlags::TYPE | UNIQUE).ok()?;
+        if status.stx_mask & UNIQUE.bits() == 0
+            || !FileType::from_raw_mode(status.stx_mode.into()).is_file()
         {
             return None;
         }
-        *self.0.entry(told.stx_mnt_id).or_insert_with(|| {
+        *self.0.entry(status.stx_mnt_id).or_insert_with(|| {
             let all = fs::read_to_string(format!("/proc/{thread}/mountinfo"));
-            // While it is open its mount keeps the short number as well.
+            // While the file is open, its mount keeps the short number as well.
             let what = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()));
             let (all, what) = all.ok().zip(what.ok())?;
             let kind = kind(&all, &what)?;
-            ALIKE.iter().find(|(name, _)| *name == kind).map(|(_, alike)| *alike)
+            SAFE.iter().find(|(name, _)| *name == kind).map(|(_, calls)| *calls)
         })
     }
 }
 
-/// What the file system is, by the mounts that there are (proc_pid_mountinfo(5)) and what is told of a descriptor (proc_pid_fdinfo(5)).
+/// Returns the type of the file system of a descriptor, by the list of mounts
+/// (proc_pid_mountinfo(5)) and the descriptor's information (proc_pid_fdinfo(5)).
 fn kind<'a>(all: &'a str, descriptor: &str) -> Option<&'a str> {
     let number = descriptor.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
     let of = |line: &&str| line.split(' ').next() == Some(number);
-    // What is before has no spaces in its words, but any number of words.
+    // The fields before have no spaces, but their number varies.
     let (_, behind) = all.lines().find(of)?.split_once(" - ")?;
     behind.split(' ').next()
 }
@@ -84,14 +88,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_a_disk_is_not_taken_for_one() {
+    fn other_files_are_not_taken_for_files_of_a_disk() {
         let mut mounts = Mounts::default();
         let own = std::process::id();
         let memory = rustix::fs::memfd_create(c"nowhere", rustix::fs::MemfdFlags::CLOEXEC);
-        assert_eq!(mounts.have(memory.expect("a memfd").as_fd(), own), None);
-        for path in ["/proc/self/status", "/dev/null", "/", "/sys/node/mm/transparent_hugepage"] {
+        assert_eq!(mounts.safe_calls(memory.expect("a memfd").as_fd(), own), None);
+        for path in ["/proc/self/status", "/dev/null", "/", "/sys/kernel/mm/transparent_hugepage"] {
             let Ok(file) = File::open(path) else { continue };
-            assert_eq!(mounts.have(file.as_fd(), own), None, "{path}");
+            assert_eq!(mounts.safe_calls(file.as_fd(), own), None, "{path}");
         }
     }
 }

@@ -1,15 +1,17 @@
-//! Whether a thread of a program may do what a thread here may, no more and no less, as far as files are concerned that are open already.
+//! Checks whether a thread of a program may do exactly what a thread here may, as far as open files
+//! are concerned.
 //!
-//! That is asked for writes, which take set-user-ID bits away, and room that is reserved, from some and not from others, for numbers of users, which depend on
-//! the user namespace, and for filters that look at system calls. It is the same thing to ask for all calls, so that is done.
+//! This matters for writes, which clear set-user-ID bits, and take reserved room, for some callers
+//! and not for others; for user ids, which depend on the user namespace; and for filters that look
+//! at system calls. The check is the same for all calls, so it is made for all.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use refit_sys::status::Status;
 
-/// Filters of refit's own in a program that has been moved: for what it holds of the kernel (`refit_sys::launch`), and for what it changes
-/// (`planting`).
+/// The number of refit's own filters in a program that has moved: for what it holds of the kernel
+/// (`refit_sys::launch`), and for what it changes (`origin::setup`).
 const OURS: u32 = 2;
 
 /// Lines of `/proc/PID/status`.
@@ -23,11 +25,11 @@ struct Rights {
     users: (u64, u64),
 }
 
-/// Whether it is so of this thread.
-pub(super) fn alike(thread: u32) -> bool {
-    let told = of(&thread.to_string()).zip(of("thread-self"));
-    told.is_some_and(|(theirs, ours)| {
-        // What this instance was started under, the program was, too.
+/// Returns whether a thread has exactly the rights of the calling one.
+pub(super) fn equivalent(thread: u32) -> bool {
+    let both = of(&thread.to_string()).zip(of("thread-self"));
+    both.is_some_and(|(theirs, ours)| {
+        // The filters under which this instance was started are the program's, too.
         let filters = ours.filters + OURS;
         theirs == Rights { filters, ..ours }
     })
@@ -54,9 +56,9 @@ mod tests {
         CapPrm:\t1\nCapEff:\t000001ffffffffff\nSeccomp:\t2\nSeccomp_filters:\t3\n";
 
     #[test]
-    fn whatever_differs_is_seen() {
+    fn any_difference_is_found() {
         let read = |status: &str| parse(&Status::from(status), (1, 2));
-        let found = read(STATUS).expect("all is told");
+        let found = read(STATUS).expect("all lines");
         assert_eq!((found.filters, found.lines[1].as_str()), (3, "5\t5\t5\t5"));
         let others = [
             ("Uid:\t0\t0", "Uid:\t0\t9"),
@@ -66,7 +68,7 @@ mod tests {
             ("filters:\t3", "filters:\t4"),
         ];
         for (from, to) in others {
-            let other = read(&STATUS.replace(from, to)).expect("all is told");
+            let other = read(&STATUS.replace(from, to)).expect("all lines");
             assert_ne!(other, found, "{from}");
         }
         assert_ne!(parse(&Status::from(STATUS), (1, 3)), Some(found));
@@ -76,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_program_without_filters_of_refits_is_another() {
-        assert!(!alike(std::process::id()));
-        assert!(!alike(u32::MAX));
+        assert!(!equivalent(std::process::id()));
+        assert!(!equivalent(u32::MAX));
     }
 }

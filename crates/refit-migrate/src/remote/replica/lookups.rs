@@ -54,7 +54,7 @@ impl Replica {
             let seek = Seek { group, asker, number, thread, address, moves, left, messages };
             match self.layer.send(InstanceId(to), &seek, &[]) {
                 Ok(()) => sent += 2,
-                Err(_) => self.queries.answered(number, None),
+                Err(_) => self.queries.on_answer(number, None),
             }
         };
         if plan.at_once {
@@ -102,6 +102,6 @@ impl Replica {
         };
         let mapping = mapping.filter(useful);
         let found = mapping.map(|mapping| pending::Answer { mapping, source, messages });
-        self.queries.answered(number, found);
+        self.queries.on_answer(number, found);
     }
 }

@@ -85,7 +85,7 @@ struct SpareReplica {
     assignments: Sender<Assignment>,
 }
 
-/// What a replica server needs to make a replica a group's.
+/// The group of a new replica.
 struct Assignment {
     frames: File,
     /// Whether the group's pages are held here.
@@ -98,7 +98,7 @@ struct Assignment {
 /// A replica that is a group's: its process, its pages, and where to send the replica.
 type ReplicaReady = (u32, Option<Arc<Store>>, Sender<Arc<Replica>>);
 
-/// The same, and where to send jobs.
+/// A new replica of a group: its process, its pages, and where to send the replica and jobs.
 pub(super) struct NewReplica {
     pub(super) process: u32,
     pub(super) store: Option<Arc<Store>>,
@@ -164,9 +164,8 @@ struct ReplicaServer {
     spare: Option<u32>,
 }
 
-// Makes a replica, with a task at rest.
 impl ReplicaServer {
-    /// Makes a replica, with a task that rests.
+    /// Makes a replica, with a task at rest.
     fn begin(page: u64) -> io::Result<Self> {
         let (child, leader) = stub::start(page, Options::EXIT_KILL)?;
         let code = page + stub::CODE;

@@ -22,8 +22,8 @@ use crate::stats::Tally;
 /// A group's replica at this node.
 ///
 /// # Locks
-/// `changes`, then the mapping cache in `mapped`. `executors`, then `spare`. The sender of `jobs` is
-/// locked for one send.
+/// `changes`, then the mapping cache in `mapped`. `executors`, then `spare`. The sender of `jobs`
+/// is locked for one send.
 pub(crate) struct Replica {
     pub(crate) group: GroupId,
     pub(crate) layer: Arc<Layer>,
@@ -35,7 +35,7 @@ pub(crate) struct Replica {
     pub(super) pages: Option<Pages>,
     /// Bounds the memory of these and of other replicas' pages.
     pub(super) quota: Arc<Quota>,
-    /// What is mapped, and what is known of mappings. Changed only under `changes`.
+    /// The mappings, and the mapping cache. Changed only under `changes`.
     pub(crate) mapped: Mapped,
     /// How many mappings are made unasked with one that is looked up.
     pub(crate) fault_around: u16,
@@ -87,9 +87,9 @@ impl Replica {
     }
 
     /// Stops to wait for a node that is lost.
-    pub(crate) fn lose(&self, peer: InstanceId) {
+    pub(crate) fn on_peer_lost(&self, peer: InstanceId) {
         self.queries.give_up();
-        self.lock.lose(peer);
+        self.lock.forget_node(peer);
     }
 
     /// Frees the executor of a thread that has ended for another thread.
@@ -132,8 +132,8 @@ impl Replica {
         work()
     }
 
-    /// Makes the mappings of an answer. Returns `None` if the answer is too old, and the lookup must
-    /// be repeated.
+    /// Makes the mappings of an answer. Returns `None` if the answer is too old, and the lookup
+    /// must be repeated.
     pub(crate) fn map<R>(&self, answer: &LookupAnswer, make: impl FnOnce() -> R) -> Option<R> {
         let _changes = self.changes();
         let holds = answer.holds(&self.mapped.known());
