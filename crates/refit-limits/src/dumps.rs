@@ -56,10 +56,13 @@ impl Shared {
     }
 }
 
+/// The file that says where core dumps go: to a file, or, with `|`, to a program.
+const CORE_PATTERN: &str = "/proc/sys/kernel/core_pattern";
+
 /// Returns whether the kernel writes a core dump of a process at all.
 fn is_written(process: u32) -> bool {
     let piped = || {
-        let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern");
+        let pattern = std::fs::read_to_string(CORE_PATTERN);
         pattern.is_ok_and(|pattern| pattern.starts_with('|'))
     };
     let permitted = || -> io::Result<bool> {
@@ -69,4 +72,16 @@ fn is_written(process: u32) -> bool {
         Ok(soft.is_some_and(|soft| soft != "0"))
     };
     permitted().unwrap_or(false) || piped()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path with a slip in it would be taken for a host without such dumps.
+    #[test]
+    fn the_kernel_says_where_core_dumps_go() {
+        let pattern = std::fs::read_to_string(CORE_PATTERN).expect("Linux has it");
+        assert!(!pattern.trim_end().contains('\n'), "{pattern}");
+    }
 }
