@@ -1,41 +1,22 @@
-//! Stopping threads of other processes, by `ptrace` without its surprises.
-//!
-//! A thread is attached to with `PTRACE_SEIZE` and stopped with `PTRACE_INTERRUPT`: no signal is
-//! sent to it, and its parent learns nothing. When it is detached, or its tracer dies, it continues
-//! where it was. Every call here has to come from the thread that seized ([`Tracee`] is not
-//! `Send`).
-//!
-//! A stopped thread is always in an event stop, never before the delivery of a signal: a signal
-//! that arrives in the meantime is delivered first ([`Tracee::settle`]), so detaching cannot lose
-//! one.
-
-pub mod batch;
-pub(crate) mod call;
-mod event;
-mod returning;
-mod state;
+//! A traced thread: its stops, its registers, and letting it run.
 
 use std::io;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-pub use call::{CallError, find_syscall};
-pub use event::{Event, Options, next, next_of, next_unless};
-pub use returning::{BYTES as RETURNING_BYTES, OPTIONS as RETURNING, gone_on};
-pub use state::{Information, SystemCall};
-
-pub use libc::user_regs_struct as Registers;
+use super::Registers;
+use super::options::Options;
 
 /// A thread of another process that the calling thread traces, and that is stopped but for short
 /// runs.
 #[derive(Debug)]
 pub struct Tracee {
-    thread: libc::pid_t,
+    pub(super) thread: libc::pid_t,
     /// Whether it has ended, or its number is by now that of a thread of another program.
-    gone: bool,
+    pub(super) gone: bool,
     /// Whether it was at the beginning of its program when it first made a call; `None` before
     /// that.
-    began_at_exec: Option<bool>,
+    pub(super) began_at_exec: Option<bool>,
     /// `ptrace` serves the tracing thread only.
     here: PhantomData<*const ()>,
 }
@@ -47,7 +28,7 @@ pub enum Stop {
     Event,
     /// It has executed another program, and is before its first instruction.
     Exec,
-    /// It is about to receive this signal; 0 for stops by [`Options`] that only [`next`]
+    /// It is about to receive this signal; 0 for stops by [`Options`] that only [`next`](super::next)
     /// distinguishes.
     Signal(i32),
     /// It has ended.
@@ -63,7 +44,7 @@ impl Tracee {
         Self::seize_with(thread, Options::EXEC)
     }
 
-    /// As [`seize`](Self::seize), with the options that select further events ([`next`]).
+    /// As [`seize`](Self::seize), with the options that select further events ([`next`](super::next)).
     ///
     /// # Errors
     /// As [`seize`](Self::seize).
@@ -311,7 +292,12 @@ impl Tracee {
         }
     }
 
-    fn set(&self, request: libc::c_uint, kind: i32, place: &mut libc::iovec) -> io::Result<()> {
+    pub(super) fn set(
+        &self,
+        request: libc::c_uint,
+        kind: i32,
+        place: &mut libc::iovec,
+    ) -> io::Result<()> {
         // SAFETY: `place` holds a valid address and its size, which the caller has taken from a
         // local value.
         match unsafe { libc::ptrace(request, self.thread, kind as usize, &raw mut *place) } {
@@ -320,7 +306,7 @@ impl Tracee {
         }
     }
 
-    fn ask(&self, request: libc::c_uint, data: usize) -> io::Result<()> {
+    pub(super) fn ask(&self, request: libc::c_uint, data: usize) -> io::Result<()> {
         // SAFETY: requests that pass a number, and no memory.
         match unsafe { libc::ptrace(request, self.thread, 0_usize, data) } {
             0 => Ok(()),
