@@ -7,7 +7,6 @@ use refit_objects::{
 };
 
 use crate::fcm::{CacheState, FileCacheInterface, FileCacheRef};
-use crate::fr::FileRepresentativeRef;
 use crate::frames::FramePool;
 use crate::partitioned::PartitionedCache;
 use crate::parts::CacheParts;
