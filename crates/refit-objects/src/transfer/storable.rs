@@ -1,48 +1,9 @@
-//! Self-describing values, of which the fields of a [`Record`](super::Record) consist.
-//!
-//! A small closed set on purpose: anything that it cannot express (locks, handles, references) is
-//! not state that another build of another implementation could read. Types are compared strictly,
-//! by the name that [`Storable::type_name`] returns: a `u32` is not a `u64`, since the way back
-//! would lose bits.
+//! The types that fields of records can have, as values.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 
-use super::record::{FieldError, Record};
-
-/// A value without its Rust type.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Value {
-    /// `()`, `None`.
-    Nothing,
-    /// `bool`.
-    Bool(bool),
-    /// Unsigned integers, `char`.
-    Unsigned(u64),
-    /// Signed integers.
-    Signed(i64),
-    /// Floating-point numbers, exactly.
-    Float(f64),
-    /// Text.
-    Text(String),
-    /// Bytes.
-    Bytes(Vec<u8>),
-    /// Vectors, sets, arrays, tuples, `Some`; maps as lists of pairs.
-    List(Vec<Value>),
-    /// A struct within a struct.
-    Record(Record),
-}
-
-/// The error that a value does not fit a type.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Mismatch {
-    /// It is of another kind, or out of range.
-    #[error("the value is not a {0}")]
-    Shape(String),
-    /// A field of a nested struct.
-    #[error(transparent)]
-    Within(#[from] Box<FieldError>),
-}
+use super::value::{Mismatch, Value};
 
 /// A type that a field of a record can have.
 pub trait Storable: Sized {
