@@ -1,5 +1,5 @@
-//! An instance as one of several that form one system: its peers, the programs that it supervises,
-//! the placement of their threads, and the routes for these.
+//! An instance as one of several that form one system: how it supervises and moves programs for
+//! requests, and the routes for these.
 
 use std::sync::Arc;
 use std::time::Duration;
