@@ -65,7 +65,7 @@ impl Userfault {
     /// `NONBLOCK`.
     ///
     /// A thread that forks, or unmaps, removes or remaps memory waits until its message is read;
-    /// until then resolving fails with [`Cause::Again`].
+    /// until then resolving fails with [`Cause::Again`](super::Cause::Again).
     ///
     /// # Errors
     /// `EINVAL`: [`agree`](Self::agree) was not called. `EINTR`: a signal arrived. `EMFILE`: no
