@@ -12,18 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::module_paths::{Source, read};
 
 /// Crates that may still have circles. A crate leaves this list with its last one.
-pub(crate) const EXEMPT: [&str; 10] = [
-    "crates/refit",
-    "crates/refit-change",
-    "crates/refit-files",
-    "crates/refit-instance",
-    "crates/refit-instruments",
-    "crates/refit-memory",
-    "crates/refit-messages",
-    "crates/refit-objects",
-    "crates/refit-objects-macros",
-    "crates/refit-sys",
-];
+pub(crate) const EXEMPT: [&str; 0] = [];
 
 /// The modules of a crate by their paths from its root on, whose own path is empty.
 type Modules = BTreeMap<Vec<String>, Source>;

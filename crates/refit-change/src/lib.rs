@@ -41,9 +41,11 @@
 
 mod journal;
 mod report;
+mod timeline;
 mod transfer;
 pub mod watch;
 
 pub use journal::{Entry, Follow, Journal, Total};
-pub use report::{Blocker, Change, ChangeId, End, Phase, PhaseTime, Report, Timeline};
+pub use report::{Blocker, Change, ChangeId, End, Phase, PhaseTime, Report};
+pub use timeline::Timeline;
 pub use transfer::{Drained, Negotiation, Ranked, Transferred, Way};

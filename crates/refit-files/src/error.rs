@@ -1,8 +1,6 @@
-//! The errors of mounting and unmounting.
+//! The errors of mounting.
 
-use crate::mount::Mount;
 use crate::source_lock::Holder;
-use crate::unstored::Unstored;
 use refit_objects::CreateError;
 use std::io;
 use std::path::PathBuf;
@@ -115,52 +113,6 @@ pub enum MountError {
     System {
         /// The mount point.
         mountpoint: PathBuf,
-        /// The error.
-        error: io::Error,
-    },
-}
-
-/// Why [`Mount::unmount`] did not unmount, or lost data.
-#[derive(Debug, thiserror::Error)]
-pub enum UnmountError {
-    /// A program has a file open or its working directory on the mount. The mount continues.
-    #[error("cannot unmount {}: it is in use; end what uses it (`fuser -vm` lists it) and try again", .mount.mountpoint().display())]
-    Busy {
-        /// The mount, which continues to serve.
-        mount: Box<Mount>,
-    },
-    /// The file system was unmounted in this mount namespace but is still mounted in one that was
-    /// created meanwhile, where it continues to be served.
-    #[error("cannot end {}: it is unmounted here, but mounted for process {process}, which has a mount namespace of its own; end that process, or `nsenter -t {process} -m umount {}`, and try again", .mount.mountpoint().display(), .mount.mountpoint().display())]
-    Elsewhere {
-        /// The mount, which continues to serve.
-        mount: Box<Mount>,
-        /// A process in the other mount namespace.
-        process: u32,
-    },
-    /// Data could not be stored and would be lost. The mount continues.
-    #[error("cannot unmount {}: {files} could not be stored in {}; make room there and try again, or give it up with `refit umount --discard`", .mount.mountpoint().display(), .mount.source().display())]
-    NotStored {
-        /// The mount, which continues to serve.
-        mount: Box<Mount>,
-        /// The files that could not be stored.
-        files: Unstored,
-    },
-    /// The file system was unmounted, but some data could not be stored on the host.
-    #[error("unmounted {}: {files} could not be stored in {} and is lost", mountpoint.display(), source_directory.display())]
-    Lost {
-        /// The former mount point.
-        mountpoint: PathBuf,
-        /// The directory that was served.
-        source_directory: PathBuf,
-        /// The files that could not be stored.
-        files: Unstored,
-    },
-    /// Another error of the system. The mount continues.
-    #[error("cannot unmount {}: {error}", .mount.mountpoint().display())]
-    System {
-        /// The mount, which continues to serve.
-        mount: Box<Mount>,
         /// The error.
         error: io::Error,
     },

@@ -2,44 +2,25 @@
 //! server.
 use crate::answer::{Fuse, GENERATION, TTL};
 use crate::attributes;
-use crate::files::{COPY_PART, may_write};
-use crate::server::{Caller, Server};
+use crate::kernel_cache::{handle, open_flags};
+use crate::server::Caller;
 use crate::status::NewStatus;
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno as Answer, FileHandle, Filesystem, FopenFlags, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno as Answer, FileHandle, Filesystem, INodeNo, InitFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use refit_sys::credentials;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::SystemTime;
 
 /// The maximum size of a request's data, in bytes.
 const MAX_REQUEST_SIZE: u32 = 1 << 20;
-
-thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Returns the file handle for the kernel, which only says whether the file bypasses the kernel's
-/// cache.
-fn handle(direct: bool) -> FileHandle {
-    FileHandle(direct.into())
-}
-
-/// Returns the flags for an opened file. For a file opened for reading only, the kernel reports the
-/// close only if it reports every close.
-fn open_flags(direct: bool, flags: i32) -> FopenFlags {
-    let how = if direct { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::FOPEN_KEEP_CACHE };
-    if may_write(flags) { how } else { how | FopenFlags::FOPEN_NOFLUSH }
-}
 
 impl Filesystem for Fuse {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
@@ -203,22 +184,7 @@ impl Filesystem for Fuse {
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (caller, flags) = (Caller::of(req), flags.0);
-        let answer = move |outcome| match outcome {
-            Ok(direct) => reply.opened(handle(direct), open_flags(direct, flags)),
-            Err(errno) => reply.error(errno),
-        };
-        let look = || self.server.look_before_open(caller, ino.0);
-        match catch_unwind(AssertUnwindSafe(look)).unwrap_or(Err(Errno::IO)) {
-            Ok(false) => {
-                self.serve(req, |server, _| server.open(caller, ino.0, flags), answer);
-            }
-            Ok(true) => {
-                let open = move |server: &Server| server.open_behind(caller, ino.0, flags);
-                self.after_write_back(req, ino, open, answer);
-            }
-            Err(errno) => self.serve(req, |_, _| Err(errno), answer),
-        }
+        self.open_current(req, ino, flags, reply);
     }
 
     fn read(
@@ -233,35 +199,8 @@ impl Filesystem for Fuse {
         reply: ReplyData,
     ) {
         // Only reads past the kernel's cache carry a lock owner. `O_DIRECT` and the handle do not
-        // tell, since a file opened for direct reads can be mapped. The kernel keeps the pages that
-        // a fault fills locked until the reply, so invalidating them first would deadlock.
-        let past_the_kernels_cache = lock_owner.is_some();
-        let end = offset.saturating_add(size.into());
-        if past_the_kernels_cache && self.server.kernel_may_know_more(ino.0, end) {
-            let work = move |server: &Server| {
-                let mut buffer = vec![0; size as usize];
-                let n = server.read(ino.0, offset, &mut buffer, flags.0)?;
-                buffer.truncate(n);
-                Ok(buffer)
-            };
-            return self.after_write_back(req, ino, work, |outcome| match outcome {
-                Ok(data) => reply.data(&data),
-                Err(errno) => reply.error(errno),
-            });
-        }
-        BUFFER.with_borrow_mut(|buffer| {
-            let size = size as usize;
-            if buffer.len() < size {
-                buffer.resize(size, 0);
-            }
-            let read =
-                |server: &Server, _| server.read(ino.0, offset, &mut buffer[..size], flags.0);
-            match self.carry_out(req, read) {
-                Ok(n) => reply.data(&buffer[..n]),
-                Err(errno) => reply.error(errno),
-            }
-        });
-        self.server.spin.wait();
+        // tell, since a file opened for direct reads can be mapped.
+        self.read_current(req, ino, offset, size, flags, lock_owner.is_some(), reply);
     }
 
     fn write(
@@ -489,18 +428,7 @@ impl Filesystem for Fuse {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let answer = |outcome, reply: ReplyLseek| match outcome {
-            Ok(at) => reply.offset(at),
-            Err(errno) => reply.error(errno),
-        };
-        if !self.server.kernel_may_hold_data(ino.0) {
-            let work = |server: &Server, _| server.lseek(ino.0, offset, whence);
-            return self.serve(req, work, |outcome| answer(outcome, reply));
-        }
-        // The kernel searches for holes without having written back its pages, so what looks like a
-        // hole may be data.
-        let work = move |server: &Server| server.lseek(ino.0, offset, whence);
-        self.after_write_back(req, ino, work, move |outcome| answer(outcome, reply));
+        self.seek_current(req, ino, offset, whence, reply);
     }
 
     fn copy_file_range(
@@ -516,21 +444,6 @@ impl Filesystem for Fuse {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let answer = |outcome, reply: ReplyWrite| match outcome {
-            Ok(n) => reply.written(n),
-            Err(errno) => reply.error(errno),
-        };
-        let caller = Caller::of(req);
-        let copy = move |server: &Server| {
-            let (from, to) = ((ino_in.0, offset_in), (ino_out.0, offset_out));
-            server.copy_file_range(caller, from, to, len)
-        };
-        // The kernel has written back its pages of the copied range, but the file may end after it.
-        let end = offset_in.saturating_add(len.min(COPY_PART));
-        if self.server.kernel_may_know_more(ino_in.0, end) {
-            self.after_write_back(req, ino_in, copy, move |outcome| answer(outcome, reply));
-        } else {
-            self.serve(req, |server, _| copy(server), |outcome| answer(outcome, reply));
-        }
+        self.copy_current(req, (ino_in, offset_in), (ino_out, offset_out), len, reply);
     }
 }

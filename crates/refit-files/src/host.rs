@@ -4,7 +4,7 @@ use crate::version::KnownVersion;
 use parking_lot::RwLock;
 use refit_memory::{DiskWork, FileRepresentative, may_wait};
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::IoSliceMut;
 use std::sync::{Arc, OnceLock};
@@ -27,7 +27,7 @@ pub(crate) enum Access {
 pub(crate) struct HostFile {
     /// The current descriptor. The lock is not held during system calls.
     held: RwLock<Descriptor>,
-    pub(crate) version: KnownVersion,
+    version: KnownVersion,
     /// Determined at the first read that must not wait.
     reads: OnceLock<Reads>,
 }
@@ -88,6 +88,32 @@ impl HostFile {
     /// to it is dropped.
     pub(crate) fn close(&self, other: Arc<OwnedFd>) {
         *self.held.write() = Descriptor { access: None, closed: true, fd: other };
+    }
+}
+
+/// The version that the caches know; see [`KnownVersion`].
+impl HostFile {
+    /// Makes a change to the host's file that the caches know of.
+    pub(crate) fn changing<T>(&self, change: impl FnOnce() -> T) -> T {
+        self.version.changing(|| rustix::fs::fstat(self.fd()), change)
+    }
+
+    /// Returns whether the file, whose status is `stat`, may have been changed by others. While the
+    /// server changes the file only [`changed_by_others`](Self::changed_by_others) can tell; the
+    /// result is then `surely`.
+    pub(crate) fn may_have_changed(&self, stat: &Stat, surely: bool) -> bool {
+        self.version.may_have_changed(stat, surely)
+    }
+
+    /// Returns whether the file has been changed by others since the version that the caches know.
+    pub(crate) fn changed_by_others(&self) -> Result<bool, Errno> {
+        self.version.changed_by_others(|| rustix::fs::fstat(self.fd()))
+    }
+
+    /// Records that the caches hold nothing older than `stat`, which was read before they dropped
+    /// their data.
+    pub(crate) fn caches_know(&self, stat: &Stat) {
+        self.version.caches_know(stat);
     }
 }
 

@@ -5,14 +5,14 @@ use crate::capability::Capability;
 use crate::data::Data;
 use crate::directory::Stream;
 use crate::host::HostFile;
-use crate::space::Failing;
 use crate::times::Times;
 use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// The identity of an inode on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,6 +83,23 @@ pub(crate) struct Inode {
     pub(crate) queued: AtomicBool,
     /// Why its data could not be stored, if so.
     pub(crate) failing: Failing,
+}
+
+/// Why a file could not be stored at the last attempt.
+#[derive(Debug, Default)]
+pub(crate) struct Failing(AtomicI32);
+
+impl Failing {
+    /// Records that an attempt has failed. Returns whether the one before had not.
+    pub(crate) fn failed(&self, errno: Errno) -> bool {
+        self.0.swap(errno.raw_os_error(), Relaxed) == 0
+    }
+
+    /// Records that the file is stored or need not be any more. Returns whether the last attempt
+    /// had failed.
+    pub(crate) fn stored(&self) -> bool {
+        self.0.load(Relaxed) != 0 && self.0.swap(0, Relaxed) != 0
+    }
 }
 
 impl Inode {

@@ -5,28 +5,28 @@
 //! work is therefore passed to a thread of its own, together with the reply that the program waits
 //! for. Workers never wait for that thread.
 
-use crate::server::Server;
 use parking_lot::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-type Job = Box<dyn FnOnce(&Server) + Send>;
+/// A piece of work on the server `S`.
+type Job<S> = Box<dyn FnOnce(&S) + Send>;
 
 /// The sending end of the queue, used by the workers.
 #[derive(Debug)]
-pub(crate) struct JobQueue(Mutex<Option<Sender<Job>>>);
+pub(crate) struct JobQueue<S>(Mutex<Option<Sender<Job<S>>>>);
 
 /// The receiving end of the queue, used by the thread that runs the work.
-pub(crate) struct Jobs(Receiver<Job>);
+pub(crate) struct Jobs<S>(Receiver<Job<S>>);
 
 /// Creates a queue and returns both of its ends.
-pub(crate) fn job_queue() -> (JobQueue, Jobs) {
+pub(crate) fn job_queue<S>() -> (JobQueue<S>, Jobs<S>) {
     let (sender, receiver) = channel();
     (JobQueue(Mutex::new(Some(sender))), Jobs(receiver))
 }
 
-impl JobQueue {
+impl<S> JobQueue<S> {
     /// Queues a job. The job is dropped if the mount is ending.
-    pub(crate) fn submit(&self, job: impl FnOnce(&Server) + Send + 'static) {
+    pub(crate) fn submit(&self, job: impl FnOnce(&S) + Send + 'static) {
         if let Some(sender) = &*self.0.lock() {
             let _ = sender.send(Box::new(job));
         }
@@ -37,9 +37,9 @@ impl JobQueue {
     }
 }
 
-impl Jobs {
+impl<S> Jobs<S> {
     /// Runs the jobs until [`JobQueue::close`] is called.
-    pub(crate) fn run(self, server: &Server) {
+    pub(crate) fn run(self, server: &S) {
         for job in self.0 {
             job(server);
         }

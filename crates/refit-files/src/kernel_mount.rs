@@ -13,7 +13,7 @@
 //! With the right to mount, the file system is created first, answered by the server, and attached
 //! to its path last. Without it, `fusermount3` mounts and passes the connection to this process.
 
-use crate::check;
+use crate::mount_table;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, StatxFlags};
 use rustix::io::Errno;
@@ -251,7 +251,7 @@ impl KernelMount {
     pub(crate) fn holder_elsewhere(&self) -> Option<u32> {
         let has = |process: &str| {
             let table = std::fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
-            check::has_file_system(&table, self.number)
+            mount_table::has_file_system(&table, self.number)
         };
         if has("self") {
             return None;

@@ -1,18 +1,20 @@
-//! Mounting a directory and unmounting it.
+//! Mounting a directory.
 
 use crate::answer::Fuse;
 use crate::check::{self, ValidOptions};
 use crate::composition::{MountObjects, compose};
 use crate::data::Memory;
-use crate::error::{MountError, UnmountError};
+use crate::error::MountError;
 use crate::flusher::Queue;
 use crate::host::HostFile;
 use crate::jobs::{Jobs, job_queue};
 use crate::journal::{Journal, MountStats, RequestEvent};
 use crate::kernel_mount::{KernelMount, MountParameters, UnattachedMount};
 use crate::modes::{CacheMode, Modes};
-use crate::outdated::RefusedOpens;
+use crate::mount_table;
+use crate::options::MountOptions;
 use crate::pressure::Pressure;
+use crate::refused_opens::RefusedOpens;
 use crate::server::Server;
 use crate::source_lock::SourceLock;
 use crate::space::Space;
@@ -21,11 +23,9 @@ use crate::unstored::Unstored;
 use fuser::{BackgroundSession, Config, INodeNo, Notifier, Session, SessionACL};
 use parking_lot::Mutex;
 use refit_memory::FramePool;
-use refit_objects::composition::Plan;
 use refit_sys::adaptive_spin::AdaptiveSpin;
 use refit_sys::{glob, printable};
 use rustix::fs::StatVfsMountFlags;
-use rustix::mount::UnmountFlags;
 use rustix::process::{Resource, Rlimit};
 use std::io;
 use std::os::fd::AsFd;
@@ -35,41 +35,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
 use tracing::info;
-
-/// The options of a mount.
-#[derive(Clone, Debug)]
-pub struct MountOptions {
-    /// The directory to serve.
-    pub source: PathBuf,
-    /// The directory at which it appears. It must exist and lie outside of the source.
-    pub mountpoint: PathBuf,
-    /// The memory for page frames of all files of the mount, in bytes; at least 64 pages.
-    pub frames_bytes: u64,
-    /// Whether the kernel caches files as well.
-    pub cache: CacheMode,
-    /// The number of threads that serve requests; `None` means the number of processors.
-    pub workers: Option<usize>,
-    /// The building blocks of the mount; see [`composition`](crate::composition()).
-    pub composition: Plan,
-    /// Whether users other than the one who mounts may use it. Implied if root mounts.
-    pub allow_other: bool,
-    /// Whether nothing can be changed through the mount.
-    pub read_only: bool,
-}
 
 /// A directory that is being served. Dropping it unmounts, but only [`Mount::unmount`] reports
 /// errors.
 #[derive(Debug)]
 pub struct Mount {
-    source: PathBuf,
-    mountpoint: PathBuf,
-    attached: KernelMount,
-    server: Arc<Server>,
+    pub(crate) source: PathBuf,
+    pub(crate) mountpoint: PathBuf,
+    pub(crate) attached: KernelMount,
+    pub(crate) server: Arc<Server>,
     notifier: Notifier,
-    session: Option<BackgroundSession>,
-    helpers: Vec<JoinHandle<()>>,
+    pub(crate) session: Option<BackgroundSession>,
+    pub(crate) helpers: Vec<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -86,7 +64,8 @@ impl std::fmt::Debug for Server {
 pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
     let ValidOptions { source, mountpoint, root, stat } = check::check(&options)?;
     info!(?source, ?mountpoint, frames = options.frames_bytes, "mounts");
-    let source_lock = SourceLock::new(&source)?;
+    let source_lock = SourceLock::new(&source)
+        .map_err(|holder| MountError::Served { source_directory: source.clone(), holder })?;
     let inherited = rustix::fs::fstatvfs(&root).map_or(StatVfsMountFlags::empty(), |s| s.f_flag);
     let frames = FramePool::new(options.frames_bytes)
         .map_err(|error| MountError::NoMemory { bytes: options.frames_bytes, error })?;
@@ -115,7 +94,7 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         own: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
     });
     let started = try_implementation(&server).and_then(|()| {
-        let source_name = check::display_name(&source);
+        let source_name = mount_table::display_name(&source);
         let allow_other = server.own.0 == 0 || options.allow_other;
         let read_only = options.read_only;
         let parameters = MountParameters {
@@ -167,7 +146,7 @@ fn start(
     source: PathBuf,
     parameters: &MountParameters<'_>,
     config: Config,
-    jobs: Jobs,
+    jobs: Jobs<Server>,
 ) -> Result<Mount, MountError> {
     let mountpoint = parameters.mountpoint.to_owned();
     let failed = |error| MountError::System { mountpoint: mountpoint.clone(), error };
@@ -189,7 +168,7 @@ fn start(
     let letting_go = notifier.clone();
     let helpers = vec![
         helper("write-back", Box::new(Server::write_back_loop)).map_err(failed)?,
-        helper("let-go", Box::new(move |server| server.pressure.run(server, &letting_go)))
+        helper("let-go", Box::new(move |server| server.release_loop(&letting_go)))
             .map_err(failed)?,
         helper("jobs", Box::new(|server| jobs.run(server))).map_err(failed)?,
     ];
@@ -322,105 +301,5 @@ impl Mount {
     pub fn write_back(&self) -> Result<(), Unstored> {
         let files = self.server.write_back_all();
         if files.is_empty() { Ok(()) } else { Err(files) }
-    }
-
-    /// Stores all data and unmounts.
-    ///
-    /// # Errors
-    ///
-    /// See [`UnmountError`]. If the mount is in use or some data cannot be stored, the mount
-    /// continues and is returned in the error.
-    pub fn unmount(self) -> Result<(), UnmountError> {
-        info!(mountpoint = ?self.mountpoint, "unmounts");
-        if self.attached.connected()
-            && let Err(files) = self.write_back()
-        {
-            return Err(UnmountError::NotStored { mount: Box::new(self), files });
-        }
-        let (mountpoint, source_directory) = (self.mountpoint.clone(), self.source.clone());
-        let files = self.unmount_and_discard()?;
-        if files.is_empty() {
-            return Ok(());
-        }
-        Err(UnmountError::Lost { mountpoint, source_directory, files })
-    }
-
-    /// Unmounts and discards the data that cannot be stored. Returns the files concerned.
-    ///
-    /// # Errors
-    ///
-    /// See [`UnmountError`]. If the mount is in use, it continues and is returned in the error.
-    pub fn unmount_and_discard(mut self) -> Result<Unstored, UnmountError> {
-        if !self.ended()
-            && let Err(error) = self.unmount_when_idle()
-        {
-            let busy = error.raw_os_error() == Some(libc::EBUSY);
-            let elsewhere = if busy { self.attached.holder_elsewhere() } else { None };
-            info!(mountpoint = ?self.mountpoint, %error, ?elsewhere, "is in use");
-            let mount = Box::new(self);
-            return Err(match elsewhere {
-                Some(process) => UnmountError::Elsewhere { mount, process },
-                None if busy => UnmountError::Busy { mount },
-                None => UnmountError::System { mount, error },
-            });
-        }
-        Ok(self.join())
-    }
-
-    /// Stores the data that can be stored and detaches the mount from its path at once, even if it
-    /// is in use. Returns the files that could not be stored, whose data is lost.
-    pub fn detach(mut self) -> Unstored {
-        self.take_out_of_sight()
-    }
-
-    fn take_out_of_sight(&mut self) -> Unstored {
-        let unstored = self.server.write_back_all();
-        if self.ended() || self.attached.unmount(UnmountFlags::empty()).is_ok() {
-            return self.join();
-        }
-        // The mount is in use: it disappears now and ends with its last user, which is not waited
-        // for here.
-        let _ = self.attached.unmount(UnmountFlags::DETACH);
-        self.session = None;
-        unstored
-    }
-
-    /// Unmounts, and retries for a short time while the mount is in use. A process that is ending,
-    /// or has just forked and not yet executed, holds files for some milliseconds that it no longer
-    /// uses.
-    fn unmount_when_idle(&self) -> io::Result<()> {
-        const ATTEMPTS: u32 = 50;
-        const RETRY_INTERVAL: Duration = Duration::from_millis(10);
-        for _ in 0..ATTEMPTS {
-            match self.attached.unmount(UnmountFlags::empty()) {
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                    std::thread::sleep(RETRY_INTERVAL);
-                }
-                outcome => return outcome,
-            }
-        }
-        self.attached.unmount(UnmountFlags::empty())
-    }
-
-    /// Waits for the end of a session that has been unmounted. Returns the files that could not be
-    /// stored.
-    fn join(&mut self) -> Unstored {
-        if let Some(session) = self.session.take() {
-            // The threads report the end of the connection, which is expected.
-            let _ = session.join();
-        }
-        let unstored = self.server.finish();
-        for helper in self.helpers.drain(..) {
-            let _ = helper.join();
-        }
-        unstored
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        if self.session.is_some() {
-            self.take_out_of_sight();
-        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::attributes;
 use crate::host::{HostFile, proc_path};
 use crate::inode::{Inode, Place};
-use crate::outdated::OpenTarget;
+use crate::refused_opens::OpenTarget;
 use crate::server::{Caller, Server};
 use crate::times;
 use fuser::FileAttr;

@@ -1,4 +1,4 @@
-//! Release of inodes before descriptors run out.
+//! When inodes are released: before descriptors run out.
 //!
 //! Each inode that the kernel knows needs a descriptor, and the kernel forgets inodes only when it
 //! is short of memory itself. When most of the descriptors that this process may have are in use,
@@ -6,14 +6,7 @@
 //! This needs a thread of its own: the kernel takes the lock of the directory, whose holder may be
 //! waiting for a worker.
 
-use crate::inode::Inode;
-use crate::server::Server;
-use crate::table::ROOT;
-use fuser::{INodeNo, Notifier};
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::FileType;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// The shares of the descriptor limit at which the release of inodes begins and at which it ends.
@@ -78,13 +71,16 @@ impl Pressure {
         self.changed.notify_one();
     }
 
-    /// Runs the thread until [`Pressure::close`] is called.
-    pub(crate) fn run(&self, server: &Server, notifier: &Notifier) {
+    /// Runs the thread until [`Pressure::close`] is called. `let_go` makes the kernel drop names of
+    /// this number of inodes, and returns whether enough descriptors are free or no more can be
+    /// released.
+    pub(crate) fn run(&self, descriptors: impl Fn() -> u64, let_go: impl Fn(u64) -> bool) {
         let mut state = self.state.lock();
         while !state.ending {
             if state.wanted {
                 drop(state);
-                let enough = self.let_go(server, notifier);
+                let excess = descriptors().saturating_sub(self.low);
+                let enough = excess == 0 || let_go(excess);
                 state = self.state.lock();
                 if enough {
                     state.wanted = false;
@@ -95,30 +91,5 @@ impl Pressure {
                 self.changed.wait(&mut state);
             }
         }
-    }
-
-    /// Makes the kernel drop names. Returns whether enough descriptors are free now or no more can
-    /// be released.
-    fn let_go(&self, server: &Server, notifier: &Notifier) -> bool {
-        let excess = server.descriptors().saturating_sub(self.low);
-        if excess == 0 {
-            return true;
-        }
-        server.queue.hurry();
-        let idle = |inode: &Arc<Inode>| {
-            inode.node != ROOT && inode.opens.load(Relaxed) == 0 && inode.lookups.load(Relaxed) > 0
-        };
-        let mut victims: Vec<_> = server.table.all().into_iter().filter(idle).collect();
-        // Directories come last: their names can be dropped only together with everything below
-        // them.
-        victims.sort_by_key(|inode| inode.kind == FileType::Directory);
-        let mut asked = 0;
-        for inode in victims.iter().take(usize::try_from(excess).unwrap_or(usize::MAX)) {
-            let place = inode.place.lock().clone();
-            if notifier.inval_entry(INodeNo(place.parent), &place.name).is_ok() {
-                asked += 1;
-            }
-        }
-        asked == 0
     }
 }

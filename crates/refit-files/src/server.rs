@@ -7,8 +7,8 @@ use crate::inode::Inode;
 use crate::jobs::JobQueue;
 use crate::journal::{Journal, MountStats};
 use crate::modes::Modes;
-use crate::outdated::RefusedOpens;
 use crate::pressure::Pressure;
+use crate::refused_opens::RefusedOpens;
 use crate::representative;
 use crate::source_lock::SourceLock;
 use crate::space::Space;
@@ -54,7 +54,7 @@ pub(crate) struct Server {
     pub(crate) journal: Journal,
     pub(crate) modes: Modes,
     pub(crate) pressure: Pressure,
-    pub(crate) jobs: JobQueue,
+    pub(crate) jobs: JobQueue<Self>,
     pub(crate) spin: AdaptiveSpin,
     /// Set when the mount is attached.
     pub(crate) notifier: OnceLock<Notifier>,

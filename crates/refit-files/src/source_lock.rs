@@ -13,8 +13,7 @@
 //! There is no lock on a directory above that this user may not read, nor on a file system that
 //! does not support such locks.
 
-use crate::check;
-use crate::error::MountError;
+use crate::mount_table;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fmt;
@@ -61,7 +60,7 @@ impl fmt::Display for Holder {
 impl SourceLock {
     /// Locks `source`, which is an absolute path without symbolic links. Waits for a server that
     /// has been unmounted and is still storing data.
-    pub(crate) fn new(source: &Path) -> Result<Self, MountError> {
+    pub(crate) fn new(source: &Path) -> Result<Self, Holder> {
         let began = Instant::now();
         loop {
             let conflict = match lock(source) {
@@ -70,7 +69,7 @@ impl SourceLock {
             };
             let holder = conflict.holder(source);
             if holder.mountpoint.is_some() || began.elapsed() > FINISH_TIMEOUT {
-                return Err(MountError::Served { source_directory: source.to_owned(), holder });
+                return Err(holder);
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -109,7 +108,7 @@ impl Conflict {
     fn holder(&self, source: &Path) -> Holder {
         let pids = self.inode.map(pids).unwrap_or_default();
         let mounts = |pid: u32| {
-            let mounts = check::refit_mounts(&format!("/proc/{pid}/mountinfo"));
+            let mounts = mount_table::refit_mounts(&format!("/proc/{pid}/mountinfo"));
             mounts.into_iter().find(|(served, _)| self.concerns(source, served)).map(
                 |(source, mountpoint)| Holder {
                     pid: Some(pid),

@@ -10,7 +10,7 @@ use crate::inode::Inode;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::sync::atomic::{
-    AtomicI32, AtomicU64,
+    AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
 use std::time::{Duration, Instant};
@@ -54,10 +54,6 @@ impl Drop for Ending<'_> {
         self.0.ending.fetch_sub(1, SeqCst);
     }
 }
-
-/// Why a file could not be stored at the last attempt.
-#[derive(Debug, Default)]
-pub(crate) struct Failing(AtomicI32);
 
 impl Space {
     /// Creates the state for a mount on a machine with `memory` bytes whose own caches hold up to
@@ -109,14 +105,14 @@ impl Space {
 
     /// Records that a file could not be stored.
     pub(crate) fn failed(&self, inode: &Inode, errno: Errno) {
-        if inode.failing.0.swap(errno.raw_os_error(), Relaxed) == 0 {
+        if inode.failing.failed(errno) {
             self.failing.fetch_add(1, Relaxed);
         }
     }
 
     /// Records that a file is stored or need not be any more.
     pub(crate) fn stored(&self, inode: &Inode) {
-        if inode.failing.0.load(Relaxed) != 0 && inode.failing.0.swap(0, Relaxed) != 0 {
+        if inode.failing.stored() {
             self.failing.fetch_sub(1, Relaxed);
         }
     }

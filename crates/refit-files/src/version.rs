@@ -6,13 +6,13 @@
 //! Linux 6.13 a change after a time has been read always yields a later time; before, two changes
 //! within one tick of the clock cannot be distinguished.)
 //!
-//! The server changes the host's file, too. Each such change goes through [`HostFile::changing`],
+//! The server changes the host's file, too. Each such change goes through
+//! [`HostFile::changing`](crate::host::HostFile::changing),
 //! which compares the file before and after it: a difference before the change was made by others,
 //! a difference after it by the server.
 //!
 //! Lock order: `changes`, then `state`. No lock of an inode is taken with `changes` held.
 
-use crate::host::HostFile;
 use crate::times::{self, Time};
 use parking_lot::Mutex;
 use rustix::fs::Stat;
@@ -60,20 +60,22 @@ impl State {
     }
 }
 
-impl HostFile {
-    /// Makes a change to the host's file that the caches know of.
-    pub(crate) fn changing<T>(&self, change: impl FnOnce() -> T) -> T {
-        let known = &self.version;
-        let _alone = known.changes.lock();
-        let look = || rustix::fs::fstat(self.fd());
+impl KnownVersion {
+    /// Makes a change to the host's file, whose status `look` returns, that the caches know of.
+    pub(crate) fn changing<T>(
+        &self,
+        look: impl Fn() -> Result<Stat, Errno>,
+        change: impl FnOnce() -> T,
+    ) -> T {
+        let _alone = self.changes.lock();
         if let Ok(before) = look() {
-            let mut state = known.state.lock();
+            let mut state = self.state.lock();
             state.by_others |= state.differs(&before);
             state.changing = true;
         }
         let outcome = change();
         let after = look().ok();
-        let mut state = known.state.lock();
+        let mut state = self.state.lock();
         state.version = after.as_ref().map(Version::of).or(state.version);
         state.changing = false;
         outcome
@@ -83,21 +85,25 @@ impl HostFile {
     /// server changes the file only [`changed_by_others`](Self::changed_by_others) can tell; the
     /// result is then `surely`.
     pub(crate) fn may_have_changed(&self, stat: &Stat, surely: bool) -> bool {
-        let state = self.version.state.lock();
+        let state = self.state.lock();
         state.differs(stat) && (surely || state.by_others || !state.changing)
     }
 
-    /// Returns whether the file has been changed by others since the version that the caches know.
-    pub(crate) fn changed_by_others(&self) -> Result<bool, Errno> {
-        let _no_change_of_ours = self.version.changes.lock();
-        let stat = rustix::fs::fstat(self.fd())?;
-        Ok(self.version.state.lock().differs(&stat))
+    /// Returns whether the file, whose status `look` returns, has been changed by others since this
+    /// version.
+    pub(crate) fn changed_by_others(
+        &self,
+        look: impl FnOnce() -> Result<Stat, Errno>,
+    ) -> Result<bool, Errno> {
+        let _no_change_of_ours = self.changes.lock();
+        let stat = look()?;
+        Ok(self.state.lock().differs(&stat))
     }
 
     /// Records that the caches hold nothing older than `stat`, which was read before they dropped
     /// their data, so that any later change differs from it.
     pub(crate) fn caches_know(&self, stat: &Stat) {
-        let mut state = self.version.state.lock();
+        let mut state = self.state.lock();
         state.version = Some(Version::of(stat));
         state.by_others = false;
     }
@@ -105,7 +111,7 @@ impl HostFile {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::host::HostFile;
     use std::fs::File;
     use std::io::Write;
     use std::os::unix::fs::FileExt;

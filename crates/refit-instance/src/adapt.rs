@@ -24,10 +24,10 @@ use refit_objects::pace::sleep_until;
 use refit_objects::{Clustering, Handover};
 use tokio::sync::mpsc::Sender;
 
+use crate::context::Shared;
 use crate::glob::Glob;
 use crate::recording;
 use crate::refusal::{Kind, Refusal};
-use crate::server::Shared;
 use crate::system::{SwapRequest, WrapAct, WrapRequest};
 use crate::wire::{Adapt, ObjectInfo};
 

@@ -12,15 +12,14 @@ use refit_migrate::Node;
 use refit_objects::{ObjectId, SwapOptions, UpgradeOptions, Which, WrapperId};
 use refit_tracer::{Process, Supervisor};
 
-use crate::kernel::{self, FollowRequest, KernelInfo, MoveRequest};
-use crate::memory;
+use crate::kernel;
 use crate::plugins;
-use crate::refusal::{Kind, Refusal};
+use crate::refusal::{Kind, Refusal, alone, no_program};
 use crate::system::{Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};
 use crate::wire::{
-    CacheMode, ClassInfo, Histogram, Import, LimitAnswer, MemoryInfo, MountRequest, MovesInfo,
-    ObjectActivity, ObjectInfo, PlaceInfo, PluginInfo, ProcessInfo, ProcessMemory, RefusedInfo,
-    RegionInfo, WrapperFailure, WrapperInfo,
+    CacheMode, ClassInfo, FollowRequest, Histogram, Import, KernelInfo, LimitAnswer, MemoryInfo,
+    MountRequest, MoveRequest, MovesInfo, ObjectActivity, ObjectInfo, PlaceInfo, PluginInfo,
+    ProcessInfo, ProcessMemory, RefusedInfo, RegionInfo, WrapperFailure, WrapperInfo,
 };
 
 /// Returns a system with the objects and file servers of this process, into which plugins can be
@@ -67,7 +66,7 @@ impl Host {
     /// Returns the memory of the programs that run under this instance.
     fn memory_of_tree(&self, asked: &str) -> Result<&Memory, Refusal> {
         if self.tree.process_numbers().is_empty() {
-            return Err(memory::no_program(asked));
+            return Err(no_program(asked));
         }
         self.memory.as_deref().ok_or_else(|| {
             let (obstacle, remedy) =
@@ -207,14 +206,14 @@ impl System for Host {
     fn follow(&self, request: &FollowRequest) -> Result<(), Refusal> {
         match &self.kernel {
             Some(own) => kernel::follow(own, request),
-            None => Err(kernel::alone(&format!("follow process {}", request.pid))),
+            None => Err(alone(&format!("follow process {}", request.pid))),
         }
     }
 
     fn move_to(&self, request: &MoveRequest) -> Result<(), Refusal> {
         match &self.kernel {
             Some((kernel, _)) => kernel::move_to(kernel, request),
-            None => Err(kernel::alone(&format!("move process {}", request.pid))),
+            None => Err(alone(&format!("move process {}", request.pid))),
         }
     }
 

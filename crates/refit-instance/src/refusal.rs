@@ -2,6 +2,8 @@
 //!
 //! The API sends a refusal as JSON, the client decodes it, and the command prints it as one line.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -53,6 +55,23 @@ impl Refusal {
     ) -> Self {
         Refusal { kind, asked: asked.into(), obstacle: obstacle.into(), remedy: remedy.into() }
     }
+}
+
+/// Returns the refusal of an instance that is not one of several.
+pub(crate) fn alone(asked: &str) -> Refusal {
+    let remedy = "start several with `refit boot --instances 2`, and the program with `refit run --on 0 --movable -- COMMAND`";
+    Refusal::new(Kind::Unknown, asked, "this instance is not one of several", remedy)
+}
+
+/// Returns the refusal of an instance under which no program runs.
+pub(crate) fn no_program(asked: &str) -> Refusal {
+    let remedy = "start one with `refit run`";
+    Refusal::new(Kind::Unknown, asked, "no program runs under this instance", remedy)
+}
+
+/// Returns the refusal of a system that loads no plugins.
+pub(crate) fn loads_nothing(what: &str, path: &Path) -> Refusal {
+    Refusal::new(Kind::Failed, format!("{what} {}", path.display()), "nothing is loaded here", "")
 }
 
 #[cfg(test)]

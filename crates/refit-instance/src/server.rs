@@ -15,20 +15,20 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::extract::connect_info::ConnectInfo;
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::serve::IncomingStream;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tracing::{debug, trace, warn};
 
 use crate::accept::ReservingListener;
 use crate::api;
-use crate::instance::Core;
+use crate::context::{Peer, Shared};
 use crate::refusal::{Kind, Refusal};
+use crate::state::Core;
 
 /// The number of threads for requests that have a single answer, such as mounts; further ones wait.
 /// Streaming answers have threads of their own.
@@ -37,44 +37,11 @@ const BLOCKING_THREADS: usize = 96;
 /// How long answers may take to be sent after the instance has been told to end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The state that the handlers share.
-#[derive(Clone)]
-pub(crate) struct Shared {
-    pub(crate) core: Arc<Core>,
-    /// Becomes true when the instance ends. Streams that would not end otherwise watch it.
-    pub(crate) ending: watch::Receiver<bool>,
-}
-
 /// The thread that serves the control API.
 pub(crate) struct Server {
     socket: PathBuf,
     end: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// The credentials of the client from the kernel.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer {
-    uid: Option<u32>,
-    pid: Option<i32>,
-}
-
-impl Peer {
-    /// Returns a description of the requester for reports.
-    pub(crate) fn owner(self) -> String {
-        let uid = self.uid.map_or_else(|| "?".to_owned(), |uid| uid.to_string());
-        match self.pid {
-            Some(pid) => format!("uid {uid}, pid {pid}"),
-            None => format!("uid {uid}"),
-        }
-    }
-}
-
-impl Connected<IncomingStream<'_, ReservingListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, ReservingListener>) -> Self {
-        let credentials = stream.io().credentials();
-        Peer { uid: credentials.map(|c| c.uid()), pid: credentials.and_then(|c| c.pid()) }
-    }
 }
 
 impl Server {

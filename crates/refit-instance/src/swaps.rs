@@ -14,12 +14,12 @@ use refit_objects::pace::sleep_until;
 use refit_objects::{Clustering, Condition, NoCondition, Probation};
 use tokio::sync::mpsc::Sender;
 
+use crate::context::Shared;
 use crate::glob::Glob;
-use crate::instance::Core;
 use crate::placement;
 use crate::recording;
 use crate::refusal::{Kind, Refusal};
-use crate::server::Shared;
+use crate::state::Core;
 use crate::system::SwapRequest;
 use crate::wire::{self, ObjectInfo, Repeat, Swap, SwapPart};
 

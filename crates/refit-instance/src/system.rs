@@ -13,13 +13,10 @@ use std::time::Duration;
 use refit_change::{Change, ChangeId, Report};
 use refit_objects::{Clustering, Handover, Probation, UpgradeControl};
 
-use crate::kernel::{self, FollowRequest, KernelInfo, MoveRequest};
-use crate::memory;
-use crate::plugins;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, alone, loads_nothing, no_program};
 use crate::wire::{
-    CacheMode, ClassInfo, LimitAnswer, MemoryInfo, MountRequest, MovesInfo, ObjectActivity,
-    ObjectInfo, PluginInfo, ProcessInfo, ProcessMemory,
+    CacheMode, ClassInfo, FollowRequest, KernelInfo, LimitAnswer, MemoryInfo, MountRequest,
+    MoveRequest, MovesInfo, ObjectActivity, ObjectInfo, PluginInfo, ProcessInfo, ProcessMemory,
 };
 
 /// A request to swap one object, or several as one change.
@@ -157,7 +154,7 @@ pub trait System: Send + Sync + 'static {
     ///
     /// Returns what prevented it.
     fn load(&self, path: &Path) -> Result<PluginInfo, Refusal> {
-        Err(plugins::loads_nothing("load", path))
+        Err(loads_nothing("load", path))
     }
 
     /// Unloads implementations.
@@ -166,7 +163,7 @@ pub trait System: Send + Sync + 'static {
     ///
     /// Returns what prevented it, which something always does.
     fn unload(&self, path: &Path) -> Result<(), Refusal> {
-        Err(plugins::loads_nothing("unload", path))
+        Err(loads_nothing("unload", path))
     }
 
     /// Returns the processes of the program that runs under this instance; by default none.
@@ -186,7 +183,7 @@ pub trait System: Send + Sync + 'static {
     ///
     /// No program runs under this instance.
     fn memory(&self) -> Result<MemoryInfo, Refusal> {
-        Err(memory::no_program("show memory"))
+        Err(no_program("show memory"))
     }
 
     /// Limits the memory of the program; `None` removes the limit.
@@ -196,7 +193,7 @@ pub trait System: Send + Sync + 'static {
     /// Returns what prevented it. The limit is unchanged then.
     fn limit(&self, limit: Option<u64>) -> Result<LimitAnswer, Refusal> {
         let _ = limit;
-        Err(memory::no_program("limit memory"))
+        Err(no_program("limit memory"))
     }
 
     /// Returns the state of the instance as one of several; `None` if it is the only one.
@@ -210,7 +207,7 @@ pub trait System: Send + Sync + 'static {
     ///
     /// The instance is the only one, or the process cannot be supervised.
     fn follow(&self, request: &FollowRequest) -> Result<(), Refusal> {
-        Err(kernel::alone(&format!("follow process {}", request.pid)))
+        Err(alone(&format!("follow process {}", request.pid)))
     }
 
     /// Moves a process, or one of its threads, to another instance.
@@ -219,7 +216,7 @@ pub trait System: Send + Sync + 'static {
     ///
     /// Returns what prevented it. Threads that have not moved continue where they were.
     fn move_to(&self, request: &MoveRequest) -> Result<(), Refusal> {
-        Err(kernel::alone(&format!("move process {}", request.pid)))
+        Err(alone(&format!("move process {}", request.pid)))
     }
 
     /// Returns the statistics of the moves of a program that began here and has moved.

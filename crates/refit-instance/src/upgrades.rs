@@ -1,18 +1,16 @@
-//! Upgrades of classes: one per class at a time, followed by its requester, and paused by any
-//! client.
+//! Upgrades of classes: one per class at a time, followed by its requester.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use refit_objects::UpgradeControl;
 use tokio::sync::mpsc::Sender;
 
+use crate::context::Shared;
 use crate::recording;
 use crate::refusal::{Kind, Refusal};
-use crate::server::Shared;
 use crate::system::UpgradeRequest;
 use crate::wire::{Upgrade, UpgradeLine};
 
@@ -21,37 +19,6 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often the thread checks whether the upgrade has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-
-/// The upgrades in progress, by class.
-#[derive(Debug, Default)]
-pub(crate) struct Upgrades(Mutex<BTreeMap<String, Arc<UpgradeControl>>>);
-
-impl Upgrades {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<UpgradeControl>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Pauses or resumes an upgrade.
-    ///
-    /// # Errors
-    ///
-    /// No upgrade of this class is in progress.
-    pub(crate) fn pause(&self, class: &str, paused: bool) -> Result<(), Refusal> {
-        let under_way = self.lock();
-        let control = under_way.get(class).ok_or_else(|| {
-            let what = if paused { "pause" } else { "resume" };
-            let remedy = "see `refit changes` for what has ended";
-            Refusal::new(
-                Kind::Unknown,
-                format!("{what} the upgrade of {class}"),
-                "none is under way",
-                remedy,
-            )
-        })?;
-        control.pause(paused);
-        Ok(())
-    }
-}
 
 /// An upgrade in progress, which is listed as such until this is dropped.
 pub(crate) struct ActiveUpgrade {

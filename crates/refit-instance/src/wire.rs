@@ -1,5 +1,10 @@
 //! The data of the control API. Sizes are in bytes; times are in the unit of their name.
 
+mod activity;
+mod kernel;
+mod memory;
+mod moves;
+mod plugins;
 mod wrapping;
 
 use std::collections::BTreeMap;
@@ -12,17 +17,17 @@ use refit_tracer::Process;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-pub use crate::activity::{Activity, ActivityQuery, ObjectActivity};
 pub use crate::debug::{EventInfo, EventsInfo};
-pub use crate::kernel::{
+pub use crate::recording::{EndRecordQuery, RecordRequest, Recorded};
+pub use activity::{Activity, ActivityQuery, ObjectActivity};
+pub use kernel::{
     FollowRequest, KernelInfo, LostInfo, MoveRequest, OwnedInfo, PeerInfo, ReachedInfo, RoamRequest,
 };
-pub use crate::memory::{
+pub use memory::{
     LimitAnswer, LimitRequest, MemoryInfo, ProcessMemory, RefusedInfo, RegionInfo, StoreInfo,
 };
-pub use crate::moves::{CallInfo, DestinationInfo, MovesInfo, PagesInfo, TimesInfo, TrafficInfo};
-pub use crate::plugins::{LoadedInfo, PluginInfo, PluginRequest};
-pub use crate::recording::{EndRecordQuery, RecordRequest, Recorded};
+pub use moves::{CallInfo, DestinationInfo, MovesInfo, PagesInfo, TimesInfo, TrafficInfo};
+pub use plugins::{LoadedInfo, PluginInfo, PluginRequest};
 pub use wrapping::{Histogram, KnownWrapper, Unwrap, Wrap, WrapperFailure, WrapperInfo};
 
 /// The header of the answer to a swap that gives the number of objects. Fewer reports are sent if

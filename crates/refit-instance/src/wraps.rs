@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use refit_change::Report;
 use tokio::sync::mpsc::Sender;
 
+use crate::context::Shared;
 use crate::glob::Glob;
-use crate::instance::Core;
 use crate::placement;
 use crate::recording;
 use crate::refusal::{Kind, Refusal};
-use crate::server::Shared;
+use crate::state::Core;
 use crate::system::{WrapAct, WrapRequest};
 use crate::wire::{ObjectInfo, Unwrap, Wrap};
 

@@ -7,33 +7,14 @@ use refit_objects::{
 };
 
 use crate::fcm::{CacheState, FileCacheInterface, FileCacheRef};
-use crate::fr::FileRepresentativeRef;
 use crate::frames::FramePool;
 use crate::partitioned::PartitionedCache;
+use crate::parts::CacheParts;
 use crate::pm::{MemoryState, PhysicalMemoryInterface, PhysicalMemoryRef};
 use crate::policy::ReplacementPolicyRef;
 use crate::root::{Cache, CacheRoot};
 use crate::shared::SharedCache;
 use crate::sweep::{SweepMemory, SweepRep};
-
-/// The objects that a file cache depends on.
-#[derive(Clone, Debug)]
-pub struct CacheParts {
-    /// The physical memory from which it takes frames.
-    pub pm: PhysicalMemoryRef,
-    /// The memory of the frames: the pool that `pm` allocates from.
-    pub frames: Arc<FramePool>,
-    /// The file that it caches.
-    pub fr: FileRepresentativeRef,
-}
-
-impl CacheParts {
-    pub(crate) fn imports(&self) -> Vec<Import> {
-        let fr = Import { port: "fr", object: self.fr.id() };
-        let pm = Import { port: "pm", object: self.pm.id() };
-        vec![fr, pm]
-    }
-}
 
 /// Creates file caches. There is one factory for each set of files that belong together, such as a
 /// mount.

@@ -1,7 +1,7 @@
 //! The interface of a file cache manager: the cache of one file's pages (Hui 2000, §3.2).
 
 use crate::frames::Frame;
-use crate::index::Layer;
+use crate::index::{CachedPage, Layer};
 
 pub use refit_sys::memory::PAGE_SIZE;
 
@@ -49,17 +49,6 @@ pub struct CacheStats {
     pub calls: u64,
     /// Number of pages that had to be read from the file.
     pub faults: u64,
-}
-
-/// A page in the canonical state. Its data stays in the frame when the state is transferred.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CachedPage {
-    /// The number of the page in the file.
-    pub page: u64,
-    /// The frame that holds it.
-    pub frame: Frame,
-    /// Whether it differs from the file.
-    pub dirty: bool,
 }
 
 /// The state of a file cache in the canonical protocol, which any file cache can export and import

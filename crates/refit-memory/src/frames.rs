@@ -28,10 +28,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use refit_objects::{Interface, ObjectId};
-use refit_sys::memory::SharedMapping;
-
-use crate::fcm::{FileCacheInterface, FileCacheRef, PAGE_SIZE};
+use refit_sys::memory::{PAGE_SIZE, SharedMapping};
 
 /// A page frame, by its index in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,7 +98,7 @@ pub struct FramePool {
     descriptors: Box<[Descriptor]>,
     free: Mutex<FreeList>,
     /// Held for reading while a thread calls a cache that it has found in a descriptor.
-    visitors: RwLock<()>,
+    pub(crate) visitors: RwLock<()>,
 }
 
 impl FramePool {
@@ -151,45 +148,20 @@ impl FramePool {
         self.descriptors[frame.index()].owner.load(Relaxed) == 0
     }
 
-    /// Returns the cache that owns `frame`, and the page in it; `None` while it is free. A guess,
-    /// unless the owner asks.
-    pub fn owner(&self, frame: Frame) -> Option<(FileCacheRef, u64)> {
-        let descriptor = &self.descriptors[frame.index()];
-        let owner = reference(descriptor.owner.load(Relaxed))?;
-        Some((owner, descriptor.page.load(Relaxed)))
+    /// Returns the word of the cache that owns `frame`; 0 while it is free.
+    pub(crate) fn owner_word(&self, frame: Frame) -> u64 {
+        self.descriptors[frame.index()].owner.load(Relaxed)
     }
 
-    /// Calls `visit` with the cache that owns `frame`, and the page; `None` while the frame is
-    /// free. During the visit [`destroy_file_cache`](crate::destroy_file_cache), which `visit` must
-    /// not call, does not destroy the cache.
-    pub fn visit<R>(&self, frame: Frame, visit: impl FnOnce(FileCacheRef, u64) -> R) -> Option<R> {
-        let _visiting = self.visitors.read().unwrap_or_else(PoisonError::into_inner);
-        let (owner, page) = self.owner(frame)?;
-        Some(visit(owner, page))
-    }
-
-    /// Returns once all visits that began before have ended.
-    pub(crate) fn wait_for_visitors(&self) {
-        drop(self.visitors.write().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// Visits each cache that has dirty pages once, as a flusher does periodically.
-    pub fn visit_dirty(&self, mut visit: impl FnMut(FileCacheRef)) {
+    /// Returns the words of the caches that own dirty pages, each with a frame of one of them.
+    pub(crate) fn dirty_owners(&self) -> BTreeMap<u64, Frame> {
         let mut caches = BTreeMap::new();
         for (index, descriptor) in self.descriptors.iter().enumerate() {
             if descriptor.flags.load(Relaxed) & DIRTY != 0 {
                 caches.insert(descriptor.owner.load(Relaxed), Frame(index as u32));
             }
         }
-        for (word, frame) in caches {
-            // The cache may be gone by now, and the frame be owned by another one, which gets its
-            // own visit.
-            self.visit(frame, |owner, _| {
-                if self::word(owner) == word {
-                    visit(owner);
-                }
-            });
-        }
+        caches
     }
 
     /// Returns the number of frames whose page is dirty.
@@ -227,7 +199,8 @@ impl FramePool {
         result.map(|()| cold.len())
     }
 
-    pub(crate) fn take(&self, owner: FileCacheRef, page: u64) -> Option<Frame> {
+    /// Takes a free frame for a page of the cache `owner`, a word that is not 0.
+    pub(crate) fn take_for(&self, owner: u64, page: u64) -> Option<Frame> {
         let frame = {
             let mut free = self.free_list();
             if free.len > 0 {
@@ -242,7 +215,7 @@ impl FramePool {
         let descriptor = &self.descriptors[frame.index()];
         descriptor.page.store(page, Relaxed);
         descriptor.flags.store(FRESH, Relaxed);
-        descriptor.owner.store(word(owner), Relaxed);
+        descriptor.owner.store(owner, Relaxed);
         Some(frame)
     }
 
@@ -314,15 +287,6 @@ impl FramePool {
     }
 }
 
-/// Converts a reference to the word in a descriptor, which is never 0, since no id has that number.
-fn word(owner: FileCacheRef) -> u64 {
-    FileCacheInterface::id(owner).to_bits()
-}
-
-fn reference(word: u64) -> Option<FileCacheRef> {
-    refit_objects::reference::<FileCacheInterface>(ObjectId::from_bits(word))
-}
-
 /// Returns the offset in the memfd of byte `at` of `frame`; `len` bytes from there must lie in the
 /// same frame.
 fn place(frame: Frame, at: usize, len: usize) -> usize {
@@ -335,7 +299,7 @@ mod tests {
     use refit_objects::{Implementations, OwnedRep, Root, TransferError};
 
     use super::*;
-    use crate::fcm::CacheState;
+    use crate::fcm::{CacheState, FileCacheInterface, FileCacheRef};
 
     /// A cache that is never called.
     struct Nameplate;

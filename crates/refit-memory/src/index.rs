@@ -19,7 +19,6 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::fcm::CachedPage;
 use crate::frames::{Frame, FramePool};
 use crate::table::PageTable;
 
@@ -32,6 +31,17 @@ const DEAL_AT: usize = 512;
 /// Returns the stripe, of `stripes`, that a page belongs to.
 pub(crate) fn stripe_of(page: u64, stripes: usize) -> usize {
     (page / RANGE_PAGES % stripes as u64) as usize
+}
+
+/// A page in the canonical state. Its data stays in the frame when the state is transferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CachedPage {
+    /// The number of the page in the file.
+    pub page: u64,
+    /// The frame that holds it.
+    pub frame: Frame,
+    /// Whether it differs from the file.
+    pub dirty: bool,
 }
 
 /// The pages of some ranges of a file.

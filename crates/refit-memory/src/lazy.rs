@@ -21,9 +21,8 @@
 
 use std::ops::RangeInclusive;
 
-use crate::fcm::CachedPage;
 use crate::frames::{Frame, FramePool};
-use crate::index::{Layer, PageIndex, Spot};
+use crate::index::{CachedPage, Layer, PageIndex, Spot};
 
 /// The pages that one lock protects, whether they have moved or not.
 #[derive(Debug, Default)]

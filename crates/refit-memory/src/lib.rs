@@ -33,8 +33,10 @@ mod fr;
 mod frames;
 mod index;
 mod lazy;
+mod owners;
 mod pages;
 mod partitioned;
+mod parts;
 mod pm;
 mod policy;
 pub mod program;
@@ -51,14 +53,16 @@ mod writeback;
 pub use anonymous::{AnonymousPages, create_anonymous};
 pub use disk::{DiskWork, may_wait, without_waiting};
 pub use factory::{
-    CacheParts, FileCacheFactory, create_file_cache, create_physical_memory, destroy_file_cache,
+    FileCacheFactory, create_file_cache, create_physical_memory, destroy_file_cache,
 };
 pub use fcm::{
-    CacheError, CacheState, CacheStats, CacheStripes, CachedPage, Evicted, FileCache,
-    FileCacheInterface, FileCacheRef, PAGE_SIZE,
+    CacheError, CacheState, CacheStats, CacheStripes, Evicted, FileCache, FileCacheInterface,
+    FileCacheRef, PAGE_SIZE,
 };
 pub use fr::{FileRepresentative, FileRepresentativeInterface, FileRepresentativeRef};
 pub use frames::{Frame, FramePool};
+pub use index::CachedPage;
+pub use parts::CacheParts;
 pub use pm::{
     MemoryState, MemoryStats, PhysicalMemory, PhysicalMemoryInterface, PhysicalMemoryRef, Search,
     Victim,

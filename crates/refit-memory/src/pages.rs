@@ -18,10 +18,10 @@ use std::sync::{Arc, OnceLock};
 
 use refit_sys::memory::PAGE_SIZE_U64;
 
-use crate::factory::CacheParts;
 use crate::fcm::{CacheError, FileCacheRef, MAX_SIZE, PAGE_SIZE};
 use crate::frames::{BUSY, DIRTY, Frame, FramePool};
 use crate::lazy::LazyIndex;
+use crate::parts::CacheParts;
 
 /// The state that all pages of a file share.
 #[derive(Debug)]

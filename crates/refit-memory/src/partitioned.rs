@@ -24,13 +24,13 @@ use crossbeam_utils::CachePadded;
 use refit_objects::OwnedRep;
 
 use crate::cell::{Cell, Guard};
-use crate::factory::CacheParts;
 use crate::fcm::{
     CacheError, CacheStats, Evicted, FileCache, FileCacheInterface, FileCacheRef, PAGE_SIZE,
 };
 use crate::frames::Frame;
 use crate::index::{RANGE_PAGES, stripe_of};
 use crate::pages::{File, Obstacle, Span};
+use crate::parts::CacheParts;
 use crate::root::Cache;
 use crate::whole;
 

@@ -15,12 +15,12 @@ use std::sync::{Arc, OnceLock};
 use refit_objects::OwnedRep;
 
 use crate::cell::Cell;
-use crate::factory::CacheParts;
 use crate::fcm::{
     CacheError, CacheStats, Evicted, FileCache, FileCacheInterface, FileCacheRef, PAGE_SIZE,
 };
 use crate::frames::{BUSY, DIRTY, Frame, WRITING};
 use crate::pages::{File, Span};
+use crate::parts::CacheParts;
 use crate::root::Cache;
 use crate::whole;
 

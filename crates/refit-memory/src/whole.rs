@@ -9,10 +9,8 @@ use std::sync::Arc;
 use refit_objects::TransferError;
 
 use crate::cell::{Cell, Guard};
-use crate::fcm::{
-    CacheError, CacheState, CacheStats, CacheStripes, CachedPage, MAX_SIZE, PAGE_SIZE,
-};
-use crate::index::{Layer, deal, stripe_of};
+use crate::fcm::{CacheError, CacheState, CacheStats, CacheStripes, MAX_SIZE, PAGE_SIZE};
+use crate::index::{CachedPage, Layer, deal, stripe_of};
 use crate::lazy::{LazyIndex, TransferProgress};
 use crate::pages::{File, Flight, Pages, pages_of};
 

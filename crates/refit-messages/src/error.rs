@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use crate::{InstanceId, Way};
 
+/// The reason of the loss of a peer that has ended or hung up.
+pub const ENDED: &str = "its connection has ended";
+
 /// The reason that there is no message, no answer or no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {

@@ -9,10 +9,8 @@
 //! | 12–19 | ticket: which question this is, or is the answer to; 0 where there is none |
 //! | 20–27 | when it was sent, in nanoseconds of the host's monotonic clock; 0 where that is not told |
 
-use crate::Malformed;
+use crate::{LIMIT, Malformed};
 
-/// The maximum size of a message and its body together, in bytes.
-pub const LIMIT: usize = 64 << 20;
 /// Length of a header in bytes.
 pub(crate) const HEADER: usize = 28;
 

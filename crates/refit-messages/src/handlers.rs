@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::frame::{Header, Sort};
 use crate::link::Link;
-use crate::{InstanceId, Layer, Malformed, Message, MessageError, Peer, Refusal, Request, Way};
+use crate::{InstanceId, Malformed, Message, MessageError, Peer, Refusal, Request, Way};
 
 /// How long a peer on another host may be silent before it counts as lost.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub struct Builder {
     pub(crate) lost: Vec<Lost>,
     refused: Vec<Refused>,
     pub(crate) silence: Duration,
-    twice: Option<u16>,
+    pub(crate) twice: Option<u16>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -86,7 +86,7 @@ impl Builder {
     }
 
     /// Sets a callback for each lost peer, with the reason. It runs once, after the last message of
-    /// the peer has been handled. It is not called for peers from which [`Layer::close`]
+    /// the peer has been handled. It is not called for peers from which [`Layer::close`](crate::Layer::close)
     /// disconnects.
     #[must_use]
     pub fn lost(mut self, handle: impl Fn(InstanceId, &str) + Send + Sync + 'static) -> Self {
@@ -109,17 +109,6 @@ impl Builder {
     pub fn silence(mut self, limit: Duration) -> Self {
         self.silence = limit.max(Duration::from_millis(5));
         self
-    }
-
-    /// Creates the layer, which has no peers yet.
-    ///
-    /// # Errors
-    /// [`MessageError::KindTwice`]: two types have the same number.
-    pub fn start(self) -> Result<Arc<Layer>, MessageError> {
-        match self.twice {
-            Some(kind) => Err(MessageError::KindTwice(kind)),
-            None => Ok(Layer::new(self)),
-        }
     }
 
     /// Reports that an instance which tried to join there was refused.

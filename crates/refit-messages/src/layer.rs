@@ -13,11 +13,13 @@ use parking_lot::{Condvar, Mutex};
 use refit_sys::ring::Rings;
 
 use crate::frame::{self, Header, Sort};
-use crate::handlers::{Builder, Handler, decode};
+use crate::handlers::{Builder, decode};
 use crate::link::{Link, Place};
 use crate::socket::Socket;
 use crate::wire::Wire;
-use crate::{InstanceId, Message, MessageError, Peer, Refusal, Request, Transport, Way, receive};
+use crate::{
+    InstanceId, Message, MessageError, Peer, Refusal, Request, Transport, Way, receive, receiving,
+};
 
 /// The messages of an instance. It lives until [`close`](Layer::close), since its threads hold it.
 pub struct Layer {
@@ -99,7 +101,7 @@ impl Layer {
         question: &Q,
         body: &[u8],
     ) -> Result<(Q::Answer, Vec<u8>), MessageError> {
-        if receive::is_receiving() {
+        if receiving::is_receiving() {
             return Err(MessageError::InHandler);
         }
         let question = postcard::to_stdvec(question).map_err(MessageError::Encoding)?;
@@ -150,13 +152,9 @@ impl Layer {
         for link in links {
             link.lose("this instance has closed its messages");
         }
-        if !receive::is_receiving() {
+        if !receiving::is_receiving() {
             self.change.wait_while(&mut self.peers.lock(), |peers| !here(peers).is_empty());
         }
-    }
-
-    pub(crate) fn handler(&self, kind: u16) -> Option<&Handler> {
-        self.made.handlers.get(&kind)
     }
 
     /// Returns whether it has been [closed](Self::close).
@@ -221,6 +219,19 @@ impl Layer {
     }
 }
 
+impl Builder {
+    /// Creates the layer, which has no peers yet.
+    ///
+    /// # Errors
+    /// [`MessageError::KindTwice`]: two types have the same number.
+    pub fn start(self) -> Result<Arc<Layer>, MessageError> {
+        match self.twice {
+            Some(kind) => Err(MessageError::KindTwice(kind)),
+            None => Ok(Layer::new(self)),
+        }
+    }
+}
+
 /// A reserved number, for which there is no peer yet.
 pub(crate) struct Reserved {
     layer: Arc<Layer>,
@@ -253,7 +264,7 @@ impl Reserved {
             let (layer, of, left) =
                 (Arc::clone(&self.layer), Arc::clone(&link), Arc::clone(&receivers));
             let body = move || {
-                of.lose(&receive::receive(&layer, &of, way, from));
+                of.lose(&receive::receive(&layer.made.handlers, &of, way, from));
                 layer.leave(&of, &left);
             };
             if let Err(error) = spawn("refit-receive", body) {

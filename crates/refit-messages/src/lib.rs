@@ -9,13 +9,14 @@
 //! | module | contents |
 //! |---|---|
 //! | [`MessageError`], [`Refusal`] | errors |
+//! | `message` | types of messages, and the instances and ways between which they go |
 //! | `frame` | the header of each message in transit |
 //! | `hello` | the handshake of two instances before any message |
-//! | `wire`, `socket` | one connection, read by one thread and written by another |
+//! | `wire`, `socket`, `sink` | one connection, read by one thread and written by another |
 //! | `outbox` | the queue of outgoing messages: its order, and its limit |
 //! | `tickets` | questions that wait for their answers |
 //! | `link` | all of that for one peer, and its end |
-//! | `handlers`, `receive` | received messages, and their handlers |
+//! | `handlers`, `receive`, `receiving` | received messages, and their handlers |
 //! | `layer`, `connect`, `tcp`, `tls` | the layer, and connecting peers |
 //!
 //! # Guarantees
@@ -47,67 +48,22 @@ mod handlers;
 mod hello;
 mod layer;
 mod link;
+mod message;
 mod outbox;
 mod receive;
+mod receiving;
+mod sink;
 mod socket;
 mod tcp;
 mod tickets;
 mod tls;
 mod wire;
 
-use std::fmt;
-
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-
-pub use error::{Malformed, MessageError, Refusal};
-pub use frame::LIMIT;
+pub use error::{ENDED, Malformed, MessageError, Refusal};
 pub use handlers::{Builder, Reply};
 pub use layer::Layer;
 pub use link::{Peer, Transport, WayCounts};
-pub use receive::ENDED;
-pub use tcp::Security;
-
-/// The number of a kernel instance, unique among all that have messages with each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct InstanceId(pub u16);
-
-impl fmt::Display for InstanceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "instance {}", self.0)
-    }
-}
-
-/// The connection, of the two to a peer, that a message takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// For short messages that somebody waits for.
-    Urgent,
-    /// For long messages.
-    Bulk,
-}
-
-impl Way {
-    pub(crate) const ALL: [Self; 2] = [Self::Urgent, Self::Bulk];
-}
-
-/// A type that can be sent.
-pub trait Message: Serialize + DeserializeOwned + 'static {
-    /// The number of the type, unique among the types for which a layer has handlers.
-    const KIND: u16;
-    /// The connection that it takes.
-    const WAY: Way;
-}
-
-/// A message that is answered. The answer takes the same way as the question.
-pub trait Request: Message {
-    /// The type of the answer.
-    type Answer: Serialize + DeserializeOwned;
-}
-
-/// Decodes bytes as if from a peer, to show that any bytes can be handled. Returns the number of
-/// messages, and what has ended them.
+pub use message::{InstanceId, LIMIT, Message, Request, Way};
 #[doc(hidden)]
-pub fn rehearse(bytes: &[u8]) -> (usize, String) {
-    receive::rehearse(bytes)
-}
+pub use receive::rehearse;
+pub use tcp::Security;

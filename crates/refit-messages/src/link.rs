@@ -10,7 +10,7 @@ use crate::frame::{self, Header, Sort};
 use crate::outbox::Outbox;
 use crate::socket::Socket;
 use crate::tickets::{Outcome, Tickets};
-use crate::{InstanceId, MessageError, Way, receive};
+use crate::{ENDED, InstanceId, MessageError, Way, receiving};
 
 /// How messages reach a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl Link {
         let bytes = frame::assemble(Header { sent, ..header }, message, body)
             .map_err(MessageError::TooLong)?;
         counts.sent_bytes.fetch_add(bytes.len() as u64, Relaxed);
-        let put = self.way(way).outbox.put(bytes, !receive::is_receiving());
+        let put = self.way(way).outbox.put(bytes, !receiving::is_receiving());
         put.map_err(|_| self.error())
     }
 
@@ -215,7 +215,7 @@ impl Link {
 
     /// Returns the error for operations after its end.
     pub(crate) fn error(&self) -> MessageError {
-        let why = self.lost().unwrap_or_else(|| receive::ENDED.to_owned());
+        let why = self.lost().unwrap_or_else(|| ENDED.to_owned());
         MessageError::Lost { peer: self.id, why }
     }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::sink::Sink;
 use crate::socket::Socket;
 
 /// The number of queued bytes at which senders wait.
@@ -25,13 +26,6 @@ const ROOM: usize = 1 << 20;
 const MAX_QUEUED_BYTES: usize = 512 << 20;
 /// The maximum number of frames that a sender writes, its own and others'.
 const MAX_BATCH: usize = 32;
-
-/// The destination of bytes.
-pub(crate) trait Sink: Send {
-    /// Writes some of these bytes, and returns their number. If there is no room, it waits, or
-    /// fails with `WouldBlock`.
-    fn write(&mut self, bytes: &[u8], wait: bool) -> io::Result<usize>;
-}
 
 /// The queue of frames.
 pub(crate) struct Outbox {

@@ -1,34 +1,28 @@
 //! Receiving messages from a peer, and calling their handlers.
 
-use std::cell::Cell;
+use std::collections::HashMap;
 use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::frame::{HEADER, Header, Sort};
-use crate::handlers::decode;
+use crate::handlers::{Handler, decode};
 use crate::hello::Hello;
 use crate::link::Link;
 use crate::tickets::Outcome;
-use crate::{Layer, Malformed, Way};
+use crate::{ENDED, Malformed, Way, receiving};
 
-/// The reason of the loss of a peer that has ended or hung up.
-pub const ENDED: &str = "its connection has ended";
 /// The maximum capacity that a buffer keeps from one message to the next.
 const MAX_KEPT_CAPACITY: usize = 1 << 20;
 
-thread_local! {
-    static RECEIVING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Returns whether this is a receiving thread, which must not wait for a peer.
-pub(crate) fn is_receiving() -> bool {
-    RECEIVING.get()
-}
-
 /// Handles all messages of one way, until there are no more. Returns the reason of the end.
-pub(crate) fn receive(layer: &Layer, link: &Arc<Link>, way: Way, mut from: impl Read) -> String {
-    RECEIVING.set(true);
+pub(crate) fn receive(
+    handlers: &HashMap<u16, Handler>,
+    link: &Arc<Link>,
+    way: Way,
+    mut from: impl Read,
+) -> String {
+    receiving::begin();
     let (mut message, mut body) = (Vec::new(), Vec::new());
     loop {
         let header = match read(&mut from, &mut message, &mut body) {
@@ -39,7 +33,7 @@ pub(crate) fn receive(layer: &Layer, link: &Arc<Link>, way: Way, mut from: impl 
             link.way(way).counts.receive(&header);
         }
         let handled = catch_unwind(AssertUnwindSafe(|| {
-            handle(layer, link, way, &header, &mut message, &mut body)
+            handle(handlers, link, way, &header, &mut message, &mut body)
         }));
         match handled {
             Ok(Ok(())) => {}
@@ -74,9 +68,9 @@ fn read(from: &mut impl Read, message: &mut Vec<u8>, body: &mut Vec<u8>) -> Resu
     Ok(header)
 }
 
-/// Decodes bytes as the beginning of a peer's stream. Returns the number of messages, and the
-/// reason of the end.
-pub(crate) fn rehearse(mut bytes: &[u8]) -> (usize, String) {
+/// Decodes bytes as the beginning of a peer's stream, to show that any bytes can be handled.
+/// Returns the number of messages, and the reason of the end.
+pub fn rehearse(mut bytes: &[u8]) -> (usize, String) {
     if let Some((hello, rest)) = bytes.split_first_chunk()
         && let Ok(hello) = Hello::decode(hello)
         && Hello::decode(&hello.encode()) == Ok(hello)
@@ -105,7 +99,7 @@ fn ended(error: &io::Error) -> String {
 }
 
 fn handle(
-    layer: &Layer,
+    handlers: &HashMap<u16, Handler>,
     link: &Arc<Link>,
     way: Way,
     header: &Header,
@@ -115,7 +109,7 @@ fn handle(
     let outcome = match header.sort {
         Sort::Heartbeat => return Ok(()),
         Sort::Message | Sort::Question => {
-            let handler = layer.handler(header.kind).ok_or(Malformed::Kind(header.kind))?;
+            let handler = handlers.get(&header.kind).ok_or(Malformed::Kind(header.kind))?;
             if handler.sort != header.sort {
                 return Err(Malformed::NotThatSort(header.kind));
             }

@@ -15,7 +15,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, Shutdown,
 };
 
-use crate::outbox::Sink;
+use crate::sink::Sink;
 
 /// The multiple of the silence limit for a peer whose kernel still acknowledges data: its process
 /// exists, or the kernel would have ended the connection, but gets no processor, or is stopped.

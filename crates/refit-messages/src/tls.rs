@@ -22,7 +22,7 @@ use rustls::{
 };
 
 use crate::MessageError;
-use crate::outbox::Sink;
+use crate::sink::Sink;
 use crate::socket::{Socket, Stream};
 use crate::wire::Wire;
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use refit_sys::ring::{Rings, Writer};
 
 use crate::link::Outgoing;
-use crate::outbox::{Outbox, Sink};
+use crate::outbox::Outbox;
+use crate::sink::Sink;
 use crate::socket::{Socket, Stream};
 
 /// The size of the read-ahead buffer; long bodies bypass it.

@@ -5,27 +5,8 @@ use quote::{format_ident, quote};
 
 use crate::interpose;
 use crate::parse::{Interface, Method};
+use crate::pieces::{Names, head, hush};
 use crate::protocols;
-
-/// Allows lints that address authors of `unsafe` code: the generated code is `unsafe` by nature,
-/// and nobody writes it by hand.
-pub(crate) fn hush() -> TokenStream {
-    quote! {
-        #[allow(
-            unsafe_code, improper_ctypes_definitions, unused_qualifications, clippy::allow_attributes,
-            clippy::undocumented_unsafe_blocks, clippy::missing_safety_doc, clippy::too_many_arguments,
-            unused_imports, unused_variables, unused_mut, dead_code, clippy::ptr_arg, clippy::type_complexity,
-            clippy::needless_borrow, clippy::needless_pass_by_value
-        )]
-    }
-}
-
-/// The names that belong to one interface.
-pub(crate) struct Names {
-    pub(crate) interface: Ident,
-    pub(crate) reference: Ident,
-    pub(crate) vtable: Ident,
-}
 
 pub(crate) fn expand(interface: &Interface) -> TokenStream {
     let item = &interface.item;
@@ -86,23 +67,6 @@ fn forwarder(method: &Method, prefix: &str, vtable: &Ident, find: &TokenStream) 
                 #find
                 (::refit_objects::rt::vtable::<#vtable>(rep).#name)(rep #(, #arguments)*)
             }
-        }
-    }
-}
-
-pub(crate) fn head(
-    methods: &TokenStream,
-    vtable: &Ident,
-    version: u32,
-    drop: &TokenStream,
-) -> TokenStream {
-    quote! {
-        ::refit_objects::rt::VtHeader {
-            magic: ::refit_objects::rt::VT_MAGIC,
-            size: ::std::mem::size_of::<#vtable>() as u32,
-            version: #version,
-            methods: #methods,
-            drop: #drop,
         }
     }
 }

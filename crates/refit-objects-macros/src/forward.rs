@@ -6,8 +6,8 @@
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
-use crate::expand::hush;
 use crate::parse::Interface;
+use crate::pieces::hush;
 
 pub(crate) fn expand(interface: &Interface) -> TokenStream {
     let trait_name = &interface.item.ident;

@@ -8,8 +8,8 @@ use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 use syn::{ReturnType, Type};
 
-use crate::expand::{Names, head, hush};
 use crate::parse::{Interface, Method};
+use crate::pieces::{Names, head, hush};
 
 /// Returns the result type of a method.
 fn output(method: &Method) -> TokenStream {

@@ -32,6 +32,7 @@ mod interpose;
 mod loadable;
 mod lock;
 mod parse;
+mod pieces;
 mod protocols;
 
 use proc_macro::TokenStream;

@@ -14,8 +14,8 @@ use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 use syn::{ReturnType, TraitItem, Type};
 
-use crate::expand::hush;
 use crate::parse::{Interface, Method, fnv1a, text};
+use crate::pieces::hush;
 
 /// Returns the type of the result, `()` included.
 fn output(method: &Method) -> TokenStream {

@@ -14,16 +14,18 @@
 //! implementation.
 
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use serde::Serialize;
 
 use crate::interface::{Implementations, Interface, Root, TransferError};
+use crate::maker::{Maker, Origin, makers};
 use crate::name::Name;
-use crate::object::{Slot, create_made};
+use crate::object::create_made;
 use crate::plugin::ledger;
 use crate::registry;
+use crate::slot::Slot;
 use crate::ticket::Ticket;
 
 /// The reason that a factory could not create an object.
@@ -53,64 +55,12 @@ pub struct Factory<I> {
     interface: PhantomData<fn() -> I>,
 }
 
-/// A factory without its type.
-#[derive(Debug)]
-pub(crate) struct Maker {
-    class: String,
-    /// The purpose of the factory, for example a mount.
-    name: String,
-    pub(crate) serves: RwLock<Serves>,
-    /// The number of living objects.
-    instances: AtomicUsize,
-}
-
-/// The implementation of new objects.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Serves {
-    pub(crate) implementation: String,
-    /// Incremented at every change of `implementation`.
-    pub(crate) since: u64,
-}
-
-/// The factory of an object.
-#[derive(Debug)]
-pub(crate) struct Origin {
-    pub(crate) maker: Arc<Maker>,
-    /// [`Serves::since`] when the object was created.
-    pub(crate) since: u64,
-}
-
-impl Origin {
-    fn new(maker: &Arc<Maker>, since: u64) -> Self {
-        maker.instances.fetch_add(1, Ordering::Relaxed);
-        Origin { maker: Arc::clone(maker), since }
-    }
-}
-
-impl Drop for Origin {
-    fn drop(&mut self) {
-        self.maker.instances.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// All factories, for upgrades of a class.
-static MAKERS: Mutex<Vec<Weak<Maker>>> = Mutex::new(Vec::new());
-
 impl<I: Interface> Factory<I> {
     /// Creates a factory of the class that is named after the interface. `name` distinguishes it
     /// from others of the class; `implementation` is that of its objects until the class is
     /// upgraded.
     pub fn new(name: impl Into<String>, implementation: impl Into<String>) -> Self {
-        let serves = Serves { implementation: implementation.into(), since: 0 };
-        let maker = Arc::new(Maker {
-            class: I::info().name.to_owned(),
-            name: name.into(),
-            serves: RwLock::new(serves),
-            instances: AtomicUsize::new(0),
-        });
-        let mut makers = MAKERS.lock().unwrap_or_else(PoisonError::into_inner);
-        makers.retain(|maker| maker.strong_count() > 0);
-        makers.push(Arc::downgrade(&maker));
+        let maker = Maker::new(I::info().name, name.into(), implementation.into());
         Factory { maker, interface: PhantomData }
     }
 
@@ -151,20 +101,6 @@ impl<I: Interface> Factory<I> {
     }
 }
 
-impl Maker {
-    pub(crate) fn serving(&self) -> String {
-        self.serves.read().unwrap_or_else(PoisonError::into_inner).implementation.clone()
-    }
-
-    /// Sets the implementation of new objects. Returns the previous one.
-    pub(crate) fn serve(&self, implementation: &str) -> Serves {
-        let mut serves = self.serves.write().unwrap_or_else(PoisonError::into_inner);
-        let since = serves.since + 1;
-        let now = Serves { implementation: implementation.to_owned(), since };
-        std::mem::replace(&mut serves, now)
-    }
-}
-
 /// The description of a class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClassInfo {
@@ -187,16 +123,6 @@ pub fn classes() -> Vec<ClassInfo> {
         instances: maker.instances.load(Ordering::Relaxed),
     };
     makers().into_iter().map(info).collect()
-}
-
-fn makers() -> Vec<Arc<Maker>> {
-    let makers = MAKERS.lock().unwrap_or_else(PoisonError::into_inner);
-    makers.iter().filter_map(Weak::upgrade).collect()
-}
-
-/// Returns the factories of a class; none if there is no such class.
-pub(crate) fn makers_of(class: &str) -> Vec<Arc<Maker>> {
-    makers().into_iter().filter(|maker| maker.class == class).collect()
 }
 
 /// Returns the objects that these factories have created, in the order of their ids.

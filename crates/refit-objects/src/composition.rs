@@ -16,8 +16,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::object::{ObjectId, destroy};
-use crate::rep::InterfaceInfo;
+use crate::description::InterfaceInfo;
+use crate::id::ObjectId;
+use crate::object::destroy;
 
 /// A dependency of a block on another one.
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
+use crate::bound::Bound;
+use crate::description::InterfaceInfo;
 use crate::ending::Ending;
-use crate::object::{Bound, ObjectId};
-use crate::registry;
-use crate::rep::{InterfaceInfo, OwnedRep};
+use crate::id::ObjectId;
+use crate::rep::OwnedRep;
 pub use crate::transfer::TransferError;
 use crate::transfer::{Exported, Progress, Protocol, ProtocolInfo, Protocols};
 
@@ -35,18 +36,11 @@ pub unsafe trait Interface: Sized + Send + Sync + 'static {
     fn empty_state() -> Option<Self::State> {
         None
     }
-    /// Returns a reference to the object that is bound to this interface; see [`reference()`].
+    /// Returns a reference to the object that is bound to this interface; see
+    /// [`reference()`](crate::reference()).
     fn bind(object: Bound<Self>) -> Self::Ref;
     /// Returns the id of the object that is referred to.
     fn id(reference: Self::Ref) -> ObjectId;
-}
-
-/// Returns a reference to the object with this id; `None` if there is no such object, or it has
-/// another interface.
-pub fn reference<I: Interface>(id: ObjectId) -> Option<I::Ref> {
-    let slot = registry::get(id).filter(|slot| std::ptr::eq(slot.interface, I::info()))?;
-    // SAFETY: an object with this id was created, for this interface.
-    Some(I::bind(unsafe { Bound::new(slot.id) }))
 }
 
 /// A reference that an implementation holds.

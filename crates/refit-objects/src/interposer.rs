@@ -49,9 +49,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::argument::Value;
-use crate::object::ObjectId;
+use crate::description::InterfaceInfo;
+use crate::id::ObjectId;
 use crate::panics::panic_text;
-use crate::rep::{InterfaceInfo, RepHeader, VtPtr};
+use crate::rep::{RepHeader, VtPtr};
 use crate::wrapper::{
     Access, After, CallInfo, Outcome, PostCall, PreCall, TypedWrapper, Wrapper, WrapperInfo,
 };
@@ -70,10 +71,15 @@ pub(crate) struct Attachment {
     /// The shims that fit the wrapper.
     vtable: VtPtr,
     wrapper: WrapperCode,
+    /// Detaches the wrapper after it has panicked.
+    detach: DetachBroken,
     /// Whether it has panicked. Advisory: a thread that does not see it yet runs the wrapper once
     /// more.
     broken: AtomicBool,
 }
+
+/// Detaches a wrapper from an object because it has panicked, as the text says.
+pub(crate) type DetachBroken = fn(ObjectId, WrapperId, String);
 
 enum WrapperCode {
     Untyped(Box<dyn Wrapper>),
@@ -90,17 +96,19 @@ impl Attachment {
         vtable: VtPtr,
         name: Box<str>,
         wrapper: WrapperCode,
+        detach: DetachBroken,
     ) -> Arc<Self> {
         static ATTACHMENTS: AtomicU64 = AtomicU64::new(1);
         let id = WrapperId(ATTACHMENTS.fetch_add(1, Ordering::Relaxed));
         let broken = AtomicBool::new(false);
-        Arc::new(Attachment { id, name, object, interface, vtable, wrapper, broken })
+        Arc::new(Attachment { id, name, object, interface, vtable, wrapper, detach, broken })
     }
 
     pub(crate) fn untyped(
         object: ObjectId,
         interface: &'static InterfaceInfo,
         wrapper: Box<dyn Wrapper>,
+        detach: DetachBroken,
     ) -> Arc<Self> {
         let name = wrapper.name().into();
         Self::new(
@@ -109,6 +117,7 @@ impl Attachment {
             interface.interposer.vtable,
             name,
             WrapperCode::Untyped(wrapper),
+            detach,
         )
     }
 
@@ -116,9 +125,17 @@ impl Attachment {
         object: ObjectId,
         interface: &'static InterfaceInfo,
         wrapper: TypedWrapper<I>,
+        detach: DetachBroken,
     ) -> Arc<Self> {
         let TypedWrapper { vtable, name, value, stats, .. } = wrapper;
-        Self::new(object, interface, vtable, name.into(), WrapperCode::Typed { value, stats })
+        Self::new(
+            object,
+            interface,
+            vtable,
+            name.into(),
+            WrapperCode::Typed { value, stats },
+            detach,
+        )
     }
 
     /// Returns the wrapper's description; only its name if the wrapper panics in providing it.
@@ -249,7 +266,7 @@ impl InterposerRep {
         let method = self.call(method).method_name();
         let why = format!("panicked in {stage} of {method}: {}", panic_text(&*panic));
         if first {
-            crate::wrapping::detach_broken(attachment.object, attachment.id, why);
+            (attachment.detach)(attachment.object, attachment.id, why);
         }
         // The payload may panic when it is dropped.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));

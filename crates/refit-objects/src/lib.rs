@@ -27,13 +27,15 @@
 //! | module | purpose |
 //! |---|---|
 //! | `request`, `generation` | which threads are in a request, and when all earlier requests have ended |
-//! | `table`, `rep` | from a reference to the rep of this processor |
-//! | `object`, `registry`, `retire`, `limbo` | creation and destruction of objects, miss handling |
+//! | `id`, `bound`, `table`, `rep`, `attached` | from a reference to the rep of this processor |
+//! | `interface`, `description` | what implementations provide, and what is known of their interface |
+//! | `slot`, `registry`, `object`, `retire`, `limbo` | objects: miss handling, creation and destruction |
+//! | `maker`, `class`, `upgrade` | factories, and upgrades of all objects of a class |
 //! | `interposer`, `wrapper`, `argument`, `wrapping`, [`wrappers`] | wrappers: the mechanism, the traits, attaching them, and ready-made ones |
 //! | [`mod@plugin`] | implementations that are built separately and loaded while the process runs |
 //! | `choices` | the short way: implementations that are one value each |
 //! | `adapter` | an implementation of one interface, presented as another |
-//! | `mediation`, `mediator`, `inside`, `swap` | the phases of a swap: as calls see them, as an object, as the swapper drives them |
+//! | `mediation`, `mediator`, `inside`, `switch`, `successor`, `swap` | the phases of a swap: as calls see them, as an object, as the swapper drives them |
 //! | `transfer` | the transfer of state between implementations: protocols, negotiation, lazy transfer, records |
 
 #![deny(unsafe_code)]
@@ -57,6 +59,13 @@ mod adapter;
 #[cfg(not(loom))]
 mod argument;
 #[cfg(not(loom))]
+mod attached;
+#[cfg(not(loom))]
+#[expect(unsafe_code, reason = "a handle is bound to an id of its interface")]
+mod bound;
+#[cfg(not(loom))]
+mod by_name;
+#[cfg(not(loom))]
 mod choices;
 #[cfg(not(loom))]
 mod class;
@@ -67,20 +76,26 @@ pub mod composition;
 #[cfg(not(loom))]
 mod condition;
 #[cfg(not(loom))]
+mod description;
+#[cfg(not(loom))]
+mod id;
+#[cfg(not(loom))]
 mod inside;
 #[cfg(not(loom))]
-#[expect(unsafe_code, reason = "a handle is bound to an id of its interface")]
+#[expect(unsafe_code, reason = "an interface promises the shape of its vtables")]
 mod interface;
 #[cfg(not(loom))]
 #[expect(unsafe_code, reason = "shims call what they stand in for")]
 mod interposer;
+#[cfg(not(loom))]
+mod maker;
 #[cfg(not(loom))]
 #[expect(unsafe_code, reason = "shims call the rep that they mediate")]
 mod mediator;
 #[cfg(not(loom))]
 mod name;
 #[cfg(not(loom))]
-#[expect(unsafe_code, reason = "calls go through vtables")]
+#[expect(unsafe_code, reason = "references are made for objects of their interface")]
 mod object;
 #[cfg(not(loom))]
 pub mod pace;
@@ -102,7 +117,14 @@ mod request;
 #[cfg(not(loom))]
 mod retire;
 #[cfg(not(loom))]
+#[expect(unsafe_code, reason = "entries of the table point to reps")]
+mod slot;
+#[cfg(not(loom))]
+mod successor;
+#[cfg(not(loom))]
 mod swap;
+#[cfg(not(loom))]
+mod swap_options;
 #[cfg(not(loom))]
 mod switch;
 #[cfg(not(loom))]
@@ -128,27 +150,30 @@ pub use self::{
     class::{ClassInfo, CreateError, Factory, classes},
     clustering::{Clustering, NoClustering},
     condition::{Condition, Measure, Measured, NoCondition},
+    description::{ArgumentInfo, InterfaceInfo},
     ending::{Ending, RolledBack},
-    interface::{Implementations, Import, Interface, Root, TransferError, reference},
+    id::ObjectId,
+    interface::{Implementations, Import, Interface, Root, TransferError},
     interposer::WrapperId,
     name::Name,
     object::{
-        ObjectActivity, ObjectId, ObjectInfo, activity, create, destroy, discard_entries, object,
-        objects,
+        ObjectActivity, ObjectInfo, activity, create, destroy, discard_entries, object, objects,
+        reference,
     },
     probation::{Probation, swap_on_probation},
-    rep::{InterfaceInfo, MethodInfo, OwnedRep},
+    rep::{MethodInfo, OwnedRep},
     request::{RequestToken, request},
     retire::settle,
-    swap::{Handover, Hook, SwapOptions, swap, swap_named, swap_together},
+    swap::{swap, swap_named, swap_together},
+    swap_options::{Handover, Hook, SwapOptions},
     upgrade::{UpgradeControl, UpgradeOptions, upgrade},
     wrapper::{
-        Access, After, ArgumentInfo, CallInfo, FromErrno, Histogram, Outcome, PostCall, Pre,
-        PreCall, TypedWrapper, Wrapper, WrapperInfo,
+        Access, After, CallInfo, FromErrno, Histogram, Outcome, PostCall, Pre, PreCall,
+        TypedWrapper, Wrapper, WrapperFailure, WrapperInfo,
     },
     wrapping::{
-        Which, WrapError, WrapperFailure, attach, attach_typed, can_wrap, detach, observe_failures,
-        unwrap_named, wrap_named,
+        Which, WrapError, attach, attach_typed, can_wrap, detach, observe_failures, unwrap_named,
+        wrap_named,
     },
 };
 /// The reports of changes: phases, outcome, and the callers that delayed them.
@@ -161,17 +186,18 @@ pub use refit_objects_macros::{Transfer, interface};
 #[doc(hidden)]
 #[expect(unsafe_code, reason = "generated calls find their vtable")]
 pub mod rt {
+    pub use crate::bound::Bound;
+    pub use crate::description::{InterfaceInfo, InterposerInfo, MethodShape};
     pub use crate::interposer::{
         InterposerRep, OnUnwind, guarded, inner, postcall, precall, typed,
     };
     pub use crate::mediator::{Mediated, mediate};
-    pub use crate::object::{Bound, miss};
     pub use crate::probe;
     pub use crate::rep::{
-        InterfaceInfo, MethodInfo, Rep, RepHeader, VT_MAGIC, VtHeader, VtPtr, drop_rep, keep_rep,
+        MethodInfo, Rep, RepHeader, VT_MAGIC, VtHeader, VtPtr, drop_rep, keep_rep,
     };
     pub use crate::request::call;
-    pub use crate::wrapper::{InterposerInfo, MethodShape};
+    pub use crate::slot::miss;
 
     /// Returns the owned rep, for a call through its vtable.
     #[inline(always)]
@@ -200,7 +226,7 @@ pub mod plugin_rt {
         abi::{Abi, shape},
         export::{Loadable, Make},
         foreign::{FORMAT, PluginTable, RawImplementation, Status, TABLE_MAGIC, Why, guarded},
+        foreign_rep::ForeignRep,
         note::{Description, Exported, MethodDescription, Note, UNWINDS, length},
-        proxy::ForeignRep,
     };
 }

@@ -13,14 +13,16 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use crate::attached::AnyRoot;
 use crate::clustering::Clustering;
 use crate::generation::Caller;
+use crate::id::ObjectId;
 use crate::inside;
 use crate::interface::Import;
 use crate::mediation::{Mediation, Outcome};
-use crate::object::{AnyRoot, ObjectId, Slot};
 use crate::rep::RepHeader;
 use crate::request::{record, until_request_ends};
+use crate::slot::Slot;
 
 /// The number of a switch, unique within the process.
 #[derive(Clone, Copy, Debug)]

@@ -12,9 +12,11 @@ use std::time::{Duration, Instant};
 use refit_change::{ChangeId, End, Report};
 
 use crate::condition::{Condition, Measured};
-use crate::object::{ObjectId, object};
+use crate::id::ObjectId;
+use crate::object::object;
 use crate::pace::sleep_until;
-use crate::swap::{Handover, REQUESTER_GONE, SwapOptions, swap_named};
+use crate::swap::swap_named;
+use crate::swap_options::{Handover, REQUESTER_GONE, SwapOptions};
 use crate::wrappers::Meter;
 use crate::wrapping::{WrapError, attach, detach};
 

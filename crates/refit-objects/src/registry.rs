@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::object::{ObjectId, Slot};
+use crate::id::ObjectId;
+use crate::slot::Slot;
 use crate::table;
 
 static REGISTRY: Mutex<Registry> =

@@ -56,23 +56,6 @@ impl VtPtr {
     }
 }
 
-/// The description of an interface, without its type.
-#[derive(Debug)]
-pub struct InterfaceInfo {
-    /// The short name, the part of an object's name before the colon.
-    pub name: &'static str,
-    /// Incremented whenever a method is appended.
-    pub version: u32,
-    /// The methods in the order of the vtable.
-    pub methods: &'static [MethodInfo],
-    /// The vtable of the default object (miss handling).
-    pub default: VtPtr,
-    /// The vtable of the mediator's reps.
-    pub mediator: VtPtr,
-    /// The data of the generic interposer.
-    pub interposer: crate::wrapper::InterposerInfo,
-}
-
 /// The head of every vtable. Append-only: a method is never moved, so a longer vtable serves an
 /// older caller.
 #[repr(C)]

@@ -11,9 +11,10 @@ use std::cell::{Cell, RefCell};
 
 use refit_sys::barrier;
 
+use crate::bound::Bound;
 use crate::generation::{Record, Standing, ThreadRecord};
+use crate::id::ObjectId;
 use crate::inside;
-use crate::object::{Bound, ObjectId};
 use crate::rep::RepHeader;
 use crate::retire::GENERATIONS;
 use crate::table::{self, Entries};

@@ -2,132 +2,23 @@
 //! out.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use refit_change::{Change, ChangeId, Phase, Report};
+use refit_change::{Change, ChangeId, Report};
 
-use crate::clustering::Clustering;
-use crate::interface::{Implementations, Interface, Root};
-use crate::object::{ObjectId, Slot, Swapper};
+use crate::id::ObjectId;
+use crate::interface::{Interface, Root};
 use crate::pace::sleep_until;
-use crate::plugin::ledger;
 use crate::registry;
 use crate::request::in_request;
+use crate::slot::Slot;
+use crate::swap_options::{REQUESTER_GONE, SwapOptions};
 use crate::switch::{Member, Switch};
-use crate::transfer::DrainOptions;
 use crate::transfer::moving::report_on;
 
 /// The pause between the first attempt and the second, and the longest pause between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// The reason for giving up a change that its requester has cancelled.
-pub(crate) const REQUESTER_GONE: &str = "its requester went away";
-
-/// A callback for each phase of a swap; an error rolls the swap back.
-pub type Hook = Arc<dyn Fn(Phase) -> Result<(), String> + Send + Sync>;
-
-/// The options of a swap.
-#[derive(Clone)]
-pub struct SwapOptions {
-    /// The time from the beginning of an attempt until its commit, after which it is rolled back.
-    pub deadline: Duration,
-    /// The number of times that a swap which missed its deadline is attempted again, after a pause
-    /// that doubles each time: the callers that delayed it may be gone then.
-    pub retries: u32,
-    /// The grouping of processors that share a rep.
-    pub clustering: Clustering,
-    /// A flag by which the requester, or a thread that notices the requester's end, has the swap
-    /// rolled back.
-    pub cancel: Option<Arc<AtomicBool>>,
-    /// The name of the requester, for the report.
-    pub owner: String,
-    /// A callback for every phase, for tests and probes.
-    pub hook: Option<Hook>,
-    /// Goes as far as the commit, measures, and rolls back, so that nothing changes.
-    pub dry_run: bool,
-    /// The name of the protocol to use; `None` for the best one.
-    pub protocol: Option<String>,
-    /// How the rest of a lazy transfer is moved after the commit.
-    pub drain: DrainOptions,
-    /// What happens to the old implementation's state.
-    pub handover: Handover,
-    /// Runs the swapping thread before all ordinary ones (`SCHED_FIFO`, where permitted) while
-    /// others wait for it. It shortens the wait on a machine with as many busy threads as
-    /// processors. It changes a property of the caller's thread, so it is off by default.
-    pub urgent: bool,
-}
-
-/// What happens to the state of the implementation that is swapped out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Handover {
-    /// The new implementation takes it over.
-    #[default]
-    Transfer,
-    /// It is abandoned, and the new implementation begins as created. Refused unless the interface
-    /// declares its state a hint.
-    WithoutState,
-    /// It is discarded, and the new implementation begins with the empty state of the interface.
-    /// **Loses the contents of the object.** Refused unless the interface declares an empty state.
-    EmptyState,
-}
-
-impl Default for SwapOptions {
-    fn default() -> Self {
-        SwapOptions {
-            deadline: Duration::from_secs(1),
-            retries: 0,
-            clustering: Clustering::AsMade,
-            cancel: None,
-            owner: String::new(),
-            hook: None,
-            dry_run: false,
-            protocol: None,
-            drain: DrainOptions::default(),
-            handover: Handover::default(),
-            urgent: false,
-        }
-    }
-}
-
-impl std::fmt::Debug for SwapOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let SwapOptions {
-            deadline,
-            retries,
-            clustering,
-            cancel,
-            owner,
-            hook,
-            dry_run,
-            protocol,
-            drain,
-            handover,
-            urgent,
-        } = self;
-        f.debug_struct("SwapOptions")
-            .field("deadline", deadline)
-            .field("retries", retries)
-            .field("clustering", clustering)
-            .field("cancel", cancel)
-            .field("owner", owner)
-            .field("hook", &hook.is_some())
-            .field("dry_run", dry_run)
-            .field("protocol", protocol)
-            .field("drain", drain)
-            .field("handover", handover)
-            .field("urgent", urgent)
-            .finish()
-    }
-}
-
-impl SwapOptions {
-    pub(crate) fn cancelled(&self) -> bool {
-        // Relaxed: no other load depends on it.
-        self.cancel.as_ref().is_some_and(|c| c.load(Ordering::Relaxed))
-    }
-}
 
 /// Swaps an object to the implementation with this name. `change` is the number under which the
 /// report is filed.
@@ -164,41 +55,7 @@ pub fn swap_together(
     options: &SwapOptions,
 ) -> Report {
     let asked = SwapRequest { objects, id: change, options };
-    asked.run(&mut |slot, to| slot.swapper.member(slot, to, options.clustering.clone()))
-}
-
-/// Swaps objects of one interface by name.
-pub(crate) struct ByName<I: Interface>(Arc<dyn Implementations<I>>);
-
-impl<I: Interface> ByName<I> {
-    pub(crate) fn new(implementations: Arc<dyn Implementations<I>>) -> Self {
-        ByName(implementations)
-    }
-}
-
-impl<I: Interface> Swapper for ByName<I> {
-    fn names(&self) -> Vec<&'static str> {
-        let mut names = self.0.names();
-        names.extend(ledger::names::<I>());
-        names
-    }
-
-    fn own(&self, name: &str) -> bool {
-        self.0.names().contains(&name)
-    }
-
-    fn cannot(&self, to: &str) -> Option<String> {
-        let names = self.names();
-        let known = names.join(", ");
-        let why = || format!("there is no implementation {to:?}; there are: {known}");
-        (!names.contains(&to)).then(why)
-    }
-
-    fn member(&self, slot: &Arc<Slot>, to: &str, clustering: Clustering) -> Result<Member, String> {
-        let unknown = || self.cannot(to).unwrap_or_else(|| format!("{to:?} could not be made"));
-        let root = ledger::make(&*self.0, to)?.ok_or_else(unknown)?;
-        Member::new(slot, root, clustering).ok_or_else(|| "its interface is another one".into())
-    }
+    asked.run(&mut |slot, to| Member::by_name(slot, to, options.clustering.clone()))
 }
 
 /// Creates a member of a switch from an object whose right to change is held.

@@ -41,17 +41,20 @@ use refit_change::{Blocker, Change, End, Phase, Report, Timeline};
 
 use refit_sys::thread::Urgent;
 
+use crate::attached::AnyRoot;
 use crate::clustering::Clustering;
 use crate::generation::Caller;
+use crate::id::ObjectId;
 use crate::interface::{Interface, Root};
 use crate::mediation::{Mediation, Outcome, Tally};
 use crate::mediator::{Mediator, SwitchNumber, Unit};
-use crate::object::{AnyRoot, Attached, ObjectId, Slot};
 use crate::registry;
 use crate::retire::{GENERATIONS, advance, defer};
-use crate::swap::{REQUESTER_GONE, SwapOptions};
+use crate::slot::Slot;
+use crate::successor::Successor;
+use crate::swap_options::{REQUESTER_GONE, SwapOptions};
 use crate::ticket::Backoff;
-use crate::transfer::moving::{Moving, TransferFailure, Transferring};
+use crate::transfer::moving::{TransferFailure, Transferring};
 
 /// The number of switches that will be urgent from the beginning, if no call arrives in the
 /// meantime.
@@ -77,11 +80,26 @@ impl Member {
         root: Box<dyn Root<I>>,
         clustering: Clustering,
     ) -> Option<Self> {
-        let before = slot.root();
-        let old = Arc::clone(&before).into_any().downcast::<Attached<I>>().ok()?;
-        let new = Arc::new(Attached::clustered(root, slot.id, clustering));
-        let moving = Arc::new(Moving::new(old, Arc::clone(&new)));
-        Some(Member { slot: Arc::clone(slot), old: before, new, moving })
+        let old = slot.root();
+        let successor = Successor::new(slot.id, &old, root, clustering)?;
+        Some(Self::of(slot, old, successor))
+    }
+
+    /// Creates a member whose new root is of the implementation with this name; the error says why
+    /// that failed.
+    pub(crate) fn by_name(
+        slot: &Arc<Slot>,
+        to: &str,
+        clustering: Clustering,
+    ) -> Result<Self, String> {
+        let old = slot.root();
+        let successor = slot.swapper.successor(slot.id, &old, to, clustering)?;
+        Ok(Self::of(slot, old, successor))
+    }
+
+    fn of(slot: &Arc<Slot>, old: Arc<dyn AnyRoot>, successor: Successor) -> Self {
+        let Successor { root: new, moving } = successor;
+        Member { slot: Arc::clone(slot), old, new, moving }
     }
 
     /// Returns the transfer of its state, for the negotiation before the switch and the report

@@ -16,14 +16,16 @@ use refit_change::{Change, ChangeId, End, Phase, Report, Timeline};
 
 use refit_sys::thread::Urgent;
 
-use crate::class::{Maker, Serves, UPGRADING, made_by, makers_of};
+use crate::class::{UPGRADING, made_by};
+use crate::maker::{Maker, Serves, makers_of};
 use crate::mediation::Tally;
-use crate::object::Slot;
 use crate::pace::sleep_until;
 use crate::request::in_request;
 use crate::retire::{advance, retire};
-use crate::swap::{REQUESTER_GONE, SwapOptions, each_once};
-use crate::switch::{Abort, Ended, Switch};
+use crate::slot::Slot;
+use crate::swap::each_once;
+use crate::swap_options::{REQUESTER_GONE, SwapOptions};
+use crate::switch::{Abort, Ended, Member, Switch};
 
 /// The number of objects that share one generation.
 const BATCH: usize = 64;
@@ -268,7 +270,7 @@ fn swap_batch<'a>(
             continue;
         }
         let because = |why| Abort::because(format!("{}: {why}", slot.full_name()));
-        let member = slot.swapper.member(slot, to, options.clustering.clone()).map_err(because)?;
+        let member = Member::by_name(slot, to, options.clustering.clone()).map_err(because)?;
         let moving = member.moving();
         moving.agree(options).map_err(|none| because(none.to_string()))?;
         lazy.extend(moving.lazy().then_some(moving));

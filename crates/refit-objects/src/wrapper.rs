@@ -20,9 +20,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::argument::{Kind, Value};
-use crate::object::ObjectId;
-use crate::rep::{InterfaceInfo, VtPtr};
+use crate::argument::Value;
+use crate::description::{ArgumentInfo, InterfaceInfo, MethodShape};
+use crate::id::ObjectId;
+use crate::rep::VtPtr;
 
 /// How a call continues after an untyped `precall`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,33 +284,6 @@ impl FromErrno for std::io::Error {
     }
 }
 
-/// An argument, as the interface declares it.
-#[derive(Clone, Copy, Debug)]
-pub struct ArgumentInfo {
-    /// The name of the argument.
-    pub name: &'static str,
-    /// The kind of its visible value.
-    pub kind: fn() -> Kind,
-}
-
-/// An interposer's knowledge of a method beyond its name.
-#[derive(Clone, Copy, Debug)]
-pub struct MethodShape {
-    /// The arguments, in order.
-    pub arguments: &'static [ArgumentInfo],
-    /// Whether its result can express an `errno`.
-    pub can_fail: fn() -> bool,
-}
-
-/// The generic interposer of an interface.
-#[derive(Clone, Copy, Debug)]
-pub struct InterposerInfo {
-    /// The vtable of its reps, for wrappers that fit any interface.
-    pub vtable: VtPtr,
-    /// The methods, in the order of the vtable.
-    pub methods: &'static [MethodShape],
-}
-
 /// The distribution of a measure: the number of measurements in each range.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
@@ -335,6 +309,21 @@ pub struct WrapperInfo {
     pub stats: Vec<(String, u64)>,
     /// Its distributions.
     pub histograms: Vec<Histogram>,
+}
+
+/// A wrapper that panicked and was detached for that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrapperFailure {
+    /// The full name of the object.
+    pub object: String,
+    /// The name of the wrapper.
+    pub wrapper: String,
+    /// The reason.
+    pub why: String,
+    /// The composition before, for example `count(shared)`.
+    pub from: String,
+    /// The composition since.
+    pub to: String,
 }
 
 /// A wrapper for one interface, created by the interface's `wrapper(…)`.

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use refit_change::{Change, ChangeId, End, Phase, Report, Timeline};
-use serde::{Deserialize, Serialize};
 
+use crate::id::ObjectId;
 use crate::interface::Interface;
 use crate::interposer::{Attachment, Layer, WrapperId};
-use crate::object::{ObjectId, Slot};
 use crate::registry;
 use crate::retire::defer;
+use crate::slot::Slot;
 use crate::sync::lock;
-use crate::wrapper::{TypedWrapper, Wrapper, WrapperInfo};
+use crate::wrapper::{TypedWrapper, Wrapper, WrapperFailure, WrapperInfo};
 use crate::wrappers::{self, Setting};
 
 /// The maximum number of wrappers of one object.
@@ -48,21 +48,6 @@ fn attached(there: &[String]) -> String {
         [] => "there is none on this object".into(),
         some => format!("there are: {}", some.join(", ")),
     }
-}
-
-/// A wrapper that panicked and was detached for that.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WrapperFailure {
-    /// The full name of the object.
-    pub object: String,
-    /// The name of the wrapper.
-    pub wrapper: String,
-    /// The reason.
-    pub why: String,
-    /// The composition before, for example `count(shared)`.
-    pub from: String,
-    /// The composition since.
-    pub to: String,
 }
 
 impl WrapperFailure {
@@ -199,7 +184,7 @@ fn slot(id: ObjectId) -> Result<Arc<Slot>, WrapError> {
 /// The object is gone, or has too many wrappers.
 pub fn attach(object: ObjectId, wrapper: impl Wrapper + 'static) -> Result<WrapperId, WrapError> {
     let slot = slot(object)?;
-    slot.attach(Attachment::untyped(object, slot.interface, Box::new(wrapper)))
+    slot.attach(Attachment::untyped(object, slot.interface, Box::new(wrapper), detach_broken))
 }
 
 /// Attaches a wrapper that knows the object's interface: `CounterInterface::wrapper(name, value)`.
@@ -211,7 +196,7 @@ pub fn attach_typed<I: Interface>(
     wrapper: TypedWrapper<I>,
 ) -> Result<WrapperId, WrapError> {
     let id = I::id(object);
-    slot(id)?.attach(Attachment::typed(id, I::info(), wrapper))
+    slot(id)?.attach(Attachment::typed(id, I::info(), wrapper, detach_broken))
 }
 
 /// Detaches a wrapper. Waits for nothing: calls in progress continue through it, and it is dropped
@@ -247,7 +232,7 @@ pub fn wrap_named(
     let change = Change::new(change, "wrap", &slot.full_name(), &from, &to, owner);
     let made = wrappers::by_name(wrapper, settings, slot.interface);
     let attached = made.map_err(WrapError::from).and_then(|wrapper| {
-        let attachment = Attachment::untyped(object, slot.interface, wrapper);
+        let attachment = Attachment::untyped(object, slot.interface, wrapper, detach_broken);
         timeline.enter(Phase::Install);
         slot.attach(attachment)
     });

@@ -1,11 +1,10 @@
 //! How a command ends when it does not end well.
 
+use std::fmt::Display;
 use std::io;
-use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use refit_instance::{Kind, Refusal};
-
-use crate::output::say;
 
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -37,21 +36,9 @@ impl Failure {
         Failure::Refused(Refusal::new(Kind::Failed, asked, obstacle, remedy))
     }
 
-    /// Says what is to be said and gives the exit code.
-    pub(crate) fn exit(self) -> ExitCode {
-        match self {
-            Failure::Unread => ExitCode::SUCCESS,
-            Failure::Said => ExitCode::FAILURE,
-            Failure::Usage(e) => e.exit(),
-            Failure::Several(refusals) => {
-                refusals.iter().for_each(|refusal| say(&format!("refit: {refusal}")));
-                ExitCode::FAILURE
-            }
-            refused => {
-                say(&refused.to_string());
-                ExitCode::FAILURE
-            }
-        }
+    /// A command line that makes no sense. The usage of the command is added where it is shown.
+    pub(crate) fn usage(kind: ErrorKind, text: impl Display) -> Self {
+        Failure::Usage(clap::Error::raw(kind, text))
     }
 }
 

@@ -27,7 +27,7 @@ mod tally;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, Command, HeaderArg};
 use crate::failure::Failure;
@@ -40,7 +40,24 @@ fn main() -> ExitCode {
         logging::start(&cli.log).and_then(|()| run(&cli, &mut out)).and_then(|()| out.flush());
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.exit(),
+        Err(failure) => exit(failure),
+    }
+}
+
+/// Says what is to be said and gives the exit code.
+fn exit(failure: Failure) -> ExitCode {
+    match failure {
+        Failure::Unread => ExitCode::SUCCESS,
+        Failure::Said => ExitCode::FAILURE,
+        Failure::Usage(error) => error.format(&mut Cli::command()).exit(),
+        Failure::Several(refusals) => {
+            refusals.iter().for_each(|refusal| say!("refit: {refusal}"));
+            ExitCode::FAILURE
+        }
+        refused => {
+            say!("{refused}");
+            ExitCode::FAILURE
+        }
     }
 }
 

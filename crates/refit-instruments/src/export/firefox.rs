@@ -14,13 +14,10 @@ use fxprof_processed_profile::{
     StaticSchemaMarker, StaticSchemaMarkerField, StringHandle, ThreadHandle, Timestamp,
 };
 
-use super::{Error, name, thread_name};
+use super::error::{Error, MAX_EVENTS};
+use super::names::{name, thread_name};
 use crate::analysis::{Dumps, Filter, Span, Spans, Step};
 use crate::read::{Seen, Trace};
-
-/// The maximum number of intervals and points. A larger profile is refused, because it is built in
-/// memory and no browser could open it.
-pub const MAX_EVENTS: u64 = 5_000_000;
 
 /// Writes the profile as JSON.
 ///

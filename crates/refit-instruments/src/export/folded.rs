@@ -10,7 +10,8 @@ use std::io::{self, Write};
 
 use inferno::flamegraph::{self, Options};
 
-use super::{Error, name, thread_name};
+use super::error::Error;
+use super::names::{name, thread_name};
 use crate::analysis::{Dumps, Filter, Spans, Step};
 use crate::read::Trace;
 

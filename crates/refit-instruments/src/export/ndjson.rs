@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::Error;
+use super::error::Error;
 use crate::analysis::Filter;
 use crate::block::{End, Head};
 use crate::definition::{Definition, Value};

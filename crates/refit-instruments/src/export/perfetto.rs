@@ -19,9 +19,10 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
+use super::error::Error;
+use super::names::{name, thread_name};
 use super::packets::{self, Packets, Type};
 use super::protobuf::Message;
-use super::{Error, name, thread_name};
 use crate::analysis::{Delay, Dumps, Filter, Open, Spans, Step, delays};
 use crate::definition::{Definition, Role, Value};
 use crate::read::{Gap, Losses, Seen, Trace};

@@ -32,6 +32,7 @@ mod manager;
 mod total;
 mod trigger;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -43,7 +44,7 @@ pub use total::{Counter, Running, Timer};
 pub use trigger::{Act, Chosen, Observed, Trigger, When};
 
 use crate::definition::{FieldKind, Role};
-use crate::session::{Area, Described, Kind, Link, Session, Switch};
+use crate::session::{self, Area, Described, Kind, Link, Session, SessionError, Switch};
 
 /// The operations that all instruments have in common.
 pub trait Instrument {
@@ -243,6 +244,19 @@ impl Core {
 /// all others.
 pub fn attach(session: &'static Session) {
     change(|_| vec![session]);
+}
+
+/// Attaches this process to the session that [`VARIABLE`](crate::session::VARIABLE) names; returns `None` if it names none.
+/// To be called at the beginning of `main`.
+///
+/// # Errors
+///
+/// There is no session at the path.
+pub fn attach_environment() -> Result<Option<&'static Session>, SessionError> {
+    let Some(path) = std::env::var_os(session::VARIABLE) else { return Ok(None) };
+    let session = Session::open(Path::new(&path))?;
+    attach(session);
+    Ok(Some(session))
 }
 
 /// Attaches the instruments of this process to an additional session. Each record is written to all

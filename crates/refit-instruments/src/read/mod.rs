@@ -6,6 +6,7 @@
 //! memory that does not grow with the trace. No contents of a file cause a panic; truncated and
 //! damaged files are reported by [`Trace::ending`] and [`Trace::losses`].
 
+mod about;
 mod blocks;
 mod clock;
 mod error;
@@ -13,10 +14,7 @@ mod index;
 mod merge;
 mod parts;
 
-use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-
-use serde::de::DeserializeOwned;
 
 pub use self::blocks::Ending;
 pub use self::clock::Clock;
@@ -24,9 +22,10 @@ pub use self::error::Error;
 pub use self::index::{Gap, Losses};
 pub use self::merge::{Records, Seen};
 
-use self::blocks::{Block, Part};
+use self::about::About;
+use self::blocks::Part;
 use self::index::Index;
-use crate::block::{ClockPair, Cost, Dump, End, Head, Kind, Place, Thread, Total};
+use crate::block::{Cost, Dump, End, Head, Thread, Total};
 use crate::definition::Definition;
 
 /// A trace, in one file or several parts.
@@ -38,23 +37,6 @@ pub struct Trace {
     clock: Clock,
     index: Index,
     about: About,
-}
-
-/// The data of a trace other than the records.
-#[derive(Debug, Default)]
-struct About {
-    head: Option<Head>,
-    pairs: Vec<ClockPair>,
-    definitions: HashMap<u32, Definition>,
-    threads: BTreeMap<u32, Thread>,
-    dumps: Vec<Dump>,
-    /// The costs by instrument, and by whether they were measured in vivo.
-    costs: BTreeMap<(String, bool), Cost>,
-    /// The totals by manager, name and instrument.
-    totals: BTreeMap<[String; 3], Total>,
-    end: Option<End>,
-    /// The number of blocks with a correct checksum and invalid content.
-    senseless: u64,
 }
 
 impl Trace {
@@ -202,51 +184,4 @@ impl Trace {
     pub fn records(&self) -> Records<'_> {
         Records::new(&self.parts, &self.index)
     }
-}
-
-impl About {
-    /// Stores the content of a block, or counts it if it is invalid.
-    fn take(&mut self, part: usize, block: &Block<'_>, index: &mut Index) {
-        if self.learn(part, block, index).is_none() {
-            self.senseless += 1;
-        }
-    }
-
-    /// Stores the content of a block, which replaces earlier blocks with the same subject. Returns
-    /// `None` if it is invalid.
-    fn learn(&mut self, part: usize, block: &Block<'_>, index: &mut Index) -> Option<()> {
-        match Kind::from_number(block.kind) {
-            // A kind of a later version.
-            None => {}
-            Some(Kind::Records) => index.add(part, block)?,
-            Some(Kind::Head) => self.head = Some(read(block)?),
-            Some(Kind::Clock) => self.pairs.push(read(block)?),
-            Some(Kind::Dump) => self.dumps.push(read(block)?),
-            Some(Kind::End) => self.end = Some(read(block)?),
-            Some(Kind::Definitions) => {
-                let all: Vec<Definition> = read(block)?;
-                self.definitions.extend(all.into_iter().map(|one| (one.id, one)));
-            }
-            Some(Kind::Threads) => {
-                let all: Vec<Thread> = read(block)?;
-                self.threads.extend(all.into_iter().map(|one| (one.id, one)));
-            }
-            Some(Kind::Costs) => {
-                let all: Vec<Cost> = read(block)?;
-                let key = |cost: &Cost| (cost.instrument.clone(), cost.place == Place::InVivo);
-                self.costs.extend(all.into_iter().map(|one| (key(&one), one)));
-            }
-            Some(Kind::Totals) => {
-                let all: Vec<Total> = read(block)?;
-                let key =
-                    |one: &Total| [&one.manager, &one.name, &one.instrument].map(String::clone);
-                self.totals.extend(all.into_iter().map(|one| (key(&one), one)));
-            }
-        }
-        Some(())
-    }
-}
-
-fn read<T: DeserializeOwned>(block: &Block<'_>) -> Option<T> {
-    serde_json::from_slice(block.content).ok()
 }

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::About;
+use super::about::About;
 use super::blocks::{Ending, Part};
 use super::error::Error;
 use super::index::Index;

@@ -10,8 +10,9 @@ use refit_sys::thread::Busy;
 use refit_sys::words::Words;
 use refit_sys::{clock, futex, process, processor};
 
+use super::error::SessionError;
+use super::layout::header::{ENDED, WAITS};
 use super::layout::{self, Geometry, header, ring};
-use super::{ENDED, SessionError, WAITS};
 use crate::block::ClockSource;
 use crate::record::{Phase, What};
 use crate::ring::{ReserveError, Ring};

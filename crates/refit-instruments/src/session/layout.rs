@@ -40,6 +40,10 @@ pub mod header {
     pub const DEFINED: usize = 6;
     /// Bit 0: writers that find no slot wait for a dump. Bit 1: the session has ended.
     pub const STATE: usize = 7;
+    /// The bit of [`STATE`] that makes writers that find no slot wait for a dump.
+    pub const WAITS: u64 = 1;
+    /// The bit of [`STATE`] that marks the session as ended.
+    pub const ENDED: u64 = 2;
     /// The process ID of the recorder; 0 for none.
     pub const RECORDER: usize = 8;
     /// The start time of the recorder's process from `/proc`.

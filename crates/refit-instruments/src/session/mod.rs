@@ -12,6 +12,7 @@
 
 mod area;
 mod definitions;
+mod error;
 mod known;
 pub mod layout;
 
@@ -21,40 +22,14 @@ use std::sync::atomic::AtomicU64;
 
 pub(crate) use area::Area;
 pub use definitions::{Described, Kind, Switch};
+pub use error::SessionError;
 pub use known::Known;
 pub use layout::Geometry;
 
+pub use crate::instrument::attach_environment;
+
 /// The environment variable that contains the path of the session, such as `/proc/PID/fd/N`.
 pub const VARIABLE: &str = "REFIT_SESSION";
-
-/// The bit of [`layout::header::STATE`] that makes writers that find no slot wait for a dump.
-const WAITS: u64 = 1;
-/// The bit of [`layout::header::STATE`] that marks the session as ended.
-const ENDED: u64 = 2;
-
-/// Why a session cannot be created or mapped.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// There is no memory, or the path cannot be opened.
-    #[error("cannot map the session {path}: {source}")]
-    Map {
-        /// The path.
-        path: String,
-        /// The error of the kernel.
-        source: io::Error,
-    },
-    /// The file is not a session, or one of another version.
-    #[error("{path} is no session of version {}: {what}", layout::VERSION)]
-    Foreign {
-        /// The path.
-        path: String,
-        /// The reason.
-        what: &'static str,
-    },
-    /// The sizes are unreasonable.
-    #[error("a session cannot have {0:?}: records and definitions are powers of two")]
-    Geometry(Geometry),
-}
 
 /// A mapped session.
 #[derive(Debug)]
@@ -163,17 +138,4 @@ impl Session {
     pub(crate) fn link(&'static self, id: u32) -> Option<&'static Link> {
         self.links.get((id as usize).checked_sub(1)?)
     }
-}
-
-/// Attaches this process to the session that [`VARIABLE`] names; returns `None` if it names none.
-/// To be called at the beginning of `main`.
-///
-/// # Errors
-///
-/// There is no session at the path.
-pub fn attach_environment() -> Result<Option<&'static Session>, SessionError> {
-    let Some(path) = std::env::var_os(VARIABLE) else { return Ok(None) };
-    let session = Session::open(Path::new(&path))?;
-    crate::instrument::attach(session);
-    Ok(Some(session))
 }

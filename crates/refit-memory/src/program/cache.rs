@@ -10,20 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_utils::CachePadded;
-use refit_objects::{
-    CreateError, Factory, Implementations, Import, Interface, Name, OwnedRep, Root, TransferError,
-};
 use rustc_hash::FxHashMap;
 
-use super::budget::{BudgetInterface, BudgetRef};
-use super::fcm::{
-    AnonymousCache, AnonymousCacheInterface, AnonymousCacheRef, AnonymousPage, AnonymousState,
-    AnonymousStats, Before, GROUP, LendError, Place,
-};
-use super::lists::{Newest, Order, Rank, TwoQueues};
+use super::budget::BudgetRef;
+use super::fcm::{AnonymousCache, AnonymousPage, AnonymousStats, Before, GROUP, LendError, Place};
+use super::lists::{Order, Rank};
 use crate::PAGE_SIZE;
 use crate::fcm::CacheError;
-use crate::fr::{FileRepresentativeInterface, FileRepresentativeRef};
+use crate::fr::FileRepresentativeRef;
 
 /// The objects that a cache depends on.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +30,7 @@ pub struct AnonymousParts {
 
 /// The state that one lock protects.
 #[derive(Debug, Default)]
-struct Cell<O> {
+pub(super) struct Cell<O> {
     /// All pages that are not out. The program chooses the page numbers, but hurts only itself with
     /// numbers that hash badly.
     here: FxHashMap<u64, Place>,
@@ -45,15 +39,16 @@ struct Cell<O> {
     /// The pages that are [`Place::Doomed`], and no others. They are queried often, and usually
     /// there are none.
     doomed: BTreeSet<u64>,
-    stats: AnonymousStats,
+    pub(super) stats: AnonymousStats,
 }
 
+/// The cache of a region.
 #[derive(Debug)]
-struct Cache<O> {
-    name: &'static str,
-    parts: AnonymousParts,
+pub(super) struct Cache<O> {
+    pub(super) name: &'static str,
+    pub(super) parts: AnonymousParts,
     /// Padded, so that a thread that takes one lock takes no cache line of another's.
-    cells: Box<[CachePadded<Mutex<Cell<O>>>]>,
+    pub(super) cells: Box<[CachePadded<Mutex<Cell<O>>>]>,
     /// The cell at which the next recall begins.
     turn: AtomicUsize,
 }
@@ -116,7 +111,7 @@ impl<O: Order> Cell<O> {
 }
 
 impl<O: Order> Cache<O> {
-    fn new(name: &'static str, parts: AnonymousParts, cells: usize) -> Self {
+    pub(super) fn new(name: &'static str, parts: AnonymousParts, cells: usize) -> Self {
         let cells = (0..cells).map(|_| CachePadded::new(Mutex::default())).collect();
         Self { name, parts, cells, turn: AtomicUsize::new(0) }
     }
@@ -125,7 +120,7 @@ impl<O: Order> Cache<O> {
         Self::lock(&self.cells[(page / GROUP) as usize % self.cells.len()])
     }
 
-    fn lock(cell: &Mutex<Cell<O>>) -> MutexGuard<'_, Cell<O>> {
+    pub(super) fn lock(cell: &Mutex<Cell<O>>) -> MutexGuard<'_, Cell<O>> {
         // A panic here would leave a page in the wrong place, which its next fault would report.
         cell.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,11 +135,11 @@ impl<O: Order> Cache<O> {
     }
 
     /// Returns all pages that are not out.
-    fn pages(&self) -> Vec<AnonymousPage> {
+    pub(super) fn pages(&self) -> Vec<AnonymousPage> {
         self.all().flat_map(|cell| cell.pages(&(0..u64::MAX))).collect()
     }
 
-    fn put(&self, pages: Vec<AnonymousPage>) {
+    pub(super) fn put(&self, pages: Vec<AnonymousPage>) {
         for AnonymousPage { page, place, wanted } in pages {
             let mut cell = self.cell(page);
             cell.set(page, place);
@@ -206,8 +201,9 @@ enum LandOutcome {
     Failed,
 }
 
+/// The rep of a cache.
 #[derive(Debug)]
-struct Rep<O>(Arc<Cache<O>>);
+pub(super) struct Rep<O>(pub(super) Arc<Cache<O>>);
 
 impl<O: Order> AnonymousCache for Rep<O> {
     fn lend(&self, page: u64, into: &mut [u8]) -> Result<usize, LendError> {
@@ -420,99 +416,4 @@ impl<O: Order> AnonymousCache for Rep<O> {
         };
         self.0.all().map(of).sum()
     }
-}
-
-/// The root of a cache.
-struct CacheRoot<O>(Arc<Cache<O>>);
-
-impl<O: Order> Root<AnonymousCacheInterface> for CacheRoot<O>
-where
-    Rep<O>: AnonymousCache,
-{
-    fn implementation(&self) -> &str {
-        self.0.name
-    }
-
-    fn make_rep(&self, _processor: usize) -> OwnedRep<AnonymousCacheInterface> {
-        AnonymousCacheInterface::rep(Rep(Arc::clone(&self.0)))
-    }
-
-    fn export(&self) -> Result<AnonymousState, TransferError> {
-        let mut stats = Rep(Arc::clone(&self.0)).stats();
-        stats.resident = 0;
-        Ok(AnonymousState { pages: self.0.pages(), stats })
-    }
-
-    fn import(&self, state: AnonymousState) -> Result<(), TransferError> {
-        self.0.put(state.pages);
-        Cache::lock(&self.0.cells[0]).stats = state.stats;
-        Ok(())
-    }
-
-    fn transfers_promptly(&self) -> bool {
-        true
-    }
-
-    fn imports(&self) -> Vec<Import> {
-        let fr = Import { port: "fr", object: FileRepresentativeInterface::id(self.0.parts.fr) };
-        let budget = Import { port: "budget", object: BudgetInterface::id(self.0.parts.budget) };
-        vec![budget, fr]
-    }
-
-    fn stats(&self) -> Vec<(&'static str, u64)> {
-        let AnonymousStats { resident, faults, around, evictions, returns } =
-            Rep(Arc::clone(&self.0)).stats();
-        vec![
-            ("resident", resident),
-            ("faults", faults),
-            ("around", around),
-            ("evictions", evictions),
-            ("returns", returns),
-        ]
-    }
-}
-
-/// One lock. Pages that return soon after they had left stay longer.
-pub const SHARED: &str = "shared";
-/// A lock for each processor, over which groups of pages are distributed; the order of `shared`.
-pub const PARTITIONED: &str = "partitioned";
-/// One lock. The pages that came last are evicted first.
-pub const SEQUENTIAL: &str = "sequential";
-
-struct Caches(AnonymousParts);
-
-impl Implementations<AnonymousCacheInterface> for Caches {
-    fn names(&self) -> Vec<&'static str> {
-        vec![SHARED, PARTITIONED, SEQUENTIAL]
-    }
-
-    fn root(&self, name: &str) -> Option<Box<dyn Root<AnonymousCacheInterface>>> {
-        let parts = self.0;
-        let processors = refit_sys::processor::count();
-        Some(match name {
-            SHARED => boxed(Cache::<TwoQueues>::new(SHARED, parts, 1)),
-            PARTITIONED => boxed(Cache::<TwoQueues>::new(PARTITIONED, parts, processors)),
-            SEQUENTIAL => boxed(Cache::<Newest>::new(SEQUENTIAL, parts, 1)),
-            _ => return None,
-        })
-    }
-}
-
-fn boxed<O: Order>(cache: Cache<O>) -> Box<dyn Root<AnonymousCacheInterface>> {
-    Box::new(CacheRoot(Arc::new(cache)))
-}
-
-/// Creates caches of anonymous memory. There is one factory for each tree of programs.
-pub type AnonymousCacheFactory = Factory<AnonymousCacheInterface>;
-
-/// Creates the cache of a region, with the default implementation of the class.
-///
-/// # Errors
-/// There is no such implementation.
-pub fn create_anonymous_cache(
-    factory: &AnonymousCacheFactory,
-    name: impl Into<Name>,
-    parts: AnonymousParts,
-) -> Result<AnonymousCacheRef, CreateError> {
-    factory.create(name, Arc::new(Caches(parts)), None)
 }

@@ -16,6 +16,7 @@
 
 mod budget;
 mod cache;
+mod factory;
 mod fcm;
 mod hat;
 mod intervals;
@@ -30,9 +31,8 @@ mod space_tests;
 pub use budget::{
     Budget, BudgetInterface, BudgetRef, BudgetStats, GLOBAL, LOCAL, Share, create_budget,
 };
-pub use cache::{
-    AnonymousCacheFactory, AnonymousParts, PARTITIONED, SEQUENTIAL, SHARED, create_anonymous_cache,
-};
+pub use cache::AnonymousParts;
+pub use factory::{AnonymousCacheFactory, PARTITIONED, SEQUENTIAL, SHARED, create_anonymous_cache};
 pub use fcm::{
     AnonymousCache, AnonymousCacheInterface, AnonymousCacheRef, AnonymousPage, AnonymousState,
     AnonymousStats, Before, GROUP, LendError, Place,
@@ -41,9 +41,9 @@ pub use hat::{
     InstallError, Pages, STAGING_AREA, StagingArea, Stopped, Taken, Translation,
     TranslationInterface, TranslationRef,
 };
-pub use pager::{Inherited, Outside, Pager};
+pub use pager::{Outside, Pager};
 pub use part::Commons;
 pub use region::{
     FaultError, Region, RegionInterface, RegionParts, RegionRef, RegionState, create_region,
 };
-pub use space::{Process, ProcessInterface, ProcessRef, RegionInfo, Space};
+pub use space::{Inherited, Process, ProcessInterface, ProcessRef, RegionInfo, Space};

@@ -48,7 +48,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::hat::{Pages, StagingArea, TranslationInterface};
 use super::part::Commons;
 use super::region::FaultError;
-use super::space::{ProcessInterface, ProcessRef, RecallBatch, Space, Which};
+use super::space::{Inherited, ProcessInterface, ProcessRef, RecallBatch, Space, Which};
 use crate::PAGE_SIZE;
 
 /// The callbacks by which a pager informs its creator.
@@ -68,15 +68,6 @@ pub trait Outside: Send + Sync {
     fn inherited(&self, _pager: &Pager, _thread: Option<u32>) -> Option<Vec<Inherited>> {
         None
     }
-}
-
-/// Memory that a child has inherited from its parent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inherited {
-    /// The addresses.
-    pub range: Range<u64>,
-    /// Whether the child finds zeros there (`MADV_WIPEONFORK`).
-    pub wiped: bool,
 }
 
 /// The pager of one program.

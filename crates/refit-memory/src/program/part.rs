@@ -8,7 +8,8 @@ use refit_objects::{Interface, destroy, object};
 use refit_sys::memory::PAGE_SIZE_U64;
 
 use super::budget::BudgetRef;
-use super::cache::{AnonymousCacheFactory, AnonymousParts, create_anonymous_cache};
+use super::cache::AnonymousParts;
+use super::factory::{AnonymousCacheFactory, create_anonymous_cache};
 use super::fcm::{AnonymousCacheInterface, AnonymousCacheRef};
 use super::hat::TranslationRef;
 use super::region::{RegionInterface, RegionParts, RegionRef, create_region};

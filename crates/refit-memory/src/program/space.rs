@@ -19,13 +19,21 @@ use super::budget::Draws;
 use super::fcm::{AnonymousCacheRef, AnonymousStats, GROUP};
 use super::hat::TranslationRef;
 use super::intervals::Intervals;
-use super::pager::Inherited;
 use super::part::{Commons, Objects, Part};
 use super::region::FaultError;
 use crate::anonymous::AnonymousPages;
 
 /// The number of regions considered when one has to give pages back.
 const CANDIDATES: usize = 32;
+
+/// Memory that a child has inherited from its parent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inherited {
+    /// The addresses.
+    pub range: Range<u64>,
+    /// Whether the child finds zeros there (`MADV_WIPEONFORK`).
+    pub wiped: bool,
+}
 
 /// A program's memory, as faults see it.
 #[refit_objects::interface(name = "process", state = ())]

@@ -9,7 +9,7 @@ use refit_objects::{Choices, Interface, State, TransferError, destroy};
 use refit_sys::memory::PAGE_SIZE_U64;
 
 use super::budget::create_budget;
-use super::cache::{AnonymousCacheFactory, SHARED};
+use super::factory::{AnonymousCacheFactory, SHARED};
 use super::hat::{InstallError, Stopped, Taken, Translation, TranslationInterface, TranslationRef};
 use super::part::Commons;
 use super::region::FaultError;

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::StoreError;
+use super::error::StoreError;
 use super::slots::{Slot, Slots};
 use crate::PAGE_SIZE;
 

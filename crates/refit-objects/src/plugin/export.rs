@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 
 use super::abi::{RawSlice, RawVec};
 use super::foreign::{RawImplementation, RawRep, RawRoot, RootCalls, Status, Why, guarded};
+use super::foreign_rep::ForeignRep;
 use super::note::Description;
-use super::proxy::ForeignRep;
 use crate::ending::{Ending, RolledBack};
 use crate::interface::{Interface, Root};
 use crate::rep::{OwnedRep, RepHeader};

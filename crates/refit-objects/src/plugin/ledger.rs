@@ -6,7 +6,6 @@
 //! is the code that was loaded last under this name, so a request to swap to it gets the newest.
 
 use std::any::{Any, TypeId};
-use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -17,8 +16,10 @@ use serde::Serialize;
 use super::error::{LoadError, Obstacle};
 use super::export::Loadable;
 use super::foreign::RawImplementation;
+use super::foreign_rep::Usage;
+use super::leaked::leaked;
 use super::note::Description;
-use super::proxy::{ForeignRoot, Usage};
+use super::proxy::ForeignRoot;
 use crate::interface::{Implementations, Interface, Root};
 use crate::registry;
 
@@ -100,18 +101,6 @@ static LEDGER: Mutex<Ledger> = Mutex::new(Ledger { accepted: Vec::new(), plugins
 
 fn ledger() -> MutexGuard<'static, Ledger> {
     LEDGER.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns a copy of a text that lives as long as the process; one copy of each text.
-pub(crate) fn leaked(text: &str) -> &'static str {
-    static LEAKED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut leaked = LEAKED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(text) = leaked.get(text) {
-        return text;
-    }
-    let text: &'static str = Box::leak(text.into());
-    leaked.insert(text);
-    text
 }
 
 /// Lets this process load implementations of an interface. Repeated calls have no effect.
@@ -222,7 +211,7 @@ pub(crate) fn make<I: Interface>(
 
 /// Returns the current implementations of objects; one entry for each object, with its name.
 fn serving() -> Vec<(String, String)> {
-    let name = |slot: &Arc<crate::object::Slot>| (slot.root().implementation(), slot.full_name());
+    let name = |slot: &Arc<crate::slot::Slot>| (slot.root().implementation(), slot.full_name());
     registry::all().iter().map(name).collect()
 }
 

@@ -134,7 +134,7 @@ fn target(entry: &ManifestEntry, known: &[Accepted]) -> Result<Accepted, Obstacl
 /// Checks that no object has an implementation of this name, which would take precedence over the
 /// loaded one.
 fn free(entry: &ManifestEntry) -> Result<(), Obstacle> {
-    let own = |slot: &std::sync::Arc<crate::object::Slot>| {
+    let own = |slot: &std::sync::Arc<crate::slot::Slot>| {
         slot.interface.name == entry.interface && slot.swapper.own(&entry.name)
     };
     if registry::all().iter().any(own) {

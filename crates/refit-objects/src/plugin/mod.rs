@@ -13,7 +13,7 @@
 //! | `abi`, `foreign` | the types and tables that cross |
 //! | `note`, `check`, `compare` | the note in a plugin's file, and the checks before any of its code runs |
 //! | `export` | the plugin's side |
-//! | `proxy` | the host's side: roots and reps that live in a plugin |
+//! | `proxy`, `foreign_rep` | the host's side: roots and reps that live in a plugin |
 //! | `load`, `ledger` | from a path to an implementation; the code that stays mapped |
 //!
 //! Not guaranteed: loaded code runs with all rights of the host. The checks detect files that are
@@ -28,11 +28,14 @@ pub(crate) mod error;
 pub(crate) mod export;
 #[expect(unsafe_code, reason = "tables of other binaries are read")]
 pub(crate) mod foreign;
+#[expect(unsafe_code, reason = "methods of other binaries are called")]
+pub(crate) mod foreign_rep;
+pub(crate) mod leaked;
 pub(crate) mod ledger;
 #[expect(unsafe_code, reason = "a library is loaded and its table found")]
 pub(crate) mod load;
 pub(crate) mod note;
-#[expect(unsafe_code, reason = "methods of other binaries are called")]
+#[expect(unsafe_code, reason = "roots of other binaries are called")]
 pub(crate) mod proxy;
 
 pub use self::{

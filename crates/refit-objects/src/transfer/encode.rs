@@ -5,8 +5,7 @@
 //! that no input, however hostile, exhausts the reader's stack or memory. The checksum protects
 //! against accidents, not against attackers.
 
-use super::record::{Field, Record};
-use super::value::Value;
+use super::value::{Field, Record, Value};
 use crate::fnv::{FNV, fnv1a};
 
 /// The first bytes; the last of them is the version of the format.

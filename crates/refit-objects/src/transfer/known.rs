@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use refit_change::Way;
 
 use super::exported::Exported;
-use super::protocol::{Protocol, ProtocolInfo, TooManyProtocols, Typed};
+use super::protocol::{Protocol, ProtocolInfo};
 use crate::interface::{Interface, TransferError};
 
 /// Converts state of one protocol to state of another.
@@ -69,47 +69,28 @@ pub(crate) fn info<I: Interface>(protocol: Protocol) -> ProtocolInfo {
     found.unwrap_or(ProtocolInfo::of::<()>("unknown", Way::Copy))
 }
 
+/// Adds a converter. It replaces an earlier one for the same two protocols.
+pub(crate) fn add_converter<I: Interface>(converter: Converter) {
+    with::<I, _>(|known| {
+        known.converters.retain(|c| (c.from, c.to) != (converter.from, converter.to));
+        known.converters.push(converter);
+    });
+}
+
 /// Returns all converters of the interface.
 pub(crate) fn converters<I: Interface>() -> Vec<Converter> {
     with::<I, _>(|known| known.converters.clone())
 }
 
-/// Registers a converter, by which roots that have no protocol in common can be swapped
-/// nevertheless. It replaces an earlier one for the same two protocols.
-///
-/// # Errors
-/// One of the protocols is partitioned, and parts are not converted.
-pub fn register_converter<I: Interface, A: Send + 'static, B: Send + 'static>(
-    from: Typed<I, A>,
-    to: Typed<I, B>,
-    convert: impl Fn(A) -> Result<B, TransferError> + Send + Sync + 'static,
-) -> Result<(), NotConvertible> {
-    for protocol in [from.id(), to.id()] {
-        let info = info::<I>(protocol);
-        if info.way == Way::Partitioned {
-            return Err(NotConvertible { protocol: info.name });
-        }
-    }
-    let convert: Convert = Arc::new(move |exported: Exported| {
-        let Exported { items, bytes, complete, .. } = exported;
-        let mut packed = to.pack(convert(from.unpack(exported)?)?);
-        (packed.items, packed.bytes, packed.complete) = (items, bytes, complete);
-        Ok(packed)
-    });
-    let (from, to) = (from.id(), to.id());
-    with::<I, _>(|known| {
-        known.converters.retain(|c| (c.from, c.to) != (from, to));
-        known.converters.push(Converter { from, to, convert });
-    });
-    Ok(())
-}
-
-/// The error that a partitioned protocol cannot be one end of a converter.
+/// The error that an interface can have no more protocols.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a converter of the protocol {protocol:?}: it goes in parts; declare one that goes by copy for conversions"
+    "the protocol {name:?} of {interface}: implementations have named 32 others already; declare those that many \
+     know in #[interface(protocols(…))]"
 )]
-pub struct NotConvertible {
-    /// The name of the protocol.
-    pub protocol: &'static str,
+pub struct TooManyProtocols {
+    /// The interface.
+    pub interface: &'static str,
+    /// The requested protocol.
+    pub name: String,
 }

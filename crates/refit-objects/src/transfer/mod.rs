@@ -17,12 +17,12 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `protocol`, `known` | names, types and numbers of protocols; converters |
+//! | `protocol`, `typed`, `known`, `converter` | names, types and numbers of protocols; converters |
 //! | `choice`, `negotiation` | the choice of the best protocol, and its explanation |
 //! | `exported`, `moving`, `notes` | state in transit |
 //! | `parted` | foreign code on a separate thread, which a deadline can abandon |
 //! | `lazy`, `lazy_map`, `drain` | state that moves later |
-//! | `value`, `record`, `encode` | the self-describing form, for `#[derive(Transfer)]` |
+//! | `value`, `storable`, `record`, `encode` | the self-describing form, for `#[derive(Transfer)]` |
 
 // These are model-checked on their own; the rest needs the object system.
 mod error;
@@ -31,6 +31,8 @@ mod lazy_map;
 
 #[cfg(not(loom))]
 mod choice;
+#[cfg(not(loom))]
+mod converter;
 #[cfg(not(loom))]
 pub(crate) mod drain;
 #[cfg(not(loom))]
@@ -52,6 +54,10 @@ mod protocol;
 #[cfg(not(loom))]
 mod record;
 #[cfg(not(loom))]
+mod storable;
+#[cfg(not(loom))]
+mod typed;
+#[cfg(not(loom))]
 mod value;
 
 pub use self::error::TransferError;
@@ -59,13 +65,16 @@ pub use self::lazy::{AttachedSource, InHand, Lazy, LazySource, Progress};
 pub use self::lazy_map::LazyMap;
 #[cfg(not(loom))]
 pub use self::{
+    converter::{NotConvertible, register_converter},
     drain::{AtDeadline, DrainOptions, Watch},
     encode::EncodingError,
     exported::Exported,
-    known::{NotConvertible, register_converter},
+    known::TooManyProtocols,
     negotiation::{NoCommonProtocol, negotiate},
     notes::note,
-    protocol::{Protocol, ProtocolInfo, Protocols, TooManyProtocols, Typed},
-    record::{Field, FieldError, Record, Transfer, nested},
-    value::{Mismatch, Storable, Value},
+    protocol::{Protocol, ProtocolInfo, Protocols},
+    record::{Transfer, nested},
+    storable::Storable,
+    typed::Typed,
+    value::{Field, FieldError, Mismatch, Record, Value},
 };

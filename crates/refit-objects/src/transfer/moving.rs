@@ -30,12 +30,12 @@ use super::exported::Exported;
 use super::negotiation::{NoCommonProtocol, Route, Sides, name};
 use super::notes;
 use super::parted::{NoResult, parted};
+use crate::attached::Attached;
 use crate::ending::{Ending, RolledBack};
 use crate::interface::{Interface, Root, TransferError};
 use crate::mediation::Outcome;
-use crate::object::Attached;
 use crate::panics::panic_text;
-use crate::swap::{Handover, SwapOptions};
+use crate::swap_options::{Handover, SwapOptions};
 use crate::sync::{Mutex, lock};
 
 /// The duration above which partitions are distributed to several threads: a few times the cost of

@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | 0 | the canonical protocol: the interface's `State` | fixed |
 //! | 1 to 31 | those that the interface declares, `#[interface(…, protocols(stripes = reference(Stripes)))]` | order of declaration |
-//! | 32 to 63 | those that implementations agree on among themselves | [`Typed::named`], in order of arrival |
+//! | 32 to 63 | those that implementations agree on among themselves | [`Typed::named`](super::Typed::named), in order of arrival |
 //!
 //! So a number means nothing outside of the process, and code that is loaded later cannot take a
 //! number that is in use.
@@ -24,14 +24,10 @@
 
 use std::any::type_name;
 use std::fmt;
-use std::marker::PhantomData;
 
 use refit_change::Way;
 
-use super::exported::Exported;
-use super::known;
 use crate::fnv::{FNV, fnv1a};
-use crate::interface::{Interface, TransferError};
 
 /// The number of a protocol within its interface and this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -89,76 +85,6 @@ impl fmt::Debug for ProtocolInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({:?} of {})", self.name, self.way, self.type_name())
     }
-}
-
-/// A protocol of interface `I` that transfers a `T`. `#[interface]` creates those that the
-/// interface declares.
-pub struct Typed<I, T> {
-    protocol: Protocol,
-    of: PhantomData<fn(I) -> T>,
-}
-
-impl<I, T> Clone for Typed<I, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<I, T> Copy for Typed<I, T> {}
-
-impl<I, T> fmt::Debug for Typed<I, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Typed({}, {})", self.protocol.0, type_name::<T>())
-    }
-}
-
-impl<I: Interface, T: Send + 'static> Typed<I, T> {
-    /// Returns the protocol with this number. Called by generated code only.
-    #[doc(hidden)]
-    pub const fn declared(number: u8) -> Self {
-        assert!(number < Protocol::FIRST_NAMED, "an interface declares 31 protocols at most");
-        Typed { protocol: Protocol(number), of: PhantomData }
-    }
-
-    /// Returns a protocol that the interface does not declare: the same number for all callers with
-    /// the same name and type, as long as the process lives.
-    ///
-    /// # Errors
-    /// There are 32 of them already.
-    pub fn named(name: &str, way: Way) -> Result<Self, TooManyProtocols> {
-        known::intern::<I, T>(name, way).map(|protocol| Typed { protocol, of: PhantomData })
-    }
-
-    /// Returns the protocol without its type.
-    pub const fn id(self) -> Protocol {
-        self.protocol
-    }
-
-    /// Packs state in this protocol.
-    pub fn pack(self, state: T) -> Exported {
-        Exported::new(self.protocol, state)
-    }
-
-    /// Unpacks state that was packed in this protocol.
-    ///
-    /// # Errors
-    /// It was packed in another one.
-    pub fn unpack(self, exported: Exported) -> Result<T, TransferError> {
-        exported.into_state(self.protocol)
-    }
-}
-
-/// The error that an interface can have no more protocols.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the protocol {name:?} of {interface}: implementations have named 32 others already; declare those that many \
-     know in #[interface(protocols(…))]"
-)]
-pub struct TooManyProtocols {
-    /// The interface.
-    pub interface: &'static str,
-    /// The requested protocol.
-    pub name: String,
 }
 
 /// The protocols in which a root can export or import: a set of 64 bits, and an order of

@@ -1,14 +1,9 @@
-//! Self-describing values, of which the fields of a [`Record`](super::Record) consist.
+//! Self-describing values and records, without the Rust types that they come from.
 //!
 //! A small closed set on purpose: anything that it cannot express (locks, handles, references) is
 //! not state that another build of another implementation could read. Types are compared strictly,
-//! by the name that [`Storable::type_name`] returns: a `u32` is not a `u64`, since the way back
-//! would lose bits.
-
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-use std::hash::Hash;
-
-use super::record::{FieldError, Record};
+//! by the name that [`Storable::type_name`](super::Storable::type_name) returns: a `u32` is not a
+//! `u64`, since the way back would lose bits.
 
 /// A value without its Rust type.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,228 +39,70 @@ pub enum Mismatch {
     Within(#[from] Box<FieldError>),
 }
 
-/// A type that a field of a record can have.
-pub trait Storable: Sized {
-    /// Returns the name of the type, the same in every build.
-    fn type_name() -> String;
-    /// Converts to a value.
-    fn to_value(&self) -> Value;
-    /// Converts from a value.
-    ///
-    /// # Errors
-    /// It is not a value of this type.
-    fn from_value(value: Value) -> Result<Self, Mismatch>;
+/// A struct as named fields. A good canonical state for an interface: `#[interface(…, state =
+/// Record)]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    /// The name of the struct it was created from, for messages.
+    pub name: String,
+    /// The fields.
+    pub fields: Vec<Field>,
 }
 
-fn shape<T: Storable>() -> Mismatch {
-    Mismatch::Shape(T::type_name())
+/// A field of a [`Record`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// Its name, then the names it had in earlier versions.
+    pub names: Vec<String>,
+    /// The [`Storable::type_name`](super::Storable::type_name) of its type.
+    pub type_name: String,
+    /// Its value.
+    pub value: Value,
 }
 
-macro_rules! integers {
-    ($variant:ident, $wide:ty: $($type:ty),*) => {$(
-        impl Storable for $type {
-            fn type_name() -> String {
-                stringify!($type).to_owned()
-            }
-            fn to_value(&self) -> Value {
-                Value::$variant(*self as $wide)
-            }
-            fn from_value(value: Value) -> Result<Self, Mismatch> {
-                let Value::$variant(n) = value else { return Err(shape::<Self>()) };
-                Self::try_from(n).map_err(|_| shape::<Self>())
-            }
-        }
-    )*};
-}
-
-integers!(Unsigned, u64: u8, u16, u32, u64, usize);
-integers!(Signed, i64: i8, i16, i32, i64, isize);
-
-macro_rules! plain {
-    ($($type:ty, $name:literal: $to:expr, $from:pat => $value:expr;)*) => {$(
-        impl Storable for $type {
-            fn type_name() -> String {
-                $name.to_owned()
-            }
-            fn to_value(&self) -> Value {
-                $to(self)
-            }
-            fn from_value(value: Value) -> Result<Self, Mismatch> {
-                match value {
-                    $from => $value,
-                    _ => Err(shape::<Self>()),
-                }
-            }
-        }
-    )*};
-}
-
-plain! {
-    (), "nothing": |_: &()| Value::Nothing, Value::Nothing => Ok(());
-    bool, "bool": |b: &bool| Value::Bool(*b), Value::Bool(b) => Ok(b);
-    char, "char": |c: &char| Value::Unsigned(u64::from(*c)), Value::Unsigned(n) =>
-        u32::try_from(n).ok().and_then(char::from_u32).ok_or_else(shape::<char>);
-    f64, "f64": |x: &f64| Value::Float(*x), Value::Float(x) => Ok(x);
-    f32, "f32": |x: &f32| Value::Float(f64::from(*x)), Value::Float(x) => Ok(x as f32);
-    String, "text": |s: &String| Value::Text(s.clone()), Value::Text(s) => Ok(s);
-    std::time::Duration, "duration": |d: &std::time::Duration| Value::List(vec![
-        Value::Unsigned(d.as_secs()), Value::Unsigned(u64::from(d.subsec_nanos()))]),
-        Value::List(parts) => match parts[..] {
-            [Value::Unsigned(s), Value::Unsigned(n @ 0..1_000_000_000)] =>
-                Ok(std::time::Duration::new(s, n as u32)),
-            _ => Err(shape::<std::time::Duration>()),
-        };
-}
-
-/// Converts bytes, which are stored as bytes instead of a list of small numbers.
-fn bytes_to_list(bytes: Vec<u8>) -> Vec<Value> {
-    bytes.into_iter().map(|b| Value::Unsigned(u64::from(b))).collect()
-}
-
-fn list<T: Storable>(value: Value) -> Result<Vec<Value>, Mismatch> {
-    match value {
-        Value::List(items) => Ok(items),
-        Value::Bytes(bytes) => Ok(bytes_to_list(bytes)),
-        _ => Err(shape::<T>()),
-    }
-}
-
-fn listed<'a, T: Storable + 'a>(items: impl Iterator<Item = &'a T>) -> Value {
-    let items: Vec<Value> = items.map(Storable::to_value).collect();
-    if T::type_name() == "u8" {
-        let byte =
-            |v: &Value| if let Value::Unsigned(b) = v { u8::try_from(*b).ok() } else { None };
-        return Value::Bytes(items.iter().filter_map(byte).collect());
-    }
-    Value::List(items)
-}
-
-impl<T: Storable> Storable for Option<T> {
-    fn type_name() -> String {
-        format!("optional {}", T::type_name())
-    }
-    fn to_value(&self) -> Value {
-        self.as_ref().map_or(Value::Nothing, |item| Value::List(vec![item.to_value()]))
-    }
-    fn from_value(value: Value) -> Result<Self, Mismatch> {
-        match value {
-            Value::Nothing => Ok(None),
-            Value::List(mut items) if items.len() == 1 => T::from_value(items.remove(0)).map(Some),
-            _ => Err(shape::<Self>()),
-        }
-    }
-}
-
-impl<T: Storable> Storable for Box<T> {
-    fn type_name() -> String {
-        T::type_name()
-    }
-    fn to_value(&self) -> Value {
-        (**self).to_value()
-    }
-    fn from_value(value: Value) -> Result<Self, Mismatch> {
-        T::from_value(value).map(Box::new)
-    }
-}
-
-impl<T: Storable, const N: usize> Storable for [T; N] {
-    fn type_name() -> String {
-        format!("{N} of {}", T::type_name())
-    }
-    fn to_value(&self) -> Value {
-        listed(self.iter())
-    }
-    fn from_value(value: Value) -> Result<Self, Mismatch> {
-        let items: Vec<T> =
-            list::<Self>(value)?.into_iter().map(T::from_value).collect::<Result<_, _>>()?;
-        items.try_into().map_err(|_| shape::<Self>())
-    }
-}
-
-macro_rules! collections {
-    ($($type:ident $(where $bound:ident)*: $name:literal;)*) => {$(
-        impl<T: Storable $(+ $bound)* + Eq> Storable for $type<T> {
-            fn type_name() -> String {
-                format!(concat!($name, " of {}"), T::type_name())
-            }
-            fn to_value(&self) -> Value {
-                listed(self.iter())
-            }
-            fn from_value(value: Value) -> Result<Self, Mismatch> {
-                list::<Self>(value)?.into_iter().map(T::from_value).collect()
-            }
-        }
-    )*};
-}
-
-// Sets may become other sets, since their elements are the same.
-collections! {
-    BTreeSet where Ord: "set";
-    HashSet where Hash: "set";
-}
-
-macro_rules! sequences {
-    ($($type:ident),*) => {$(
-        impl<T: Storable> Storable for $type<T> {
-            fn type_name() -> String {
-                format!("list of {}", T::type_name())
-            }
-            fn to_value(&self) -> Value {
-                listed(self.iter())
-            }
-            fn from_value(value: Value) -> Result<Self, Mismatch> {
-                list::<Self>(value)?.into_iter().map(T::from_value).collect()
-            }
-        }
-    )*};
-}
-
-sequences!(Vec, VecDeque);
-
-macro_rules! maps {
-    ($($type:ident where $($bound:ident)*;)*) => {$(
-        impl<K: Storable $(+ $bound)*, V: Storable> Storable for $type<K, V> {
-            fn type_name() -> String {
-                format!("map of {} to {}", K::type_name(), V::type_name())
-            }
-            fn to_value(&self) -> Value {
-                let pair = |(k, v): (&K, &V)| Value::List(vec![k.to_value(), v.to_value()]);
-                Value::List(self.iter().map(pair).collect())
-            }
-            fn from_value(value: Value) -> Result<Self, Mismatch> {
-                list::<Self>(value)?.into_iter().map(<(K, V)>::from_value).collect()
-            }
-        }
-    )*};
-}
-
-maps! {
-    BTreeMap where Ord;
-    HashMap where Eq Hash;
-}
-
-macro_rules! tuples {
-    ($($($type:ident $item:ident),+;)*) => {$(
-        impl<$($type: Storable),+> Storable for ($($type,)+) {
-            fn type_name() -> String {
-                format!("({})", [$($type::type_name()),+].join(", "))
-            }
-            fn to_value(&self) -> Value {
-                let ($($item,)+) = self;
-                Value::List(vec![$($item.to_value()),+])
-            }
-            fn from_value(value: Value) -> Result<Self, Mismatch> {
-                let mut items = list::<Self>(value)?.into_iter();
-                $(let $item = $type::from_value(items.next().ok_or_else(shape::<Self>)?)?;)+
-                if items.next().is_some() { Err(shape::<Self>()) } else { Ok(($($item,)+)) }
-            }
-        }
-    )*};
-}
-
-tuples! {
-    A a;
-    A a, B b;
-    A a, B b, C c;
-    A a, B b, C c, D d;
+/// The reason that a struct cannot be created from a record.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum FieldError {
+    /// A field is not in the record, and has no default.
+    #[error(
+        "{into}.{field} ({type_name}) is not in the state of {from}; \
+         give it #[transfer(default)] or a default of its own"
+    )]
+    Missing {
+        /// The struct to create.
+        into: &'static str,
+        /// The struct that the record was created from.
+        from: String,
+        /// The field.
+        field: &'static str,
+        /// The type of the field.
+        type_name: String,
+    },
+    /// A field has another type.
+    #[error(
+        "{into}.{field} is {expected}, and {found} in the state of {from}; give the new one another name and a default"
+    )]
+    Type {
+        /// The struct to create.
+        into: &'static str,
+        /// The struct that the record was created from.
+        from: String,
+        /// The field.
+        field: &'static str,
+        /// Its type in the struct.
+        expected: String,
+        /// Its type in the record.
+        found: String,
+    },
+    /// The value of a field does not agree with its type: the record is damaged, or from a faulty
+    /// build.
+    #[error("{into}.{field} cannot be read: {mismatch}")]
+    Value {
+        /// The struct to create.
+        into: &'static str,
+        /// The field.
+        field: &'static str,
+        /// The mismatch.
+        mismatch: Mismatch,
+    },
 }

@@ -3,7 +3,7 @@
 use super::cells::{PerProcessor, Powers};
 use super::options::{Settings, WrapperError};
 use crate::argument::Kind;
-use crate::rep::InterfaceInfo;
+use crate::description::InterfaceInfo;
 use crate::wrapper::{After, Histogram, PreCall, Wrapper};
 
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cells::Padded;
 use super::options::{Settings, WrapperError};
-use crate::rep::InterfaceInfo;
+use crate::description::InterfaceInfo;
 use crate::wrapper::{After, PostCall, PreCall, Wrapper};
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Wrapper for Concurrency {
     }
 
     fn options(&self) -> String {
-        super::only(self.interface, self.only)
+        super::options::only(self.interface, self.only)
     }
 
     fn stats(&self) -> Vec<(String, u64)> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use super::cells::{PerProcessor, count, read};
-use crate::rep::InterfaceInfo;
+use crate::description::InterfaceInfo;
 use crate::wrapper::{After, Outcome, PostCall, PreCall, Wrapper};
 
 /// The counters of one method on one processor.

@@ -3,7 +3,7 @@
 
 use super::cells::{PerProcessor, Spread, Sum};
 use super::options::{Settings, WrapperError};
-use crate::rep::InterfaceInfo;
+use crate::description::InterfaceInfo;
 use crate::wrapper::{After, Histogram, PostCall, PreCall, Wrapper};
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Wrapper for Latency {
     }
 
     fn options(&self) -> String {
-        super::only(self.interface, self.only)
+        super::options::only(self.interface, self.only)
     }
 
     fn stats(&self) -> Vec<(String, u64)> {

@@ -15,74 +15,20 @@ mod cells;
 mod concurrency;
 mod count;
 mod fault;
+mod known;
 mod latency;
 mod meter;
 mod options;
 mod sequential;
 
-use crate::rep::InterfaceInfo;
+use crate::description::InterfaceInfo;
 use crate::wrapper::Wrapper;
 
+use known::KNOWN;
+pub use known::{Known, known};
 pub(crate) use meter::Meter;
 pub use options::{Setting, WrapperError};
 use options::{Settings, list};
-
-/// A wrapper that can be created by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Known {
-    /// The name of the wrapper.
-    pub name: &'static str,
-    /// Its description, in a line.
-    pub about: &'static str,
-    /// Its options, as pairs of a key and its meaning.
-    pub options: &'static [(&'static str, &'static str)],
-}
-
-const METHOD: (&str, &str) = ("method", "only calls of this method");
-
-static KNOWN: [Known; 6] = [
-    Known { name: "count", about: "counts calls, errors and panics of each method", options: &[] },
-    Known {
-        name: "latency",
-        about: "measures how long each method takes: median, 99th percentile, longest",
-        options: &[METHOD],
-    },
-    Known {
-        name: "concurrency",
-        about: "counts calls that are inside at the same time",
-        options: &[METHOD],
-    },
-    Known {
-        name: "sequential",
-        about: "tells whether accesses follow each other, and how long such runs are",
-        options: &[
-            METHOD,
-            ("offset", "the argument that says where (offset)"),
-            ("length", "the argument that says how much; without it: the first with a length"),
-            ("unit", "how much of a length an offset of 1 is (1); 4096 for numbers of pages"),
-        ],
-    },
-    Known {
-        name: "arguments",
-        about: "shows how the values of an argument are spread, in powers of two",
-        options: &[("argument", "its name; must be given"), METHOD],
-    },
-    Known {
-        name: "fault",
-        about: "delays calls or lets them fail",
-        options: &[
-            ("delay", "for how long, e.g. 1ms; within the request, so swaps wait for it too"),
-            ("error", "the errno with which calls fail, e.g. 5; only methods that can express it"),
-            ("every", "only every N-th call (1)"),
-            METHOD,
-        ],
-    },
-];
-
-/// Returns the existing wrappers.
-pub fn known() -> &'static [Known] {
-    &KNOWN
-}
 
 /// Creates a wrapper for objects of an interface.
 ///
@@ -106,10 +52,4 @@ pub fn by_name(
         "arguments" => Box::new(arguments::Arguments::new(&settings)?),
         _ => Box::new(fault::Fault::new(&settings)?),
     })
-}
-
-/// Returns `method=…` as it was set.
-fn only(interface: &InterfaceInfo, method: Option<usize>) -> String {
-    let method = method.and_then(|n| interface.methods.get(n));
-    method.map_or_else(String::new, |m| format!("method={}", m.name))
 }

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use super::Known;
+use super::known::Known;
 use crate::argument::Kind;
-use crate::rep::InterfaceInfo;
-use crate::wrapper::ArgumentInfo;
+use crate::description::{ArgumentInfo, InterfaceInfo, MethodShape};
 
 /// A key and its value.
 pub type Setting = (String, String);
@@ -80,6 +79,12 @@ fn has(known: &str) -> String {
 /// Joins names with commas.
 pub(super) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     names.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// Returns `method=…` as it was set.
+pub(super) fn only(interface: &InterfaceInfo, method: Option<usize>) -> String {
+    let method = method.and_then(|n| interface.methods.get(n));
+    method.map_or_else(String::new, |m| format!("method={}", m.name))
 }
 
 /// Options whose keys have been checked.
@@ -185,7 +190,7 @@ impl<'a> Settings<'a> {
     ) -> Result<Vec<Option<usize>>, WrapperError> {
         let only = self.method()?;
         let shapes = self.interface.interposer.methods.iter().enumerate();
-        let of = |(n, shape): (usize, &crate::wrapper::MethodShape)| {
+        let of = |(n, shape): (usize, &MethodShape)| {
             let chosen = only.is_none_or(|only| only == n);
             chosen.then(|| shape.arguments.iter().position(&fits)).flatten()
         };

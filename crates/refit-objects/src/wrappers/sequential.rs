@@ -67,7 +67,7 @@ impl Sequential {
             });
         }
         let length = settings.text("length");
-        let fits = |a: &crate::wrapper::ArgumentInfo| match length {
+        let fits = |a: &crate::description::ArgumentInfo| match length {
             Some(name) => a.name == name && (a.kind)() != Kind::Opaque,
             None => (a.kind)() == Kind::Length,
         };

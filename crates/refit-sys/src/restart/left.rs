@@ -1,6 +1,7 @@
 //! The rest of a call that a stop has cut short.
 
-use super::{All, Pieces, Rest, Restart, arguments, of};
+use super::registers::arguments;
+use super::table::{All, Pieces, Rest, Restart, of};
 use crate::trace::Registers;
 
 /// A system call: its number and its arguments.
@@ -244,7 +245,7 @@ fn with(first: u64, second: u64, third: u64, [fourth, fifth, sixth]: [u64; 3]) -
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::stopped;
+    use super::super::registers::tests::stopped;
     use super::*;
 
     fn nothing(_: u64) -> Option<u64> {

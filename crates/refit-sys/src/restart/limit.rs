@@ -3,25 +3,9 @@
 
 use std::time::Duration;
 
-use super::{ERESTARTNOHAND, Restart, arguments, of};
+use super::registers::{ERESTARTNOHAND, arguments};
+use super::table::{Limit, Restart, of};
 use crate::trace::Registers;
-
-/// The argument that limits how long a call of kind [`Restart::Again`] waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// None; or the limit is a property of a socket, and starts over.
-    None,
-    /// This argument, in milliseconds; negative for no limit. The call returns 0 when the time is
-    /// over.
-    Milliseconds(usize),
-    /// An argument that is the address of a `struct timespec`; 0 for no limit.
-    Timespec {
-        /// The number of the argument.
-        argument: usize,
-        /// The value that the call returns when the time is over.
-        late: i64,
-    },
-}
 
 /// A call that waits for a limited time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +82,7 @@ pub fn limit(registers: &Registers, word: impl Fn(u64) -> Option<u64>) -> Option
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::stopped;
+    use super::super::registers::tests::stopped;
     use super::*;
 
     const REDONE: i64 = -ERESTARTNOHAND;

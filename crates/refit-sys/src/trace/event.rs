@@ -1,45 +1,14 @@
 //! Events of traced threads, and of those that they create, as the one thread that traces them
 //! receives them.
 //!
-//! Threads that a tracee creates are traced from their first moment on, if the [`Options`] say so.
+//! Threads that a tracee creates are traced from their first moment on, if the [`Options`](super::Options) say so.
 //! Each stops at every event, until it is resumed ([`Tracee::of`] gives access to it). The first
 //! event of a new one is [`Event::Interrupted`]; it may arrive before the event of its creator.
 
 use std::io;
 
-use bitflags::bitflags;
-
 use super::Tracee;
 use crate::wait_interrupt::Wakeup;
-
-bitflags! {
-    /// The events that a traced thread reports (`PTRACE_O_*`); threads that it creates inherit
-    /// them.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct Options: u32 {
-        /// [`Event::Fork`].
-        const FORK = libc::PTRACE_O_TRACEFORK.cast_unsigned();
-        /// [`Event::Vfork`].
-        const VFORK = libc::PTRACE_O_TRACEVFORK.cast_unsigned();
-        /// [`Event::Clone`].
-        const CLONE = libc::PTRACE_O_TRACECLONE.cast_unsigned();
-        /// [`Event::Exec`].
-        const EXEC = libc::PTRACE_O_TRACEEXEC.cast_unsigned();
-        /// [`Event::VforkDone`].
-        const VFORK_DONE = libc::PTRACE_O_TRACEVFORKDONE.cast_unsigned();
-        /// [`Event::Exit`].
-        const EXIT = libc::PTRACE_O_TRACEEXIT.cast_unsigned();
-        /// [`Event::Seccomp`].
-        const SECCOMP = libc::PTRACE_O_TRACESECCOMP.cast_unsigned();
-        /// Reports system calls as [`Event::SystemCall`], not as a `SIGTRAP`.
-        const SYSTEM_CALL = libc::PTRACE_O_TRACESYSGOOD.cast_unsigned();
-        /// Suspends its seccomp filters. The tracer needs `CAP_SYS_ADMIN`, and a kernel with
-        /// `CONFIG_CHECKPOINT_RESTORE`.
-        const SUSPEND_SECCOMP = libc::PTRACE_O_SUSPEND_SECCOMP.cast_unsigned();
-        /// Kills it when the tracing thread ends.
-        const EXIT_KILL = libc::PTRACE_O_EXITKILL.cast_unsigned();
-    }
-}
 
 /// What a traced thread has done, or is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,12 +67,6 @@ impl Event {
             Self::Fork { child } | Self::Vfork { child } | Self::Clone { child } => Some(child),
             _ => None,
         }
-    }
-}
-
-impl Options {
-    pub(crate) fn number(self) -> usize {
-        self.bits() as usize
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use linux_raw_sys::general as raw;
 
@@ -56,7 +56,34 @@ pub struct Access {
     pub minor: bool,
 }
 
-pub(super) fn read(fd: BorrowedFd<'_>, into: &mut Vec<Message>, most: usize) -> io::Result<usize> {
+impl Userfault {
+    /// Maximum number of messages that one read returns.
+    pub const AT_ONCE: usize = 32;
+
+    /// Appends the pending messages to `into`, up to [`AT_ONCE`](Self::AT_ONCE). Returns their
+    /// number. If there is none, it waits, or returns 0 if the userfaultfd was opened with
+    /// `NONBLOCK`.
+    ///
+    /// A thread that forks, or unmaps, removes or remaps memory waits until its message is read;
+    /// until then resolving fails with [`Cause::Again`](super::Cause::Again).
+    ///
+    /// # Errors
+    /// `EINVAL`: [`agree`](Self::agree) was not called. `EINTR`: a signal arrived. `EMFILE`: no
+    /// descriptor is left for the memory of a child.
+    pub fn read(&self, into: &mut Vec<Message>) -> io::Result<usize> {
+        self.read_some(into, Self::AT_ONCE)
+    }
+
+    /// As [`read`](Self::read), with at most `most` messages, but at least one.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn read_some(&self, into: &mut Vec<Message>, most: usize) -> io::Result<usize> {
+        read(self.as_fd(), into, most.clamp(1, Self::AT_ONCE))
+    }
+}
+
+fn read(fd: BorrowedFd<'_>, into: &mut Vec<Message>, most: usize) -> io::Result<usize> {
     let mut buffer = [0_u8; Userfault::AT_ONCE * LENGTH];
     let length = match rustix::io::read(fd, &mut buffer[..most * LENGTH]) {
         Ok(length) => length,

@@ -211,31 +211,6 @@ impl Userfault {
         unsafe { self.ask(opcode::read::<raw::uffdio_range>(GROUP, 1), &mut span(&range)) }
     }
 
-    /// Maximum number of messages that one read returns.
-    pub const AT_ONCE: usize = 32;
-
-    /// Appends the pending messages to `into`, up to [`AT_ONCE`](Self::AT_ONCE). Returns their
-    /// number. If there is none, it waits, or returns 0 if the userfaultfd was opened with
-    /// `NONBLOCK`.
-    ///
-    /// A thread that forks, or unmaps, removes or remaps memory waits until its message is read;
-    /// until then resolving fails with [`Cause::Again`].
-    ///
-    /// # Errors
-    /// `EINVAL`: [`agree`](Self::agree) was not called. `EINTR`: a signal arrived. `EMFILE`: no
-    /// descriptor is left for the memory of a child.
-    pub fn read(&self, into: &mut Vec<Message>) -> io::Result<usize> {
-        self.read_some(into, Self::AT_ONCE)
-    }
-
-    /// As [`read`](Self::read), with at most `most` messages, but at least one.
-    ///
-    /// # Errors
-    /// As `read`.
-    pub fn read_some(&self, into: &mut Vec<Message>, most: usize) -> io::Result<usize> {
-        message::read(self.fd.as_fd(), into, most.clamp(1, Self::AT_ONCE))
-    }
-
     /// Makes a request.
     ///
     /// # Safety

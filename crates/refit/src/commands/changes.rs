@@ -6,16 +6,29 @@
 use std::sync::mpsc;
 use std::thread;
 
+use clap::Args;
 use refit_change::{End, Report};
 use refit_instance::Refusal;
 use refit_instance::wire::{ChangesQuery, JournalLine};
 use serde::Serialize;
 
-use crate::cli::ChangesArgs;
 use crate::failure::Failure;
 use crate::format;
 use crate::instances::{self, Live};
 use crate::output::Output;
+
+/// Arguments of `refit changes`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  refit changes -f --json")]
+pub(crate) struct ChangesArgs {
+    /// Stay and print what comes
+    #[arg(short, long)]
+    follow: bool,
+
+    /// At most this many of the latest of what is there already
+    #[arg(short = 'n', long, value_name = "N")]
+    last: Option<usize>,
+}
 
 #[derive(Serialize)]
 struct Line<'a> {

@@ -5,19 +5,53 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use refit_change::Report;
 use refit_instance::wire::{ClassInfo, Upgrade, UpgradeLine};
 use refit_instance::{Kind, Lines, Refusal};
 use serde::Serialize;
 
-use crate::cli::UpgradeArgs;
 use crate::commands::{interruption, swap};
 use crate::failure::Failure;
 use crate::format;
 use crate::instances::{self, Live};
 use crate::output::Output;
 use crate::table::{Align, Table};
+
+/// Arguments of `refit upgrade`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit upgrade fcm partitioned
+  refit upgrade fcm partitioned --rate 1000 &
+  refit upgrade fcm --pause
+
+If an object cannot be swapped, or Ctrl-C is pressed, everything is taken back, and new objects are made as before.")]
+pub(crate) struct UpgradeArgs {
+    /// The class, as `refit classes` shows it
+    class: String,
+
+    /// What is to serve
+    #[arg(required_unless_present_any = ["pause", "resume"])]
+    implementation: Option<String>,
+
+    /// How long a batch of objects may take before everything is taken back
+    #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
+    deadline: Duration,
+
+    /// Objects per second at the most
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+
+    /// Hold the upgrade that is under way up: meanwhile some objects are old and some are new
+    #[arg(long, conflicts_with_all = ["implementation", "rate", "resume"])]
+    pause: bool,
+
+    /// Let it go on
+    #[arg(long, conflicts_with_all = ["implementation", "rate"])]
+    resume: bool,
+}
 
 #[derive(Serialize)]
 struct Line<'a, T> {

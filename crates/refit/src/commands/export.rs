@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::ValueHint;
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::{Args, ValueEnum};
 use refit_instruments::analysis::Filter;
 use refit_instruments::export::{self, Error};
 use refit_instruments::read::Trace;
 
 use super::trace::{self, Selection};
-use crate::cli::Cli;
 use crate::failure::Failure;
 
 /// Arguments of `refit export`.
@@ -64,7 +63,7 @@ enum Format {
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     if args.svg && args.to != Format::Folded {
         let text = "--svg draws stacks: use it with --to folded";
-        return Err(Failure::Usage(Cli::command().error(ErrorKind::ArgumentConflict, text)));
+        return Err(Failure::usage(ErrorKind::ArgumentConflict, text));
     }
     let trace = trace::open("export", &args.files)?;
     let filter = args.selection.filter(&trace);

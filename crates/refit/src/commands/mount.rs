@@ -5,13 +5,14 @@
 //! out of sight whoever uses it. What could not be stored in the end is named, and the exit code is 1. When somebody
 //! else has unmounted everything, the instance ends by itself. With `--until-eof` it lives no longer than the program at the other end of its standard input.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 use std::{fs, io};
 
-use clap::CommandFactory;
+use clap::Args;
+use clap::builder::ValueHint;
 use clap::error::ErrorKind;
 use refit_instance::wire::{MountRequest, Plan};
 use refit_instance::{Instance, InstanceOptions, host};
@@ -19,10 +20,67 @@ use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::cli::{Cli, MountArgs};
+use crate::commands::mounts::CacheArg;
 use crate::failure::Failure;
 use crate::format;
 use crate::output::Output;
+
+/// Arguments of `refit mount`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit mount ~/data /mnt/data --frames 256M
+  refit mount ~/data /mnt/data --compose plan.json
+
+Ctrl-C unmounts; if the mount is in use, or something cannot be stored, a second Ctrl-C takes it out of sight \
+whoever uses it, and gives up what cannot be stored. The exit code is 1 if something was lost.
+
+A plan names parts, says which block each is (interface:implementation), and which part is at each of its ports. \
+It is checked before anything is mounted. The usual one:
+  {\"parts\": {
+    \"cache\": {\"block\": \"fcm:shared\", \"connect\": {\"fr\": \"file\", \"pm\": \"memory\"}},
+    \"file\": {\"block\": \"fr:host\"},
+    \"memory\": {\"block\": \"pm:sweep\", \"connect\": {\"policy\": \"replacement\"}},
+    \"replacement\": {\"block\": \"policy:clock\"}}}")]
+pub(crate) struct MountArgs {
+    /// Directories to serve and where: SOURCE MOUNTPOINT, as many pairs as are wanted
+    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "MOUNTPOINT"])]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pairs: Vec<PathBuf>,
+
+    /// Memory for cached pages, per mount
+    #[arg(long, default_value = "256M", value_parser = format::parse_size, value_name = "SIZE")]
+    frames: u64,
+
+    /// Who caches
+    #[arg(long, default_value = "auto", value_enum, value_name = "MODE")]
+    cache: CacheArg,
+
+    /// Threads that serve; one per processor unless said otherwise
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
+
+    /// What file caches begin with: shared or partitioned
+    #[arg(long, default_value = "shared", value_name = "NAME")]
+    implementation: String,
+
+    /// Build mounts of the blocks that this file names, connected as it says (JSON)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "implementation")]
+    compose: Option<PathBuf>,
+
+    /// Refuse to write
+    #[arg(long)]
+    read_only: bool,
+
+    /// Let other users in (their own permissions still apply)
+    #[arg(long)]
+    allow_other: bool,
+
+    /// Unmount as well when standard input ends, whoever uses the mount: for programs that start refit and
+    /// must not leave it behind
+    #[arg(long)]
+    until_eof: bool,
+}
 
 /// How often the instance looks whether its mounts have been unmounted by somebody else.
 const LOOK: Duration = Duration::from_millis(200);
@@ -148,11 +206,10 @@ fn events(until_eof: bool) -> Result<Receiver<Event>, Failure> {
 fn requests(args: &MountArgs) -> Result<Vec<MountRequest>, Failure> {
     let (pairs, rest) = args.pairs.as_chunks::<2>();
     if let [alone] = rest {
-        let mut command = Cli::command();
-        return Err(Failure::Usage(command.error(
+        return Err(Failure::usage(
             ErrorKind::WrongNumberOfValues,
             format!("{} has no mountpoint: directories come in pairs", alone.display()),
-        )));
+        ));
     }
     let composition = args.compose.as_deref().map(plan).transpose()?;
     Ok(pairs

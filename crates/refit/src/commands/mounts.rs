@@ -2,16 +2,37 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use refit_instance::Client;
 use refit_instance::wire::Mount;
 use serde::Serialize;
 
-use crate::cli::CacheArg;
 use crate::failure::Failure;
 use crate::format;
 use crate::instances::{self, Live};
 use crate::output::Output;
 use crate::table::{Align, Table};
+
+/// Who caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CacheArg {
+    /// The kernel caches too; refit is asked on a miss
+    Kernel,
+    /// Every read and write comes to refit
+    Direct,
+    /// Whatever suits each file
+    Auto,
+}
+
+impl From<CacheArg> for refit_instance::wire::CacheMode {
+    fn from(arg: CacheArg) -> Self {
+        match arg {
+            CacheArg::Kernel => Self::Kernel,
+            CacheArg::Direct => Self::Direct,
+            CacheArg::Auto => Self::Auto,
+        }
+    }
+}
 
 #[derive(Serialize)]
 struct Line<'a> {

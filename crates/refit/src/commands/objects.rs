@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use clap::Args;
 use refit_instance::wire::ObjectInfo;
 use serde::Serialize;
 
-use crate::cli::{LsArgs, ShowArgs};
 use crate::commands::{interruption, process, sleep, wrappers};
 use crate::failure::Failure;
 use crate::format;
@@ -14,6 +15,67 @@ use crate::hierarchy::Hierarchy;
 use crate::instances;
 use crate::output::{self, Output};
 use crate::table::{Align, Table};
+
+/// Arguments of `refit ls`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit ls 'fcm:/logs/*'
+  refit ls --class fcm --implementation shared --on pm:/mnt/data")]
+pub(crate) struct LsArgs {
+    /// Pattern over names
+    #[arg(default_value = "*", hide_default_value = true)]
+    glob: String,
+
+    /// Only objects of this class (the part of their names before the colon)
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+
+    /// Only objects that this implementation serves
+    #[arg(long, value_name = "NAME")]
+    implementation: Option<String>,
+
+    /// Only objects that stand on this one: call it, or call one that does
+    #[arg(long, value_name = "OBJECT")]
+    on: Option<String>,
+
+    /// Only objects on which this one stands
+    #[arg(long, value_name = "OBJECT")]
+    under: Option<String>,
+
+    /// Only objects of the mount at this mountpoint
+    #[arg(long, value_name = "MOUNTPOINT")]
+    mount: Option<String>,
+}
+
+/// Arguments of `refit show`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit show fcm:/logs/a
+  refit show -f 'fcm:/logs/*' --every 200ms
+  refit show 4711
+
+A number is a process of a program that runs under an instance: what its memory is, region by region, and what its moves between instances come to. \
+The drawing at the end shows what the object stands on, and what stands on it.")]
+pub(crate) struct ShowArgs {
+    /// Its name, or a pattern; or the number of a process
+    #[arg(value_name = "OBJECT|GLOB|PID")]
+    object: String,
+
+    /// Stay and show it again and again; Ctrl-C ends it
+    #[arg(short, long)]
+    follow: bool,
+
+    /// How often
+    #[arg(long, default_value = "1s", requires = "follow", value_parser = format::parse_duration)]
+    #[arg(value_name = "TIME")]
+    every: Duration,
+
+    /// Only objects of the mount at this mountpoint
+    #[arg(long, value_name = "MOUNTPOINT")]
+    mount: Option<String>,
+}
 
 /// Statistics that are counted in bytes rather than in things.
 const BYTES: [&str; 1] = ["size"];

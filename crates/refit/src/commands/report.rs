@@ -1,6 +1,7 @@
 //! `refit report`: what a trace says.
 
 mod objects;
+mod subject;
 
 use std::path::PathBuf;
 
@@ -8,9 +9,9 @@ use clap::Args;
 use clap::builder::ValueHint;
 use refit_instruments::analysis::{self, Compensation, Corrected, Row, Summary};
 use refit_instruments::definition::Definition;
-use refit_instruments::read::{Clock, Trace};
 
 use self::objects::Object;
+use self::subject::Report;
 use super::trace::{self, Selection};
 use crate::failure::Failure;
 use crate::format;
@@ -68,37 +69,7 @@ pub(crate) fn run(args: &ReportArgs, out: &mut Output) -> Result<(), Failure> {
     }
 }
 
-struct Report<'a> {
-    trace: &'a Trace,
-    summary: &'a Summary,
-    limit: f64,
-}
-
 impl Report<'_> {
-    fn clock(&self) -> &Clock {
-        self.trace.clock()
-    }
-
-    fn nanos(&self, ticks: f64) -> String {
-        format::nanos(self.clock().span(ticks).round() as u64)
-    }
-
-    fn name(&self, event: u32) -> String {
-        self.trace.definition(event).map_or_else(|| format!("event {event}"), |d| d.name.clone())
-    }
-
-    fn thread(&self, id: u32) -> String {
-        match self.trace.thread(id) {
-            _ if id == 0 => "-".into(),
-            Some(thread) => format!("{} ({id})", thread.name),
-            None => format!("{id}"),
-        }
-    }
-
-    fn class(&self, event: u32) -> &str {
-        self.trace.definition(event).map_or("?", |definition| definition.class())
-    }
-
     fn lines(&self, out: &mut Output) -> Result<(), Failure> {
         for line in trace::header(self.trace).lines() {
             out.line(&line)?;

@@ -9,21 +9,115 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::CommandFactory;
+use clap::Args;
 use clap::error::ErrorKind;
 use indicatif::{ProgressBar, ProgressStyle};
 use refit_change::{End, Phase, Report};
-use refit_instance::wire::{Handover, Probation, Repeat, Swap};
-use refit_instance::{Client, Kind, Lines, Refusal};
+use refit_instance::wire::{Handover, Probation, Repeat, Swap, SwapPart};
+use refit_instance::{Client, Clustering, Kind, Lines, Refusal};
 use serde::Serialize;
 
-use crate::cli::{Cli, SwapArgs};
 use crate::commands::{changes, interruption, rehearsal};
 use crate::failure::Failure;
 use crate::format;
 use crate::instances::{self, Live};
 use crate::output::Output;
 use crate::tally::Tally;
+
+/// Arguments of `refit swap`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit swap 'fcm:/logs/*' partitioned --deadline 50ms
+  refit swap 'fcm:/logs/*' shared partitioned --every 1ms --for 10s
+  refit swap fcm:/a partitioned --together --with fcm:/b=shared
+  refit swap fcm:/a partitioned --probation 10s --until 'errors == 0 && p99 < 1.2 × before'
+  refit swap fcm:/logs/a partitioned --dry-run
+
+Phases: prepare (the new object is built), forward (calls go to the old one and are tracked), block (new \
+calls wait, tracked ones drain), transfer (state moves), commit, or roll back at any point before that.")]
+pub(crate) struct SwapArgs {
+    /// Name of an object, or a pattern
+    #[arg(value_name = "OBJECT|GLOB")]
+    glob: String,
+
+    /// What is to serve; with --every, several that follow each other
+    #[arg(required = true, value_name = "IMPLEMENTATION")]
+    implementations: Vec<String>,
+
+    /// How long each object may take before it is rolled back
+    #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
+    deadline: Duration,
+
+    /// Which processors share a representative: one, each, groups:4, map:0,0,1,1; as the implementation has it unless
+    /// said otherwise
+    #[arg(long, value_name = "WHICH")]
+    reps: Option<Clustering>,
+
+    /// How often each is tried again, after a pause that doubles, when it misses its deadline
+    #[arg(long, default_value = "0", value_name = "N")]
+    retries: u32,
+
+    /// Each has to keep to the condition of --until for this time, or is swapped back
+    #[arg(long, requires = "until", conflicts_with_all = ["every", "together"], value_name = "TIME")]
+    #[arg(value_parser = format::parse_duration)]
+    probation: Option<Duration>,
+
+    /// What has to hold: calls, errors, rate, mean, p50, p90, p99, max, compared with numbers, times or `before`
+    #[arg(long, requires = "probation", value_name = "CONDITION")]
+    until: Option<String>,
+
+    /// All of them as one change: no request sees some old and some new, and if one cannot be swapped, none is
+    #[arg(long, conflicts_with = "every")]
+    together: bool,
+
+    /// What else changes with it
+    #[arg(long, requires = "together", value_name = "OBJECT|GLOB=IMPLEMENTATION")]
+    #[arg(value_parser = parse_part)]
+    with: Vec<SwapPart>,
+
+    /// Swap again and again, one object after the other, a swap at each TIME; Ctrl-C ends it
+    #[arg(long, value_parser = format::parse_duration, value_name = "TIME")]
+    every: Option<Duration>,
+
+    /// End after this time
+    #[arg(long = "for", requires = "every", value_parser = format::parse_duration)]
+    #[arg(value_name = "TIME")]
+    time: Option<Duration>,
+
+    /// Change nothing: show in which protocols state could move, which one would, and how long it took to move it
+    /// for a try while calls waited
+    #[arg(long, conflicts_with = "every")]
+    dry_run: bool,
+
+    /// Move state in this protocol instead of the best that both implementations know
+    #[arg(long, value_name = "NAME")]
+    protocol: Option<String>,
+
+    /// Leave the state of the old implementation behind, e.g. when it does not give it; only where the state is a hint,
+    /// as that of a replacement policy
+    #[arg(long, conflicts_with_all = ["protocol", "empty_state"])]
+    without_state: bool,
+
+    /// Throw the state away and begin with an empty one: LOSES what the object holds; only where the interface says
+    /// what empty is
+    #[arg(long, conflicts_with = "protocol")]
+    empty_state: bool,
+
+    /// Only objects of the mount at this mountpoint
+    #[arg(long, value_name = "MOUNTPOINT")]
+    mount: Option<String>,
+}
+
+/// Reads `fcm:/a=shared`. Names can have an `=` in them, implementations cannot.
+fn parse_part(text: &str) -> Result<SwapPart, String> {
+    let wrong = || format!("`{text}` is not OBJECT=IMPLEMENTATION, e.g. fcm:/a=shared");
+    let (glob, implementation) = text.rsplit_once('=').ok_or_else(wrong)?;
+    if glob.is_empty() || implementation.is_empty() {
+        return Err(wrong());
+    }
+    Ok(SwapPart { glob: glob.to_owned(), implementation: implementation.to_owned() })
+}
 
 /// Up to this many objects get a line each.
 pub(crate) const FEW: u64 = 20;
@@ -82,7 +176,7 @@ fn request(args: &SwapArgs) -> Result<Swap, Failure> {
     let others: Vec<String> = implementations.collect();
     if args.every.is_none() && !others.is_empty() {
         let text = "several implementations follow each other only with --every TIME";
-        return Err(Failure::Usage(Cli::command().error(ErrorKind::MissingRequiredArgument, text)));
+        return Err(Failure::usage(ErrorKind::MissingRequiredArgument, text));
     }
     let repeat = args.every.map(|every| Repeat {
         others,

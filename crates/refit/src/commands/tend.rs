@@ -69,7 +69,7 @@ fn tend(
         if let Some((memory, error)) = known.zip(StandardError::of(process)) {
             supervisor.before_end(move |_| {
                 if let Some(memory) = memory.upgrade() {
-                    remark::say(&error, &memory.take_warnings());
+                    remark::say(&error, &memory.take_warnings(), SWAP);
                 }
             });
         }

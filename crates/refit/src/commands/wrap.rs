@@ -2,15 +2,69 @@
 
 use std::collections::BTreeMap;
 
-use clap::CommandFactory;
+use clap::Args;
 use clap::error::ErrorKind;
 use refit_instance::wire::{Unwrap, Wrap};
 
-use crate::cli::{Cli, UnwrapArgs, WrapArgs};
 use crate::commands::swap::{begin, follow, judge};
 use crate::failure::Failure;
 use crate::instances;
 use crate::output::Output;
+
+/// Arguments of `refit wrap`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Wrappers and their options:
+  count         calls, errors and panics of each method
+  latency       how long each method takes [method=NAME]
+  concurrency   calls that are inside at the same time [method=NAME]
+  sequential    whether accesses follow each other [method=NAME] [offset=ARGUMENT] [length=ARGUMENT] [unit=N]
+  arguments     how values of an argument are spread: argument=NAME [method=NAME]
+  fault         delays calls or lets them fail [delay=TIME] [error=ERRNO] [every=N] [method=NAME]
+
+What they find is shown by `refit show`, live by `refit show -f`. Wrappers stack; they stay when the object is swapped.
+
+Example:
+  refit wrap 'fcm:/logs/*' latency method=read
+  refit wrap fcm:/logs/a fault error=5 every=100 method=read")]
+pub(crate) struct WrapArgs {
+    /// Name of an object, or a pattern
+    #[arg(value_name = "OBJECT|GLOB")]
+    glob: String,
+
+    /// What is to be put around it
+    #[arg(value_name = "WRAPPER")]
+    wrapper: String,
+
+    /// What it is to be set to
+    #[arg(value_name = "KEY=VALUE")]
+    options: Vec<String>,
+
+    /// Only objects of the mount at this mountpoint
+    #[arg(long, value_name = "MOUNTPOINT")]
+    mount: Option<String>,
+}
+
+/// Arguments of `refit unwrap`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  refit unwrap 'fcm:/logs/*' latency\n  refit unwrap '*' --all")]
+pub(crate) struct UnwrapArgs {
+    /// Name of an object, or a pattern
+    #[arg(value_name = "OBJECT|GLOB")]
+    glob: String,
+
+    /// Name of the wrapper, or its number as `refit show` says it
+    #[arg(value_name = "WRAPPER", required_unless_present = "all")]
+    wrapper: Option<String>,
+
+    /// All wrappers
+    #[arg(long, conflicts_with = "wrapper")]
+    all: bool,
+
+    /// Only objects of the mount at this mountpoint
+    #[arg(long, value_name = "MOUNTPOINT")]
+    mount: Option<String>,
+}
 
 /// Wraps everything that matches and that the wrapper fits, on every instance that has it.
 pub(crate) fn wrap(args: &WrapArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
@@ -67,8 +121,7 @@ fn end(
 
 /// `key=value`, each key once.
 fn options(given: &[String]) -> Result<BTreeMap<String, String>, Failure> {
-    let wrong =
-        |text: String| Failure::Usage(Cli::command().error(ErrorKind::ValueValidation, text));
+    let wrong = |text: String| Failure::usage(ErrorKind::ValueValidation, text);
     let mut options = BTreeMap::new();
     for text in given {
         let Some((key, value)) = text.split_once('=') else {

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::ValueHint;
 use refit_analysis::FunctionId;
-use refit_analysis::Module;
-use refit_analysis::flow::{Edge, EdgeKind, Flow, Target};
+use refit_analysis::flow::{Flow, Target};
 use refit_analysis::lines::Lines;
 use serde::Serialize;
 
+use super::edge::{target, why};
 use super::listing::{self, Told};
 use super::picture;
 use super::subject::{Subject, SubjectArgs, no_such_function};
@@ -95,39 +95,6 @@ fn the_one<'a>(
             let why = format!("{count} functions match {wanted}: {}{more}", some.join(", "));
             Err(Failure::new(asked, why, "name one of them, or its address"))
         }
-    }
-}
-
-/// Where an edge leads, for people.
-pub(crate) fn target(module: &Module, to: Target) -> String {
-    match to {
-        Target::Block(block) => block.to_string(),
-        Target::Function(id) => module.function(id).name(),
-        Target::Outside(address) => format!("0x{address:x}"),
-        Target::Elsewhere => "another function, through a pointer".to_owned(),
-        Target::Caller => "the caller".to_owned(),
-        Target::Unknown => "somewhere (not understood)".to_owned(),
-    }
-}
-
-/// Where an edge leads and why.
-pub(crate) fn leads(module: &Module, edge: &Edge) -> String {
-    match edge.to {
-        Target::Caller => target(module, edge.to),
-        to => format!("{} ({})", target(module, to), why(edge.kind)),
-    }
-}
-
-/// Why control goes there.
-pub(crate) fn why(kind: EdgeKind) -> &'static str {
-    match kind {
-        EdgeKind::Fall => "next",
-        EdgeKind::Jump => "jump",
-        EdgeKind::Branch => "branch",
-        EdgeKind::Table => "table",
-        EdgeKind::Return => "returned",
-        EdgeKind::Unwind => "exception",
-        EdgeKind::Call => "call",
     }
 }
 

@@ -6,7 +6,7 @@ use refit_analysis::live::flag;
 use refit_analysis::{Live, Module};
 use serde::Serialize;
 
-use super::cfg::leads;
+use super::edge::leads;
 
 /// Names of general registers by number.
 const GENERAL: [&str; 16] = [

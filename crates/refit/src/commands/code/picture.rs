@@ -5,7 +5,7 @@ use std::fmt::Write;
 use refit_analysis::Module;
 use refit_analysis::flow::{Flow, Target};
 
-use super::cfg::{leads, why};
+use super::edge::{leads, why};
 use super::layout::{Layout, Place, layout};
 use super::listing;
 

@@ -14,7 +14,7 @@ use refit_probe::reading::Reading;
 use refit_probe::spec::Do;
 use refit_splice::Clock;
 
-use super::print::{Key, Read};
+use super::reading::{Key, Read};
 use crate::failure::Failure;
 use crate::output::Output;
 

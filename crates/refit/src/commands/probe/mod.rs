@@ -2,7 +2,9 @@
 
 mod metrics;
 mod print;
+mod reading;
 mod repair;
+mod tell;
 mod trace;
 
 use std::collections::BTreeMap;
@@ -15,9 +17,8 @@ use clap::builder::ValueHint;
 use refit_analysis::lines::Lines;
 use refit_instruments::session::Session;
 use refit_probe::spec::{Do, Spec};
-use refit_probe::watch::{self, Error, Prepared, Watch};
+use refit_probe::watch::{self, Error, Watch};
 use refit_splice::process::Program;
-use refit_splice::remains::Removed;
 use serde::Serialize;
 
 use crate::commands::interruption;
@@ -27,9 +28,11 @@ use crate::format;
 use crate::output::Output;
 
 pub(crate) use repair::{RepairArgs, repair};
+pub(crate) use tell::{failure, tell_kept};
 
-/// How many refused places are told one by one.
-const TOLD: usize = 5;
+use reading::Watched;
+use tell::tell_refused;
+use trace::Trace;
 
 /// Arguments of `refit probe`.
 #[derive(Debug, Args)]
@@ -92,12 +95,6 @@ pub(crate) struct ProbeArgs {
     command: Vec<String>,
 }
 
-/// A program, and the probes in it.
-struct Watched<'p> {
-    program: &'p Program,
-    watch: Watch,
-}
-
 /// Watches.
 pub(crate) fn run(args: &ProbeArgs, out: &mut Output) -> Result<(), Failure> {
     let interrupted = interruption()?;
@@ -122,12 +119,16 @@ fn watch(
     if args.dry_run {
         return programs.iter().try_for_each(|program| plan(program, &args.probes, out));
     }
-    let trace = trace::Trace::begin(args)?;
+    let command = match &args.command[..] {
+        [] => args.pid.iter().map(|pid| format!("process {pid}")).collect(),
+        command => command.to_vec(),
+    };
+    let trace = Trace::begin(&args.probes, args.output.as_deref(), command)?;
     let mut watched = Vec::new();
     let seen = programs
         .iter()
         .try_for_each(|program| {
-            let watch = install(program, &args.probes, trace.as_ref().map(trace::Trace::session))?;
+            let watch = install(program, &args.probes, trace.as_ref().map(Trace::session))?;
             watched.push(Watched { program, watch });
             Ok(())
         })
@@ -243,40 +244,4 @@ fn list(program: &Program, args: &ProbeArgs, out: &mut Output) -> Result<(), Fai
         }
     }
     out.flush()
-}
-
-fn tell_refused(prepared: &Prepared<'_>) {
-    for (place, why) in prepared.refused.iter().take(TOLD) {
-        say!("refit: not watched: {place}: {why}");
-    }
-    if let Some(more) = prepared.refused.len().checked_sub(TOLD).filter(|more| *more > 0) {
-        say!("refit: not watched: {more} more");
-    }
-}
-
-/// Says what stays in a program after all sites were taken out.
-pub(crate) fn tell_kept(id: u32, removed: &Removed) {
-    if removed.foreign > 0 {
-        say!(
-            "refit: {} of process {id} were left: another tool has changed them, or the program itself",
-            format::counted(removed.foreign as u64, "site"),
-        );
-    }
-    if let Some(because) = removed.because {
-        say!(
-            "refit: left mapped in process {id}, and nothing leads there: {}: {because}; `refit repair -p {id}` tries again",
-            format::counted(removed.kept as u64, "patch area"),
-        );
-    }
-}
-
-pub(crate) fn failure(id: u32, error: &Error) -> Failure {
-    let remedy = match error {
-        Error::NoModule { .. } => "name one of these, or * for all",
-        Error::Several { .. } => "name one of these",
-        Error::NoFunction { .. } => "see `refit funcs` for what there is",
-        Error::Splice(_) => "see docs/guide/probe.md for what can be watched",
-        _ => "see `refit funcs` for what there is",
-    };
-    Failure::new(format!("watch process {id}"), error.to_string(), remedy)
 }

@@ -6,7 +6,7 @@ use refit_splice::process::Program;
 use refit_splice::remains;
 use serde::Serialize;
 
-use super::failure;
+use super::tell::{failure, tell_kept};
 use crate::failure::Failure;
 use crate::format;
 use crate::output::Output;
@@ -62,7 +62,7 @@ pub(crate) fn repair(args: &RepairArgs, out: &mut Output) -> Result<(), Failure>
         ));
     }
     if foreign > 0 {
-        super::tell_kept(id, &removed);
+        tell_kept(id, &removed);
     }
     Ok(())
 }

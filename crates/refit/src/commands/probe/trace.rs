@@ -1,11 +1,11 @@
 //! The trace that records of probes go to.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use refit_instruments::session::{Geometry, Session};
 use refit_instruments::write::{Options, Recorder};
+use refit_probe::spec::Spec;
 
-use super::ProbeArgs;
 use crate::failure::Failure;
 use crate::format;
 use crate::output::Output;
@@ -18,12 +18,16 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Begins one if the probes write records.
-    pub(super) fn begin(args: &ProbeArgs) -> Result<Option<Self>, Failure> {
-        let records = args.probes.iter().flat_map(|probe| &probe.actions).any(|one| one.records());
-        let path = match (&args.output, records) {
+    /// Begins one in `output` if the probes write records; `command` is what it is about.
+    pub(super) fn begin(
+        probes: &[Spec],
+        output: Option<&Path>,
+        command: Vec<String>,
+    ) -> Result<Option<Self>, Failure> {
+        let records = probes.iter().flat_map(|probe| &probe.actions).any(|one| one.records());
+        let path = match (output, records) {
             (_, false) => return Ok(None),
-            (Some(path), true) => path.clone(),
+            (Some(path), true) => path.to_owned(),
             (None, true) => {
                 let obstacle = "events and spans are records, which go into a trace";
                 return Err(Failure::new("watch", obstacle, "name a file with --output"));
@@ -32,10 +36,6 @@ impl Trace {
         let asked = || format!("record into {}", path.display());
         let session = Session::create(Geometry::of_host())
             .map_err(|e| Failure::new(asked(), e.to_string(), "see `refit doctor`"))?;
-        let command = match &args.command[..] {
-            [] => args.pid.iter().map(|pid| format!("process {pid}")).collect(),
-            command => command.to_vec(),
-        };
         let options = Options { command, ..Options::default() };
         let recorder = Recorder::start(session, &path, options)
             .map_err(|e| Failure::new(asked(), e.to_string(), "name another file with --output"))?;

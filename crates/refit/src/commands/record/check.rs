@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::{RecordArgs, record, start};
+use super::args::RecordArgs;
+use super::launch::start;
+use super::recording::record;
 use crate::failure::Failure;
 use crate::format;
 use crate::output::Output;

@@ -14,7 +14,7 @@ use refit_probe::steps::Watching;
 use refit_probe::watch::Watch;
 use refit_splice::process::Program;
 
-use super::command;
+use super::launch::command;
 use crate::commands::{probe, watching};
 use crate::failure::Failure;
 

@@ -6,7 +6,7 @@ use refit_instruments::definition::Definition;
 use serde::Serialize;
 
 use super::super::trace;
-use super::Report;
+use super::subject::Report;
 use crate::failure::Failure;
 use crate::output::Output;
 

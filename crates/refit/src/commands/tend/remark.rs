@@ -8,17 +8,18 @@ use crate::failure::Failure;
 use crate::format;
 
 /// Says it where the program's own errors go; nothing if there is nothing to say.
-pub(super) fn say(error: &StandardError, warnings: &Warnings) {
+pub(super) fn say(error: &StandardError, warnings: &Warnings, swap: &str) {
     let name = refit_sys::process::name(error.process());
     let asked = format!("run {}", printable(&name));
-    let remarks = remarks(&asked, warnings);
+    let remarks = remarks(&asked, warnings, swap);
     if !remarks.is_empty() {
         // Nobody is left who could be told of a failure.
         let _ = error.say(&format!("{}\n", Failure::Several(remarks)));
     }
 }
 
-fn remarks(asked: &str, warnings: &Warnings) -> Vec<Refusal> {
+/// The remarks; `swap` is where the swap file is.
+fn remarks(asked: &str, warnings: &Warnings, swap: &str) -> Vec<Refusal> {
     let Warnings { unserved, others, lost, full, failures } = warnings;
     let mut remarks = Vec::new();
     let mut remark = |obstacle: String, remedy: &str| {
@@ -33,7 +34,7 @@ fn remarks(asked: &str, warnings: &Warnings) -> Vec<Refusal> {
     }
     if *full {
         let obstacle = "the swap file took nothing more, so more was in memory than might be";
-        remark(obstacle.to_owned(), &format!("make room in {}", super::SWAP));
+        remark(obstacle.to_owned(), &format!("make room in {swap}"));
     }
     if *lost > 0 {
         let were = if *lost == 1 { "was" } else { "were" };
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     fn lines(warnings: &Warnings) -> String {
-        Failure::Several(remarks("run x", warnings)).to_string()
+        Failure::Several(remarks("run x", warnings, "/var/tmp")).to_string()
     }
 
     fn unserved(name: &str, why: &str, count: u64) -> Unserved {
@@ -100,7 +101,7 @@ mod tests {
              refit: run x: the limit was not kept for a while, by 1 fault of refit's own; the \
              instance's log tells of them"
         );
-        assert!(remarks("run x", &Warnings::default()).is_empty());
+        assert!(remarks("run x", &Warnings::default(), "/var/tmp").is_empty());
     }
 
     #[test]

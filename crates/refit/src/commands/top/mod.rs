@@ -17,18 +17,37 @@ mod view;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use serde::Serialize;
 
 use self::news::News;
 use self::state::State;
-use crate::cli::TopArgs;
 use crate::commands::interruption;
 use crate::failure::Failure;
 use crate::format;
 use crate::instances::{self, Live};
 use crate::output::{self, Output};
 use crate::table::{Align, Table};
+
+/// Arguments of `refit top`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit top
+  refit top --every 100ms
+  refit top --times 1 --json | jq .calls_per_s
+
+Keys: q ends it, s sorts by the next column, p pauses, the arrows scroll.")]
+pub(crate) struct TopArgs {
+    /// How often to look; less often where looking would take more than a hundredth of the time
+    #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
+    every: Duration,
+
+    /// Print so many tables as text, and end
+    #[arg(short = 'n', long, value_name = "N")]
+    times: Option<u64>,
+}
 
 /// How long to wait without a look whether to end.
 const PATIENCE: Duration = Duration::from_millis(200);

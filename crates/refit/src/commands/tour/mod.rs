@@ -21,9 +21,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::cli::TourArgs;
+use clap::Args;
+use clap::builder::ValueHint;
+
 use crate::commands::interruption;
 use crate::failure::Failure;
+use crate::format;
 use crate::output::Output;
 
 use self::pair::Pair;
@@ -32,6 +35,19 @@ use self::screen::{Phase, Screen};
 use self::server::Server;
 use self::swapper::{Swapper, Swaps};
 use self::verdict::Verdict;
+
+/// Arguments of `refit tour`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  refit tour")]
+pub(crate) struct TourArgs {
+    /// How long the programs work, a third of it while caches are swapped under them
+    #[arg(long, default_value = "45s", value_parser = format::parse_duration, value_name = "TIME")]
+    time: Duration,
+
+    /// Where to put the scratch directory
+    #[arg(long, value_hint = ValueHint::DirPath, value_name = "DIRECTORY")]
+    scratch: Option<PathBuf>,
+}
 
 /// How often the screen is brought up to date.
 const TICK: Duration = Duration::from_millis(100);

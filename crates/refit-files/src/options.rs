@@ -1,0 +1,26 @@
+//! The options of a mount.
+
+use crate::modes::CacheMode;
+use refit_objects::composition::Plan;
+use std::path::PathBuf;
+
+/// The options of a mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// The directory to serve.
+    pub source: PathBuf,
+    /// The directory at which it appears. It must exist and lie outside of the source.
+    pub mountpoint: PathBuf,
+    /// The memory for page frames of all files of the mount, in bytes; at least 64 pages.
+    pub frames_bytes: u64,
+    /// Whether the kernel caches files as well.
+    pub cache: CacheMode,
+    /// The number of threads that serve requests; `None` means the number of processors.
+    pub workers: Option<usize>,
+    /// The building blocks of the mount; see [`composition`](crate::composition()).
+    pub composition: Plan,
+    /// Whether users other than the one who mounts may use it. Implied if root mounts.
+    pub allow_other: bool,
+    /// Whether nothing can be changed through the mount.
+    pub read_only: bool,
+}

@@ -1,0 +1,38 @@
+//! The release of inodes when descriptors run short (see `pressure`): the kernel is made to drop
+//! names of files that are not open.
+
+use crate::inode::Inode;
+use crate::server::Server;
+use crate::table::ROOT;
+use fuser::{INodeNo, Notifier};
+use rustix::fs::FileType;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Server {
+    /// Runs the thread that releases inodes until the mount ends.
+    pub(crate) fn release_loop(&self, notifier: &Notifier) {
+        self.pressure.run(|| self.descriptors(), |excess| self.let_go(excess, notifier));
+    }
+
+    /// Makes the kernel drop the names of up to `excess` inodes. Returns whether no more can be
+    /// released.
+    fn let_go(&self, excess: u64, notifier: &Notifier) -> bool {
+        self.queue.hurry();
+        let idle = |inode: &Arc<Inode>| {
+            inode.node != ROOT && inode.opens.load(Relaxed) == 0 && inode.lookups.load(Relaxed) > 0
+        };
+        let mut victims: Vec<_> = self.table.all().into_iter().filter(idle).collect();
+        // Directories come last: their names can be dropped only together with everything below
+        // them.
+        victims.sort_by_key(|inode| inode.kind == FileType::Directory);
+        let mut asked = 0;
+        for inode in victims.iter().take(usize::try_from(excess).unwrap_or(usize::MAX)) {
+            let place = inode.place.lock().clone();
+            if notifier.inval_entry(INodeNo(place.parent), &place.name).is_ok() {
+                asked += 1;
+            }
+        }
+        asked == 0
+    }
+}

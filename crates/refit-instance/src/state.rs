@@ -1,0 +1,218 @@
+//! The state of an instance, which its owner and the control API share: mounts, journal, counts.
+//!
+//! A mount occupies a slot from the time it serves requests until it has ended. Unmounting can take
+//! long, because dirty pages are written back, and is done without the lock on the slots. Meanwhile
+//! the slot is marked as leaving, so that nobody can unmount the mount twice or take the instance
+//! to be idle.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use refit_change::{Journal, Report};
+
+use crate::glob::Glob;
+use crate::placement;
+use crate::refusal::{Kind, Refusal};
+use crate::system::{Served, System};
+use crate::totals::{ChangeTimes, Totals};
+use crate::upgrade_list::UpgradeList;
+use crate::wire::{CacheMode, Health, Mount, MountRequest, ObjectInfo};
+
+/// The state that the control API and the owner of the instance share.
+pub(crate) struct Core {
+    pub(crate) system: Arc<dyn System>,
+    pub(crate) journal: Journal,
+    pub(crate) upgrades: UpgradeList,
+    pub(crate) change_times: ChangeTimes,
+    totals: Mutex<Totals>,
+    pub(crate) uid: u32,
+    slots: Mutex<Slots>,
+    /// Reports of data that mounts that have ended could not store.
+    lost: Mutex<Vec<Refusal>>,
+    began: Instant,
+}
+
+#[derive(Default)]
+struct Slots {
+    last: u32,
+    mounts: BTreeMap<u32, Slot>,
+}
+
+struct Slot {
+    served: Arc<dyn Served>,
+    leaving: bool,
+}
+
+impl Core {
+    /// Creates the state of an instance that belongs to the user `uid`.
+    pub(crate) fn new(system: Arc<dyn System>, journal_reports: usize, uid: u32) -> Self {
+        Core {
+            system,
+            journal: Journal::new(journal_reports),
+            upgrades: UpgradeList::default(),
+            change_times: ChangeTimes::default(),
+            totals: Mutex::default(),
+            uid,
+            slots: Mutex::default(),
+            lost: Mutex::default(),
+            began: Instant::now(),
+        }
+    }
+
+    /// Returns the numbers of all mounts, in order.
+    pub(crate) fn mount_ids(&self) -> Vec<u32> {
+        self.slots().mounts.keys().copied().collect()
+    }
+
+    /// Takes the reports of data that mounts could not store and that is lost.
+    pub(crate) fn take_lost(&self) -> Vec<Refusal> {
+        std::mem::take(&mut *self.lost())
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        // The lock is held for map operations only; a panic in one leaves the map valid.
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lost(&self) -> MutexGuard<'_, Vec<Refusal>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn mount(&self, request: &MountRequest) -> Result<u32, Refusal> {
+        let served: Arc<dyn Served> = Arc::from(self.system.mount(request)?);
+        let mut slots = self.slots();
+        slots.last += 1;
+        let id = slots.last;
+        slots.mounts.insert(id, Slot { served, leaving: false });
+        Ok(id)
+    }
+
+    pub(crate) fn mounts(&self) -> Vec<Mount> {
+        self.reap();
+        let all: Vec<(u32, Arc<dyn Served>, bool)> = {
+            let slots = self.slots();
+            slots.mounts.iter().map(|(id, s)| (*id, Arc::clone(&s.served), s.leaving)).collect()
+        };
+        all.into_iter().map(|(id, served, leaving)| view(id, &*served, leaving)).collect()
+    }
+
+    pub(crate) fn mounted(&self, id: u32) -> Option<Mount> {
+        let (served, leaving) = {
+            let slots = self.slots();
+            let slot = slots.mounts.get(&id)?;
+            (Arc::clone(&slot.served), slot.leaving)
+        };
+        Some(view(id, &*served, leaving))
+    }
+
+    pub(crate) fn unmount(&self, id: u32, discard: bool) -> Result<(), Refusal> {
+        self.leave(id, |served| served.unmount(discard))
+    }
+
+    pub(crate) fn leave(
+        &self,
+        id: u32,
+        act: impl FnOnce(&dyn Served) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let served = {
+            let mut slots = self.slots();
+            let slot = slots.mounts.get_mut(&id).ok_or_else(|| no_such_mount(id))?;
+            if slot.leaving {
+                return Err(Refusal::new(
+                    Kind::Busy,
+                    format!("unmount {}", slot.served.mountpoint().display()),
+                    "it is being unmounted already",
+                    "wait for it",
+                ));
+            }
+            slot.leaving = true;
+            Arc::clone(&slot.served)
+        };
+        let result = act(&*served);
+        let ended = served.ended();
+        if let Err(refusal) = &result
+            && ended
+        {
+            self.lost().push(refusal.clone());
+        }
+        let mut slots = self.slots();
+        // The mount may have ended despite the error, if not all data could be stored.
+        if result.is_ok() || ended {
+            slots.mounts.remove(&id);
+        } else if let Some(slot) = slots.mounts.get_mut(&id) {
+            slot.leaving = false;
+        }
+        result
+    }
+
+    pub(crate) fn reap(&self) -> usize {
+        let mut gone = Vec::new();
+        let mut slots = self.slots();
+        slots.mounts.retain(|_, slot| {
+            let ended = !slot.leaving && slot.served.ended();
+            if ended {
+                gone.push(Arc::clone(&slot.served));
+            }
+            !ended
+        });
+        drop(slots);
+        // Without the lock, since the file server may have data to store.
+        let lost = gone.iter().filter_map(|served| served.unmount(false).err());
+        let lost: Vec<_> = lost.collect();
+        self.lost().extend(lost);
+        gone.len()
+    }
+
+    pub(crate) fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize {
+        let all: Vec<Arc<dyn Served>> =
+            self.slots().mounts.values().map(|s| Arc::clone(&s.served)).collect();
+        all.iter().map(|served| served.set_cache_mode(path_glob, mode)).sum()
+    }
+
+    /// Returns the objects whose names match, sorted by name.
+    pub(crate) fn objects(&self, glob: &Glob) -> Vec<ObjectInfo> {
+        let mut objects = self.system.objects();
+        placement::assign(&mut objects);
+        objects.retain(|o| glob.selects(o));
+        objects.sort_by(|a, b| a.name.cmp(&b.name).then(a.id.cmp(&b.id)));
+        objects
+    }
+
+    /// Records the end of a change in the journal and the metrics.
+    pub(crate) fn ended(&self, report: Report) {
+        self.change_times.observe(&report);
+        self.journal.write(report);
+    }
+
+    /// Locks the totals for reading metrics, which one request does at a time.
+    pub(crate) fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        Health {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_ms: millis(self.began.elapsed()),
+        }
+    }
+}
+
+fn view(id: u32, served: &dyn Served, leaving: bool) -> Mount {
+    Mount {
+        id,
+        source: served.source().to_owned(),
+        mountpoint: served.mountpoint().to_owned(),
+        leaving,
+        stats: served.stats(),
+    }
+}
+
+pub(crate) fn no_such_mount(id: u32) -> Refusal {
+    Refusal::new(Kind::Unknown, format!("mount {id}"), "there is none", "see `refit mounts`")
+}
+
+fn millis(d: Duration) -> u64 {
+    u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
+}

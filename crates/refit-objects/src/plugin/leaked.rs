@@ -1,0 +1,16 @@
+//! Texts that live as long as the process.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+/// Returns a copy of a text that lives as long as the process; one copy of each text.
+pub(crate) fn leaked(text: &str) -> &'static str {
+    static LEAKED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut leaked = LEAKED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(text) = leaked.get(text) {
+        return text;
+    }
+    let text: &'static str = Box::leak(text.into());
+    leaked.insert(text);
+    text
+}

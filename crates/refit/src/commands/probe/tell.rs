@@ -1,0 +1,48 @@
+//! What is said of a program that is watched: what was refused, what stayed, what failed.
+
+use refit_probe::watch::{Error, Prepared};
+use refit_splice::remains::Removed;
+
+use crate::failure::Failure;
+use crate::format;
+
+/// How many refused places are told one by one.
+const TOLD: usize = 5;
+
+/// Says which places are not watched, and why.
+pub(super) fn tell_refused(prepared: &Prepared<'_>) {
+    for (place, why) in prepared.refused.iter().take(TOLD) {
+        say!("refit: not watched: {place}: {why}");
+    }
+    if let Some(more) = prepared.refused.len().checked_sub(TOLD).filter(|more| *more > 0) {
+        say!("refit: not watched: {more} more");
+    }
+}
+
+/// Says what stays in a program after all sites were taken out.
+pub(crate) fn tell_kept(id: u32, removed: &Removed) {
+    if removed.foreign > 0 {
+        say!(
+            "refit: {} of process {id} were left: another tool has changed them, or the program itself",
+            format::counted(removed.foreign as u64, "site"),
+        );
+    }
+    if let Some(because) = removed.because {
+        say!(
+            "refit: left mapped in process {id}, and nothing leads there: {}: {because}; `refit repair -p {id}` tries again",
+            format::counted(removed.kept as u64, "patch area"),
+        );
+    }
+}
+
+/// Why a program is not watched, with what to do.
+pub(crate) fn failure(id: u32, error: &Error) -> Failure {
+    let remedy = match error {
+        Error::NoModule { .. } => "name one of these, or * for all",
+        Error::Several { .. } => "name one of these",
+        Error::NoFunction { .. } => "see `refit funcs` for what there is",
+        Error::Splice(_) => "see docs/guide/probe.md for what can be watched",
+        _ => "see `refit funcs` for what there is",
+    };
+    Failure::new(format!("watch process {id}"), error.to_string(), remedy)
+}
