@@ -6,16 +6,20 @@
 //! #[interface(name = "counter", state = u64)]
 //! pub trait Counter { fn add(&self, n: u64) -> u64; }
 //!
-//! #[derive(Default)] struct Sum(AtomicU64); // one implementation; another may have a lock, or a number per processor
+//! // One implementation; another may have a lock, or a number per processor.
+//! #[derive(Default)] struct Sum(AtomicU64);
 //! impl Counter for Sum { fn add(&self, n: u64) -> u64 { self.0.fetch_add(n, Relaxed) + n } }
 //! impl State<u64> for Sum {
 //!     fn export(&self) -> Result<u64, TransferError> { Ok(self.0.load(Relaxed)) }
-//!     fn import(&self, state: u64) -> Result<(), TransferError> { Ok(self.0.store(state, Relaxed)) }
+//!     fn import(&self, state: u64) -> Result<(), TransferError> {
+//!         Ok(self.0.store(state, Relaxed))
+//!     }
 //! }
 //! let choices = Choices::new().with("sum", CounterInterface::rep, Sum::default);
 //! let counter: CounterRef = choices.create("example", "sum").unwrap();
 //! assert_eq!(counter.add(3), 3);
-//! assert!(swap_named(counter.id(), "sum", 1, &SwapOptions::default()).committed()); // other threads may call meanwhile
+//! // Other threads may call the object meanwhile.
+//! assert!(swap_named(counter.id(), "sum", 1, &SwapOptions::default()).committed());
 //! assert_eq!(counter.add(4), 7); // nothing was lost
 //! # refit_objects::destroy(counter.id());
 //! ```
@@ -26,15 +30,20 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `request`, `generation` | which threads are in a request, and when all earlier requests have ended |
+//! | `request`, `generation` | the threads in a request, and the end of all earlier requests |
 //! | `table`, `rep` | from a reference to the rep of this processor |
 //! | `object`, `registry`, `retire`, `limbo` | creation and destruction of objects, miss handling |
-//! | `interposer`, `wrapper`, `argument`, `wrapping`, [`wrappers`] | wrappers: the mechanism, the traits, attaching them, and ready-made ones |
+//! | `interposer`, `wrapper`, `argument`, `wrapping`, [`wrappers`] | wrappers |
 //! | [`mod@plugin`] | implementations that are built separately and loaded while the process runs |
 //! | `choices` | the short way: implementations that are one value each |
 //! | `adapter` | an implementation of one interface, presented as another |
-//! | `mediation`, `mediator`, `inside`, `swap` | the phases of a swap: as calls see them, as an object, as the swapper drives them |
-//! | `transfer` | the transfer of state between implementations: protocols, negotiation, lazy transfer, records |
+//! | `mediation`, `mediator`, `inside`, `swap` | the phases of a swap |
+//! | `transfer` | the transfer of state between implementations |
+//!
+//! The modules of wrappers contain, in this order, the mechanism, the traits (two modules),
+//! attaching wrappers, and ready-made ones. The modules of the phases of a swap show them as calls
+//! see them (two modules), as an object, and as the swapper drives them. `transfer` contains
+//! protocols, negotiation, lazy transfer and records.
 
 #![deny(unsafe_code)]
 #![cfg_attr(loom, expect(dead_code, reason = "what only reports need is not modelled"))]

@@ -1,5 +1,5 @@
-//! What happens to a blocking system call, by its number, when its thread is stopped without a
-//! signal (x86-64).
+//! The effect of a stop without a signal on a blocking system call of the thread, by the call's
+//! number (x86-64).
 //!
 //! A stop interrupts a call as a signal does, but no handler runs. The kernel then leaves one of
 //! four kinds of value in `rax` (`signal(7)`, "Interruption of system calls by stop signals", and
@@ -30,8 +30,8 @@ pub use limit::{Limit, LimitedCall, limit};
 
 use crate::trace::Registers;
 
-/// The kernel's own error numbers for calls that a signal has interrupted (`linux/errno.h`): a program
-/// never sees them, a tracer does, negative as results are.
+/// The kernel's own error numbers for calls that a signal has interrupted (`linux/errno.h`): a
+/// program never sees them, a tracer does, negative as results are.
 ///
 /// The call is made again, unless a handler without `SA_RESTART` has run.
 pub const ERESTARTSYS: i64 = 512;
@@ -46,21 +46,21 @@ pub const ERESTART_RESTARTBLOCK: i64 = 516;
 pub const RESTARTS: [i64; 4] =
     [-ERESTARTSYS, -ERESTARTNOINTR, -ERESTARTNOHAND, -ERESTART_RESTARTBLOCK];
 
-/// How a call continues after a stop.
+/// The continuation of a call after a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
     /// The kernel continues it, or it does not block where a stop reaches it. Its return value is
     /// its result.
     Kernel,
-    /// It fails with `EINTR` and has to be made again.
+    /// The call fails with `EINTR` and has to be made again.
     Again(Limit),
-    /// It can return a count that is less than was asked for, or `EINTR` if nothing was done.
+    /// The call can return a count that is less than was asked for, or `EINTR` if nothing was done.
     Short(Rest),
     /// As [`Restart::Short`], for memory in several pieces.
     Pieces(Pieces),
 }
 
-/// How the rest of a call is asked for. Arguments are numbered from 0.
+/// The way in which the rest of a call is asked for. Arguments are numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
     /// The argument that is an address: it advances by as many units as were done.

@@ -43,14 +43,14 @@ pub struct Tracee {
 /// The last stop of a traced thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It was interrupted, or its process is stopped (`SIGSTOP`).
+    /// The thread was interrupted, or its process is stopped (`SIGSTOP`).
     Event,
-    /// It has executed another program, and is before its first instruction.
+    /// The thread has executed another program, and is before its first instruction.
     Exec,
-    /// It is about to receive this signal; 0 for stops by [`Options`] that only [`next`]
+    /// The thread is about to receive this signal; 0 for stops by [`Options`] that only [`next`]
     /// distinguishes.
     Signal(i32),
-    /// It has ended.
+    /// The thread has ended.
     Ended,
 }
 

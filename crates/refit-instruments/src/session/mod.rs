@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicU64;
 
 pub(crate) use area::Area;
 pub use definitions::{Described, Kind, Switch};
-pub use known::Known;
+pub use known::SessionInstrument;
 pub use layout::Geometry;
 
 /// The environment variable that contains the path of the session, such as `/proc/PID/fd/N`.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Known;
+use super::WrapperKind;
 use crate::argument::Kind;
 use crate::rep::InterfaceInfo;
 use crate::wrapper::ArgumentInfo;
@@ -84,14 +84,14 @@ pub(super) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 
 /// Options whose keys have been checked.
 pub(super) struct Settings<'a> {
-    known: &'static Known,
+    known: &'static WrapperKind,
     given: &'a [Setting],
     pub(super) interface: &'static InterfaceInfo,
 }
 
 impl<'a> Settings<'a> {
     pub(super) fn new(
-        known: &'static Known,
+        known: &'static WrapperKind,
         given: &'a [Setting],
         interface: &'static InterfaceInfo,
     ) -> Result<Self, WrapperError> {

@@ -1,4 +1,5 @@
-//! Probes of a recording: events and spans are written by the program itself, what is counted is sampled.
+//! Probes of a recording: events and spans are written by the program itself, what is counted is
+//! sampled.
 
 use std::fmt;
 use std::process::Child;
@@ -7,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use refit_instruments::definition::{FieldKind, Role};
 use refit_instruments::record::{Phase, Record, What};
 use refit_instruments::session::{Described, Kind, Session};
-use refit_instruments::write::{Found, Source};
+use refit_instruments::write::{SourceBatch, Source};
 use refit_probe::reading::Reading;
 use refit_probe::spec::Spec;
 use refit_probe::steps::Watching;
@@ -89,7 +90,7 @@ impl fmt::Debug for Samples {
 }
 
 impl Source for Samples {
-    fn collect(&mut self, found: &mut Found) {
+    fn collect(&mut self, found: &mut SourceBatch) {
         let Some((program, watch)) = self.watched.get() else { return };
         let session = self.session;
         let known = self.known.get_or_insert_with(|| define(session, watch));
