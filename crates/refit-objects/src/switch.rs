@@ -4,10 +4,10 @@
 //! | phase | what happens | what calls notice |
 //! |---|---|---|
 //! | prepare | the new roots and the mediators are created | nothing |
-//! | install (forward) | mediators replace roots, entries are flushed | one miss per processor; tracking |
+//! | install (forward) | mediators replace roots, entries flushed | a miss per CPU; tracking |
 //! | quiesce (block) | the swapper waits until no tracked call is inside | new calls wait |
 //! | transfer | each old root exports, its new one imports | the same |
-//! | commit | new roots replace mediators, entries are flushed | one miss per processor |
+//! | commit | new roots replace mediators, entries flushed | a miss per CPU |
 //!
 //! At the end of install, the swapper waits until every request that began before has ended. After
 //! the commit, waiting calls continue.

@@ -10,7 +10,7 @@ use std::io;
 use refit_sys::clock;
 use refit_sys::perf::{EventKind, SchedulerEvent, Target, Watch};
 
-use super::source::{SourceBatch, Source};
+use super::source::{Source, SourceBatch};
 use crate::block::Thread;
 use crate::definition::{FieldKind, Role};
 use crate::record::{Phase, Record, What};

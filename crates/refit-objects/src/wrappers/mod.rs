@@ -41,7 +41,11 @@ pub struct WrapperKind {
 const METHOD: (&str, &str) = ("method", "only calls of this method");
 
 static KNOWN: [WrapperKind; 6] = [
-    WrapperKind { name: "count", about: "counts calls, errors and panics of each method", options: &[] },
+    WrapperKind {
+        name: "count",
+        about: "counts calls, errors and panics of each method",
+        options: &[],
+    },
     WrapperKind {
         name: "latency",
         about: "measures how long each method takes: median, 99th percentile, longest",

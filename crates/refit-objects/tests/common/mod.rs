@@ -9,7 +9,8 @@ use refit_objects::{Implementations, OwnedRep, Root, TransferError, create, inte
 pub(crate) trait Counter {
     /// Adds, and tells the sum before.
     fn add(&self, n: u64) -> u64;
-    /// Calls the given object of the same kind from inside, `depth` times nested; the sum at the end.
+    /// Calls the given object of the same kind from inside, `depth` times nested; the sum at the
+    /// end.
     fn nest(&self, again: CounterRef, depth: u64) -> u64;
     /// Says that it is inside, stays there while it is held, then calls `again` from inside.
     fn stay(&self, hold: &Hold, again: CounterRef) -> u64;
