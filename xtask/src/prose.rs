@@ -26,7 +26,6 @@ pub(crate) const EXEMPT: &[&str] = &[
     "crates/refit-memory",
     "crates/refit-migrate",
     "crates/refit-tracer",
-    "tests",
 ];
 
 /// Returns complaints about the Rust files, each with its path. `text_of` reads a file.

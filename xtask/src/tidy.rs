@@ -1,19 +1,12 @@
 //! Checks rules of the repository that no other tool checks:
 //!
 //! - every module has a doc comment that says what it is about;
-//!
 //! - files stay short;
-//!
 //! - no file names a directory of the machine on which it was written;
-//!
 //! - file names are plain;
-//!
 //! - documents name source files that exist, and link to existing targets;
-//!
 //! - no word of the glossary's "formerly" column is the name of a type again;
-//!
 //! - the modules of a crate do not use each other in circles;
-//!
 //! - comments follow the style of [`prose`].
 
 use std::fs;
