@@ -56,7 +56,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What can be done.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve directories; runs until Ctrl-C, then stores everything and unmounts
@@ -132,7 +132,7 @@ The file is checked before any code of it runs. The same path can be loaded agai
     Cache {
         /// Pattern over file names, with or without `fcm:`
         glob: String,
-        /// Who caches
+        /// Cache mode
         mode: CacheArg,
     },
 
@@ -160,7 +160,7 @@ The file is checked before any code of it runs. The same path can be loaded agai
     Tend {
         /// The process that becomes the program
         process: u32,
-        /// How much memory its tree may have, in bytes
+        /// Memory limit of its tree, in bytes
         #[arg(long, value_name = "BYTES")]
         memory: Option<u64>,
         /// Have its programs hold nothing of this kernel
@@ -281,7 +281,7 @@ dump both: groups, threads and residencies have the same numbers on either.")]
     },
 }
 
-/// Which C header.
+/// A C header.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum HeaderArg {
     /// `refit_move.h`: refit_move(instance) and refit_instance()
@@ -349,7 +349,7 @@ pub(crate) struct MountArgs {
     #[arg(long, default_value = "256M", value_parser = format::parse_size, value_name = "SIZE")]
     pub(crate) frames: u64,
 
-    /// Who caches
+    /// Cache mode
     #[arg(long, default_value = "auto", value_enum, value_name = "MODE")]
     pub(crate) cache: CacheArg,
 
@@ -357,7 +357,7 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
 
-    /// What file caches begin with: shared or partitioned
+    /// Implementation that file caches begin with: shared or partitioned
     #[arg(long, default_value = "shared", value_name = "NAME")]
     pub(crate) implementation: String,
 
@@ -373,8 +373,8 @@ pub(crate) struct MountArgs {
     #[arg(long)]
     pub(crate) allow_other: bool,
 
-    /// Unmount as well when standard input ends, whoever uses the mount: for programs that start refit and
-    /// must not leave it behind
+    /// Unmount as well when standard input ends, whoever uses the mount: for programs that start
+    /// refit and must not leave it behind
     #[arg(long)]
     pub(crate) until_eof: bool,
 }
@@ -396,20 +396,20 @@ pub(crate) struct SwapArgs {
     #[arg(value_name = "OBJECT|GLOB")]
     pub(crate) glob: String,
 
-    /// What is to serve; with --every, several that follow each other
+    /// Implementation to serve; with --every, several that follow each other
     #[arg(required = true, value_name = "IMPLEMENTATION")]
     pub(crate) implementations: Vec<String>,
 
-    /// How long each object may take before it is rolled back
+    /// Time that each object may take before it is rolled back
     #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
     pub(crate) deadline: Duration,
 
-    /// Which processors share a representative: one, each, groups:4, map:0,0,1,1; as the implementation has it unless
-    /// said otherwise
+    /// Which processors share a representative: one, each, groups:4, map:0,0,1,1; as the
+    /// implementation has it unless said otherwise
     #[arg(long, value_name = "WHICH")]
     pub(crate) reps: Option<Clustering>,
 
-    /// How often each is tried again, after a pause that doubles, when it misses its deadline
+    /// Retries of each object, after a pause that doubles, when it misses its deadline
     #[arg(long, default_value = "0", value_name = "N")]
     pub(crate) retries: u32,
 
@@ -418,15 +418,17 @@ pub(crate) struct SwapArgs {
     #[arg(value_parser = format::parse_duration)]
     pub(crate) probation: Option<Duration>,
 
-    /// What has to hold: calls, errors, rate, mean, p50, p90, p99, max, compared with numbers, times or `before`
+    /// Condition that has to hold: calls, errors, rate, mean, p50, p90, p99, max, compared with
+    /// numbers, times or `before`
     #[arg(long, requires = "probation", value_name = "CONDITION")]
     pub(crate) until: Option<String>,
 
-    /// All of them as one change: no request sees some old and some new, and if one cannot be swapped, none is
+    /// All of them as one change: no request sees some old and some new, and if one cannot be
+    /// swapped, none is
     #[arg(long, conflicts_with = "every")]
     pub(crate) together: bool,
 
-    /// What else changes with it
+    /// Another change that is made with it
     #[arg(long, requires = "together", value_name = "OBJECT|GLOB=IMPLEMENTATION")]
     #[arg(value_parser = parse_part)]
     pub(crate) with: Vec<SwapPart>,
@@ -440,8 +442,8 @@ pub(crate) struct SwapArgs {
     #[arg(value_name = "TIME")]
     pub(crate) time: Option<Duration>,
 
-    /// Change nothing: show in which protocols state could move, which one would, and how long it took to move it
-    /// for a try while calls waited
+    /// Change nothing: show in which protocols state could move, which one would, and how long it
+    /// took to move it for a try while calls waited
     #[arg(long, conflicts_with = "every")]
     pub(crate) dry_run: bool,
 
@@ -449,13 +451,13 @@ pub(crate) struct SwapArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) protocol: Option<String>,
 
-    /// Leave the state of the old implementation behind, e.g. when it does not give it; only where the state is a hint,
-    /// as that of a replacement policy
+    /// Leave the state of the old implementation behind, e.g. when it does not give it; only where
+    /// the state is a hint, as that of a replacement policy
     #[arg(long, conflicts_with_all = ["protocol", "empty_state"])]
     pub(crate) without_state: bool,
 
-    /// Throw the state away and begin with an empty one: LOSES what the object holds; only where the interface says
-    /// what empty is
+    /// Throw the state away and begin with an empty one: LOSES what the object holds; only where
+    /// the interface says what empty is
     #[arg(long, conflicts_with = "protocol")]
     pub(crate) empty_state: bool,
 
@@ -464,7 +466,7 @@ pub(crate) struct SwapArgs {
     pub(crate) mount: Option<String>,
 }
 
-/// Reads `fcm:/a=shared`. Names can have an `=` in them, implementations cannot.
+/// Parses `fcm:/a=shared`. Names can contain `=`, implementations cannot.
 fn parse_part(text: &str) -> Result<SwapPart, String> {
     let wrong = || format!("`{text}` is not OBJECT=IMPLEMENTATION, e.g. fcm:/a=shared");
     let (glob, implementation) = text.rsplit_once('=').ok_or_else(wrong)?;
@@ -487,11 +489,11 @@ pub(crate) struct UpgradeArgs {
     /// The class, as `refit classes` shows it
     pub(crate) class: String,
 
-    /// What is to serve
+    /// Implementation to serve
     #[arg(required_unless_present_any = ["pause", "resume"])]
     pub(crate) implementation: Option<String>,
 
-    /// How long a batch of objects may take before everything is taken back
+    /// Time that a batch of objects may take before everything is rolled back
     #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
     pub(crate) deadline: Duration,
 
@@ -527,7 +529,7 @@ pub(crate) struct ShowArgs {
     #[arg(short, long)]
     pub(crate) follow: bool,
 
-    /// How often
+    /// Interval
     #[arg(long, default_value = "1s", requires = "follow", value_parser = format::parse_duration)]
     #[arg(value_name = "TIME")]
     pub(crate) every: Duration,
@@ -547,7 +549,7 @@ Example:
 
 Keys: q ends it, s sorts by the next column, p pauses, the arrows scroll.")]
 pub(crate) struct TopArgs {
-    /// How often to look; less often where looking would take more than a hundredth of the time
+    /// Interval of refreshes; longer where they would take more than a hundredth of the time
     #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
     pub(crate) every: Duration,
 
@@ -577,11 +579,11 @@ pub(crate) struct WrapArgs {
     #[arg(value_name = "OBJECT|GLOB")]
     pub(crate) glob: String,
 
-    /// What is to be put around it
+    /// Wrapper to put around it
     #[arg(value_name = "WRAPPER")]
     pub(crate) wrapper: String,
 
-    /// What it is to be set to
+    /// Option to set
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) options: Vec<String>,
 
@@ -628,7 +630,7 @@ pub(crate) struct ChangesArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  refit tour")]
 pub(crate) struct TourArgs {
-    /// How long the programs work, a third of it while caches are swapped under them
+    /// Time for which the programs work, a third of it while caches are swapped under them
     #[arg(long, default_value = "45s", value_parser = format::parse_duration, value_name = "TIME")]
     pub(crate) time: Duration,
 
@@ -637,14 +639,14 @@ pub(crate) struct TourArgs {
     pub(crate) scratch: Option<PathBuf>,
 }
 
-/// Who caches.
+/// The cache modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CacheArg {
     /// The kernel caches too; refit is asked on a miss
     Kernel,
     /// Every read and write comes to refit
     Direct,
-    /// Whatever suits each file
+    /// The mode that suits each file
     Auto,
 }
 

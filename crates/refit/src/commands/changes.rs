@@ -1,7 +1,7 @@
 //! `refit changes`: the journal of one instance or of all.
 //!
-//! Several instances are read one after the other, or, when they are followed, side by side: a thread each,
-//! whose lines meet in a channel.
+//! Several instances are read one after the other, or, when they are followed, side by side: a
+//! thread each, whose lines meet in a channel.
 
 use std::sync::mpsc;
 use std::thread;

@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::ValueHint;
 use refit_instance::Glob;
 use refit_instruments::block::Place;
-use refit_instruments::session::{Kind, SessionInstrument, Session};
+use refit_instruments::session::{Kind, Session, SessionInstrument};
 use refit_instruments::write::measure_costs;
 use serde::Serialize;
 
@@ -121,7 +121,11 @@ fn recorded(asked: &str, only: Option<u32>) -> Result<PathBuf, Failure> {
     Err(Failure::new(asked, "nothing is recorded now", "start `refit record`"))
 }
 
-fn print(known: &[SessionInstrument], rate: impl Fn(&SessionInstrument) -> f64, out: &mut Output) -> Result<(), Failure> {
+fn print(
+    known: &[SessionInstrument],
+    rate: impl Fn(&SessionInstrument) -> f64,
+    out: &mut Output,
+) -> Result<(), Failure> {
     let costs = measure_costs();
     let event = costs.iter().find(|c| c.instrument == "event" && c.place == Place::InVitro);
     let nanos = event.map(|cost| refit_sys::clock::nanos((cost.ticks * 1e3) as u64) as f64 / 1e3);

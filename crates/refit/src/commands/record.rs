@@ -33,7 +33,8 @@ use probes::Probes;
 mod check;
 mod probes;
 
-/// How soon the end of a command, of a time or Ctrl-C is noticed: nothing waits for it but the summary.
+/// The interval at which the end of a command, of a time or Ctrl-C is checked. Nothing but the
+/// summary waits for it.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Arguments of `refit record`.
@@ -62,7 +63,7 @@ pub(crate) struct RecordArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     output: PathBuf,
 
-    /// What happens when a buffer fills
+    /// Behavior when a buffer fills
     #[arg(long, value_enum, default_value = "stream")]
     mode: ModeArg,
 
@@ -74,7 +75,7 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_parser = format::parse_size, value_name = "SIZE")]
     rotate: Option<u64>,
 
-    /// How many of these files stay; the oldest are removed
+    /// Number of these files that stay; the oldest are removed
     #[arg(long, requires = "rotate", value_name = "N", default_value_t = 0)]
     keep: u32,
 
@@ -90,7 +91,7 @@ pub(crate) struct RecordArgs {
     #[arg(long, requires = "command")]
     check: bool,
 
-    /// How often with and without, for --check
+    /// Number of runs with and without recording, for --check
     #[arg(long, requires = "check", default_value_t = 5, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(2..1000))]
     rounds: u32,
@@ -100,7 +101,7 @@ pub(crate) struct RecordArgs {
     command: Vec<String>,
 }
 
-/// What happens when a buffer fills.
+/// The behavior when a buffer fills.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ModeArg {
     /// Written as it comes; what finds no place is lost, and counted
@@ -111,7 +112,7 @@ enum ModeArg {
     Dump,
 }
 
-/// Records.
+/// Runs the command.
 pub(crate) fn run(args: &RecordArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     if args.check {
         return check::run(args, out);
@@ -140,7 +141,8 @@ pub(crate) fn run(args: &RecordArgs, only: Option<u32>, out: &mut Output) -> Res
     }
 }
 
-/// A file that may not grow further (`RLIMIT_FSIZE`) is told at the end like a full disk; the signal for it would kill.
+/// Ignores the signal of `RLIMIT_FSIZE`, which would kill the process. A file that may not grow
+/// further is then reported at the end like a full disk.
 fn survive_full_files() -> Result<(), Failure> {
     let noted = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, noted)
@@ -148,17 +150,17 @@ fn survive_full_files() -> Result<(), Failure> {
         .map_err(|e| Failure::new("record", e.to_string(), "run it with fewer open files"))
 }
 
-/// What a recording came to.
+/// The outcome of a recording.
 struct Recorded {
     summary: Summary,
     took: Duration,
-    /// How the command ended; `None`: there was none, or it goes on.
+    /// The exit status of the command; `None` if there was none, or it continues.
     status: Option<ExitStatus>,
-    /// What is not in the trace, and why.
+    /// Explanations of data that is missing from the trace.
     remarks: Vec<String>,
 }
 
-/// Whom a recording is about.
+/// The target of a recording.
 enum Target {
     Command(Child),
     Process(u32),
@@ -209,7 +211,7 @@ fn record(
     let ended = join(args, &mut live, session, &mut remarks)
         .and_then(|()| follow(args, session, &probes, interrupted, quiet));
     let took = begin.elapsed();
-    // Before the recording ends: what the program writes until then is in it.
+    // Removed before the recording ends, so that all records of the program until then are in it.
     let removed = probes.remove();
     for Live { pid, client } in &live {
         if let Err(refusal) = client.end_record(&session.path()) {
@@ -222,7 +224,7 @@ fn record(
     Ok(Recorded { summary, took, status, remarks })
 }
 
-/// The instances that take part.
+/// Returns the instances that take part.
 fn instances_of(args: &RecordArgs, only: Option<u32>) -> Result<Vec<Live>, Failure> {
     let asked = "record";
     match args.pid {
@@ -235,7 +237,7 @@ fn instances_of(args: &RecordArgs, only: Option<u32>) -> Result<Vec<Live>, Failu
             Ok(instances::live(asked, Some(pid)).unwrap_or_default())
         }
         None if args.command.is_empty() => instances::live(asked, only),
-        // They are the system that the command runs on, if there are any.
+        // The instances are the system on which the command runs, if there are any.
         None => Ok(instances::live(asked, only).unwrap_or_default()),
     }
 }
@@ -248,7 +250,8 @@ fn described(args: &RecordArgs, live: &[Live]) -> Vec<String> {
     }
 }
 
-/// The scheduler: of the process that is named with `-p`; without, of everybody where that is permitted, else of those whom it is about.
+/// Records the scheduler: for the process that `-p` names; without `-p`, for all processes where
+/// that is permitted, otherwise for the recorded ones.
 fn scheduler(
     args: &RecordArgs,
     session: &'static Session,
@@ -259,10 +262,11 @@ fn scheduler(
     }
     let threads = match args.pid {
         Some(pid) => process::threads(pid),
-        // A command is made by this thread, and what it makes is watched as well.
+        // A command is created by this thread, and its children are watched as well.
         None => vec![this_thread::id()],
     };
-    // A process that is named is what the recording is about. Else the machine is, as far as it may be looked at.
+    // A named process is the subject of the recording. Otherwise it is the machine, as far as
+    // access permits.
     let watched = match args.pid {
         Some(_) => Scheduler::watch(session, Some(&threads)),
         None => {
@@ -280,8 +284,8 @@ fn scheduler(
     }
 }
 
-/// Has the instances take part. One that too many others record is left out, with a remark, unless
-/// there is nothing else to record.
+/// Makes the instances take part. An instance that is recorded by too many others is left out, with
+/// a remark, unless there is nothing else to record.
 fn join(
     args: &RecordArgs,
     live: &mut Vec<Live>,
@@ -313,7 +317,7 @@ fn join(
     }
 }
 
-/// Starts what is to be recorded and waits for its end; how the command ended.
+/// Starts the recorded command and waits for its end; returns its exit status.
 fn follow(
     args: &RecordArgs,
     session: &Session,
@@ -353,7 +357,7 @@ fn follow(
     Ok(None)
 }
 
-/// A command to start; with the path of a session it finds that.
+/// Returns the command to start; with the path of a session, the command finds that session.
 fn command(command: &[String], session: Option<&Path>) -> Command {
     let mut started = Command::new(&command[0]);
     started.args(&command[1..]).env_remove(VARIABLE);
@@ -376,7 +380,7 @@ fn start(words: &[String], session: Option<&Path>, quiet: bool) -> Result<Child,
 
 /// The summary for programs.
 #[derive(Serialize)]
-struct Told<'a> {
+struct RecordSummary<'a> {
     #[serde(serialize_with = "refit_instance::path_text::serialize")]
     file: &'a Path,
     files: u32,
@@ -390,7 +394,7 @@ struct Told<'a> {
 fn tell(args: &RecordArgs, recorded: &Recorded, out: &mut Output) -> Result<(), Failure> {
     let Recorded { summary, took, remarks, .. } = recorded;
     if out.json() {
-        return out.object(&Told {
+        return out.object(&RecordSummary {
             file: &args.output,
             files: summary.parts,
             seconds: took.as_secs_f64(),
@@ -409,7 +413,7 @@ fn tell(args: &RecordArgs, recorded: &Recorded, out: &mut Output) -> Result<(), 
     if summary.dumps > 0 {
         out.line(&format!("{} stopped all processors", format::counted(summary.dumps, "dump")))?;
     }
-    // What is lost is said last, where it is seen, and never left out.
+    // Losses are reported last, where they are seen, and never left out.
     out.flush()?;
     remarks.iter().for_each(|remark| say!("refit: {remark}"));
     let End { lost_full, lost_torn, lost_old, .. } = summary.end;

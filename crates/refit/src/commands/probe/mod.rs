@@ -1,4 +1,4 @@
-//! `refit probe` and `refit repair`: watching the functions of programs that run, and cleaning up after it.
+//! `refit probe` and `refit repair`: watch functions of running programs, and clean up afterwards.
 
 mod metrics;
 mod print;
@@ -28,7 +28,7 @@ use crate::output::Output;
 
 pub(crate) use repair::{RepairArgs, repair};
 
-/// How many refused places are told one by one.
+/// The number of refused places that are reported one by one.
 const TOLD: usize = 5;
 
 /// Arguments of `refit probe`.
@@ -55,7 +55,7 @@ pub(crate) struct ProbeArgs {
     #[arg(conflicts_with = "command", value_delimiter = ',')]
     pid: Vec<u32>,
 
-    /// What to watch, and how; several at once
+    /// Places to watch, and actions there; several at once
     #[arg(short = 'e', long = "expression", value_name = "PROBE", required = true)]
     probes: Vec<Spec>,
 
@@ -98,7 +98,7 @@ struct Watched<'p> {
     watch: Watch,
 }
 
-/// Watches.
+/// Runs the command.
 pub(crate) fn run(args: &ProbeArgs, out: &mut Output) -> Result<(), Failure> {
     let interrupted = interruption()?;
     if !args.pid.is_empty() {
@@ -132,7 +132,7 @@ fn watch(
             Ok(())
         })
         .and_then(|()| follow(args, &programs, &watched, interrupted, out));
-    // Whatever happened to the output: the programs get their code back.
+    // In spite of errors of the output, the programs get their code back.
     let removed: Vec<Result<(), Failure>> = watched
         .iter()
         .map(|Watched { program, watch }| {
@@ -168,7 +168,7 @@ fn follow(
     })
 }
 
-/// Puts the probes into a program, and says what there is to say of it.
+/// Inserts the probes into a program, and reports the refused places.
 pub(crate) fn install(
     program: &Program,
     probes: &[Spec],
@@ -188,7 +188,7 @@ pub(crate) fn install(
     Ok(watch)
 }
 
-/// A change that a program would see, for programs.
+/// A planned change of a program, for programs.
 #[derive(Serialize)]
 struct Planned<'a> {
     process: u32,
@@ -196,7 +196,7 @@ struct Planned<'a> {
 }
 
 fn plan(program: &Program, probes: &[Spec], out: &mut Output) -> Result<(), Failure> {
-    // Records would go to a session; none is made for what is not done.
+    // Records would need a session, and none is created for a dry run.
     let mut probes = probes.to_vec();
     for probe in &mut probes {
         for action in probe.actions.iter_mut().filter(|action| action.records()) {
@@ -254,7 +254,7 @@ fn tell_refused(prepared: &Prepared<'_>) {
     }
 }
 
-/// Says what stays in a program after all sites were taken out.
+/// Reports the remains in a program after all sites were removed.
 pub(crate) fn tell_kept(id: u32, removed: &Removed) {
     if removed.foreign > 0 {
         say!(

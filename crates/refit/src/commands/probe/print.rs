@@ -1,4 +1,4 @@
-//! What probes have told, for people and for programs.
+//! The results of probes, for people and for programs.
 
 use refit_probe::reading::Reading;
 use refit_probe::spec::Do;
@@ -12,10 +12,10 @@ use crate::histogram::bars;
 use crate::output::Output;
 use crate::table::{Align, Table};
 
-/// How many keys of a place are shown.
+/// The number of keys of a place that are shown.
 const KEYS: usize = 40;
 
-/// What one action of one place has told, under one key or none.
+/// The result of one action at one place, under one key or none.
 pub(super) struct Read<'w> {
     pub(super) process: u32,
     pub(super) module: &'w str,
@@ -26,18 +26,18 @@ pub(super) struct Read<'w> {
     pub(super) reading: Reading,
 }
 
-/// Which part of what an action tells.
+/// A part of the result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
-    /// All of it.
+    /// The whole result.
     All,
-    /// What belongs to a value.
+    /// The result for a value.
     Of(u64),
-    /// What belongs to values that had no place.
+    /// The results for values that had no slot.
     Others,
 }
 
-/// Prints everything that was told up to now.
+/// Prints all results so far.
 pub(super) fn print(
     openmetrics: bool,
     watched: &[Watched<'_>],
@@ -91,9 +91,9 @@ fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Failure> {
     Ok(all)
 }
 
-/// The same, for programs.
+/// A result, for programs.
 #[derive(Serialize)]
-struct Told<'w> {
+struct ReadingRecord<'w> {
     process: u32,
     module: &'w str,
     name: &'w str,
@@ -101,7 +101,7 @@ struct Told<'w> {
     action: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<String>,
-    /// The value; without it, what belongs to values that had no place of their own.
+    /// The value; without it, the results for values that had no slot of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,13 +112,13 @@ struct Told<'w> {
     nanos: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mean: Option<f64>,
-    /// How many values, or nanoseconds of calls, had this many bits, from none on.
+    /// The number of values, or of nanoseconds of calls, with this many bits, from none on.
     #[serde(skip_serializing_if = "Option::is_none")]
     bits: Option<&'w [u64]>,
 }
 
-fn told<'r>(read: &'r Read<'_>) -> Told<'r> {
-    let mut told = Told {
+fn told<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
+    let mut told = ReadingRecord {
         process: read.process,
         module: read.module,
         name: read.name,
@@ -161,7 +161,7 @@ impl Read<'_> {
     fn key(&self) -> String {
         match self.key {
             Key::All => String::new(),
-            // Addresses and the like are read in base 16.
+            // Addresses and similar values are shown in base 16.
             Key::Of(key) if key >= 1 << 32 => format!("{key:#x}"),
             Key::Of(key) => key.to_string(),
             Key::Others => "others".to_owned(),
@@ -169,7 +169,8 @@ impl Read<'_> {
     }
 }
 
-/// A table of rows that each belong to a reading: its columns, then the key's, if there are keys, then the place's.
+/// Returns a table with a row for each reading: its columns, then the key's, if there are keys,
+/// then the place's.
 fn table(
     columns: &[&str],
     mut rows: Vec<(u64, Vec<String>, &Read<'_>)>,

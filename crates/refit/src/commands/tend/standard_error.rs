@@ -1,7 +1,9 @@
-//! The standard error of a program, for another process: reached in the moment before the program ends.
+//! The standard error of a program, for another process: reached in the moment before the program
+//! ends.
 //!
-//! The program may have put something else in its place, and whoever reads may have stopped reading. So nothing is written
-//! but to the very file that was there when the program began, and only what that takes at once.
+//! The program may have put something else in its place, and whoever reads may have stopped
+//! reading. So nothing is written but to the very file that was there when the program began, and
+//! only what that takes at once.
 
 use std::io;
 
