@@ -1,4 +1,5 @@
-//! `refit run --movable`: programs of every kind hold nothing of the kernel that runs them, and do what they do without.
+//! `refit run --movable`: programs of every kind hold nothing of the kernel that runs them, and do
+//! what they do without.
 
 mod stage;
 
@@ -12,7 +13,8 @@ use serde_json::Value;
 use stage::Stage;
 use stage::running::{Running, build, can_limit, until};
 
-/// Says what it holds, and where it lies; a child of it does, and one that has become it anew, and a thread.
+/// Says what it holds, and where it lies; a child of it does, and one that has become it anew, and
+/// a thread.
 const HOLDS: &str = r#"#define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -212,8 +214,8 @@ fn rights_are_given_up_only_where_that_is_needed() {
     assert_eq!(said(finish(&mut command)), "1");
 }
 
-/// Fills 32 MiB, says "filled", and for a line that it reads says whether all is as it was written. With an argument it has a
-/// filter of its own.
+/// Fills 32 MiB, says "filled", and for a line that it reads says whether all is as it was written.
+/// With an argument it has a filter of its own.
 const FILLS: &str = r#"#define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,4 +1,5 @@
-//! `refit show PID` of a program whose threads run at two instances: where they are, and what that comes to, until after its end.
+//! `refit show PID` of a program whose threads run at two instances: where they are, and what that
+//! comes to, until after its end.
 
 mod stage;
 
@@ -8,7 +9,8 @@ use serde_json::Value;
 use stage::Stage;
 use stage::running::{Running, build, until};
 
-/// A thread touches memory and sleeps, again and again; the first one waits for the end of its input.
+/// A thread touches memory and sleeps, again and again; the first one waits for the end of its
+/// input.
 const WORKS: &str = r#"#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>

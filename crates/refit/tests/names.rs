@@ -12,7 +12,8 @@ use serde_json::Value;
 use stage::Stage;
 use stage::running::{Running, until};
 
-/// A name that forges a row, clears the screen and sets the title if it is printed as it is, and is no UTF-8.
+/// A name that forges a row, clears the screen and sets the title if it is printed as it is, and is
+/// no UTF-8.
 const HOSTILE: &[u8] = b"a\nshared  0  fcm:/forged\x1b[2J\x1b]0;title\x07\xff\\";
 
 /// The same, as it is shown and typed.

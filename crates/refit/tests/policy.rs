@@ -1,4 +1,5 @@
-//! A replacement policy that was built apart is loaded into a mount and swapped in while programs use files.
+//! A replacement policy that was built apart is loaded into a mount and swapped in while programs
+//! use files.
 
 #[path = "../../../examples/plugin/host/tests/common/mod.rs"]
 mod plugins;
@@ -19,7 +20,8 @@ const PAGE: usize = 4096;
 const PAGES: usize = 768;
 const FRAMES: &str = "1M";
 
-/// Writes and reads pages all over the file, some of them more often than others; what the file holds in the end.
+/// Writes and reads pages all over the file, some of them more often than others; what the file
+/// holds in the end.
 fn use_file(path: &Path, stop: &AtomicBool, rounds: &AtomicU64) -> Vec<u8> {
     let file: File = OpenOptions::new().read(true).write(true).open(path).expect("it is there");
     let mut expected = vec![0; PAGES * PAGE];

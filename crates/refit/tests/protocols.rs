@@ -1,4 +1,5 @@
-//! File caches on a real mount hand their pages over as they are told to, while a program uses them.
+//! File caches on a real mount hand their pages over as they are told to, while a program uses
+//! them.
 
 mod stage;
 

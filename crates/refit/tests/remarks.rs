@@ -1,4 +1,5 @@
-//! `refit run --memory` says once, at the end of a program, what was not limited; where the program's own errors go, and nowhere else.
+//! `refit run --memory` says once, at the end of a program, what was not limited; where the
+//! program's own errors go, and nowhere else.
 
 mod stage;
 
@@ -11,8 +12,8 @@ use serde_json::Value;
 use stage::Stage;
 use stage::running::{Running, build, can_limit, until};
 
-/// Has 16 MiB, and a filter, so that it is not served; says "ready", and for each line that it reads does one of the things that it is
-/// told to do.
+/// Has 16 MiB, and a filter, so that it is not served; says "ready", and for each line that it
+/// reads does one of the things that it is told to do.
 const FILTERED: &str = r#"#define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/filter.h>

@@ -1,4 +1,5 @@
-//! `refit run`: programs are what they are without it, and their trees are known and end with their instance.
+//! `refit run`: programs are what they are without it, and their trees are known and end with their
+//! instance.
 
 mod stage;
 
@@ -197,7 +198,8 @@ fn all_ends_with_its_instance() {
     }
 }
 
-/// Maps the file that it is told of, adds up its words, writes one, and goes on when it is told to, until its input ends.
+/// Maps the file that it is told of, adds up its words, writes one, and goes on when it is told to,
+/// until its input ends.
 const MAPS: &str = r#"#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -81,7 +81,8 @@ fn where_there_is_nobody_to_ask_the_kernel_says_so() {
     holds(Command::new(&program), "alone");
     let (code, _, said) = stage.run(&["boot", "--instances", "1"]);
     assert_eq!(code, 0, "{said}");
-    // In this order: `--on` looks at all instances, and those of the others end with their programs.
+    // In this order: `--on` looks at all instances, and those of the others end with their
+    // programs.
     for options in [&["run", "--on", "0"][..], &["run"], &["run", "--movable"]] {
         let mut run = stage.refit(options);
         run.arg("--").arg(&program);

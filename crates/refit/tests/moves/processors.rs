@@ -1,4 +1,5 @@
-//! Which processors a program is told of whose threads run at several instances, and where its calls are made.
+//! Which processors a program is told of whose threads run at several instances, and where its
+//! calls are made.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -8,7 +9,8 @@ use crate::failures::Two;
 use crate::stage::Stage;
 use crate::stage::running::until;
 
-/// Asks again and again which processors it may use: as it begins; elsewhere and at home, in threads of its own; and when it has chosen one.
+/// Asks again and again which processors it may use: as it begins; elsewhere and at home, in
+/// threads of its own; and when it has chosen one.
 const ASKS: &str = "\
 import os, sys, threading, time
 def told(): print(*sorted(os.sched_getaffinity(0)), flush=True)

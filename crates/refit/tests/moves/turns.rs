@@ -9,7 +9,8 @@ use crate::failures::Two;
 use crate::stage::Stage;
 use crate::stage::running::{build, until};
 
-/// Two threads count in words that are dealt out by chance, until they are told to end; whether no count is lost.
+/// Two threads count in words that are dealt out by chance, until they are told to end; whether no
+/// count is lost.
 const WRITES: &str = r#"#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

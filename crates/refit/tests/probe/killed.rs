@@ -1,4 +1,5 @@
-//! Refit killed at any of its steps: the program that it watches goes on, and what is left is taken out.
+//! Refit killed at any of its steps: the program that it watches goes on, and what is left is taken
+//! out.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -63,8 +64,8 @@ impl Drop for Victim {
     }
 }
 
-/// Runs refit up to its step with this number, at which it is killed: before a system call by which it changes, stops or looks at another
-/// process. Returns how many steps it has made.
+/// Runs refit up to its step with this number, at which it is killed: before a system call by which
+/// it changes, stops or looks at another process. Returns how many steps it has made.
 fn killed_at(arguments: &[&str], step: usize) -> usize {
     let mut command = refit(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -119,7 +120,8 @@ fn is_step(held: &Tracee) -> bool {
     }
 }
 
-/// Kills refit at each of its steps, every `apart`th of them, from `first` on; what is left is taken out each time.
+/// Kills refit at each of its steps, every `apart`th of them, from `first` on; what is left is
+/// taken out each time.
 fn kill_everywhere(probe: &str, first: usize, apart: usize) {
     let mut victim = Victim::start();
     let id = victim.id();

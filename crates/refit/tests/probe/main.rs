@@ -1,4 +1,5 @@
-//! `refit probe`, `refit repair`, `refit cover` and `refit drill`, on programs that know nothing of it.
+//! `refit probe`, `refit repair`, `refit cover` and `refit drill`, on programs that know nothing of
+//! it.
 
 mod cover;
 mod killed;

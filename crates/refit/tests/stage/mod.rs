@@ -85,7 +85,8 @@ impl Stage {
         }
     }
 
-    /// Serves `source` on `mnt`; returns when it says that it does. `None` where nothing can be mounted.
+    /// Serves `source` on `mnt`; returns when it says that it does. `None` where nothing can be
+    /// mounted.
     pub(crate) fn serve(&self) -> Option<Serving> {
         self.serve_with(&[])
     }
