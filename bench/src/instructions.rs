@@ -14,7 +14,7 @@ use refit_sys::step::{count_instructions, mark};
 
 use crate::counter;
 
-/// The argument that tells this program that it is stepped.
+/// The argument with which this program is stepped.
 pub(crate) const ARGUMENT: &str = "--stepped";
 
 /// The number of instructions of each step.

@@ -7,7 +7,7 @@
 //! - documents name source files that exist, and link to existing targets;
 //! - no word of the glossary's "formerly" column is the name of a type again;
 //! - the modules of a crate do not use each other in circles;
-//! - comments follow the style of [`prose`].
+//! - comments follow the style of [`crate::prose`].
 
 use std::fs;
 use std::process::Command;

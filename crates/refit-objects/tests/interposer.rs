@@ -240,7 +240,7 @@ fn a_wrapper_that_panics_while_the_method_unwinds_does_not_hide_that() {
     destroy(s.id());
 }
 
-/// Holds its call until it is told to go on.
+/// Holds its call until it is released.
 #[derive(Default)]
 struct Stuck {
     inside: AtomicBool,

@@ -51,8 +51,8 @@ impl Output {
     }
 }
 
-/// A line on standard error, for people, with what would act on a terminal escaped. Nothing can be
-/// done if nobody reads it.
+/// Prints a line on standard error, for people, with control characters escaped. Nothing can be
+/// done if the line cannot be written.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{}", printable::line(text));
 }

@@ -203,7 +203,7 @@ fn changes_of_the_memory_are_told() {
     let moved = next(&server);
     let Message::Remap { from, to, length } = moved else { panic!("{moved:?}") };
     assert_eq!((from, length), (pages.range(2..3).start, 2 * PAGE_SIZE as u64));
-    // What was moved is told to be unmapped as well, where it was.
+    // Moved pages are also reported as unmapped at their old place.
     let mut rest = Vec::new();
     until("the end of the changes", || {
         server.read(&mut rest).expect("agreed");

@@ -14,7 +14,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 /// Its number.
 const NUMBER: u32 = 2;
-/// A pipe takes so many bytes at once or none (`PIPE_BUF`).
+/// A pipe takes this number of bytes at once or none (`PIPE_BUF`).
 const MOST: usize = 4096;
 
 /// The file that is a program's standard error.
