@@ -553,7 +553,7 @@ pub(crate) struct TopArgs {
     #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
     pub(crate) every: Duration,
 
-    /// Print so many tables as text, and end
+    /// Print this number of tables as text, and end
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) times: Option<u64>,
 }

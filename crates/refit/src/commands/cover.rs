@@ -50,7 +50,7 @@ pub(crate) struct CoverArgs {
     #[arg(long)]
     all: bool,
 
-    /// Tell of each function too
+    /// Report each function too
     #[arg(long)]
     functions: bool,
 

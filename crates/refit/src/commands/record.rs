@@ -54,7 +54,8 @@ pub(crate) struct RecordArgs {
     #[arg(short, long, value_name = "PID", conflicts_with = "command")]
     pid: Option<u32>,
 
-    /// Watch this in the process or command too: as for `refit probe`; counts are told as samples
+    /// Watch this in the process or command too: as for `refit probe`; counts are recorded as
+    /// samples
     #[arg(short = 'e', long = "expression", value_name = "PROBE", conflicts_with = "check")]
     probes: Vec<Spec>,
 
@@ -87,7 +88,7 @@ pub(crate) struct RecordArgs {
     #[arg(long)]
     no_switches: bool,
 
-    /// Run the command by turns with and without recording, and tell the difference
+    /// Run the command by turns with and without recording, and report the difference
     #[arg(long, requires = "command")]
     check: bool,
 

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Runs `watch` with a process: a running one, or the command, stopped before its first
-/// instruction. The result of `watch` says whether the command ends afterwards (`end`).
+/// instruction. With `end`, the command does not continue afterwards but is killed.
 pub(crate) fn with(
     process: Option<u32>,
     command: &[String],

@@ -154,7 +154,7 @@ impl Counting {
         self.child.try_wait().expect("a child").is_some()
     }
 
-    /// Returns whether it was killed.
+    /// Waits for its end. Returns whether `SIGKILL` ended it.
     pub(crate) fn killed(&mut self) -> bool {
         use std::os::unix::process::ExitStatusExt;
         let status = self.child.wait().expect("its end");

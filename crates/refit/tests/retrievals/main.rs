@@ -152,7 +152,7 @@ fn an_uncontended_retrieval_takes_so_many_messages() {
                 assert!(by_members >= PAGES, "{counts:?}");
                 assert!(messages <= 2 * (by_members + again) + 3 * (first - by_members));
             }
-            // The two others, the first of which to be asked has answered.
+            // The two others; whichever is asked first has answered.
             _ => assert_eq!(messages, 4 * first + 2 * again, "{protocol}: {counts:?}"),
         }
     }

@@ -70,8 +70,8 @@ impl Stage {
         entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// Removes the losses from the logs. Instances that are shut down one after the other may log
-    /// which others they have lost, and which they had again before.
+    /// Removes the logs that contain nothing but losses. Instances that are shut down one after the
+    /// other may log which others they have lost, and which they had again before.
     pub(crate) fn forget_losses(&self) {
         for log in self.sockets().into_iter().filter(|name| name.ends_with(".log")) {
             let log = self.path("sockets").join(log);

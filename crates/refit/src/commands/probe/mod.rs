@@ -63,7 +63,7 @@ pub(crate) struct ProbeArgs {
     #[arg(short, long)]
     list: bool,
 
-    /// With --list: tell the file and line of source of each place, from debug information
+    /// With --list: show the file and line of source of each place, from debug information
     #[arg(long, requires = "list")]
     lines: bool,
 
