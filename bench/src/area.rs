@@ -1,7 +1,7 @@
-//! Memory of a workload's own, fresh from the kernel: what faults are measured on.
+//! Anonymous memory of a workload, on which faults are measured.
 //!
-//! Its pages come and go without the compiler's knowledge, but never change otherwise than by what is written here. All access is
-//! atomic, so threads may share it.
+//! Its pages are populated and discarded without the compiler's knowledge, but never change
+//! otherwise than by the accesses here. All access is atomic, so threads may share it.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -14,17 +14,18 @@ use refit_sys::userfault::{Features, Flags, Modes, Userfault};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 pub(crate) const PAGE: usize = 4096;
-/// Words of a page.
+/// The number of words of a page.
 pub(crate) const WORDS: usize = PAGE / 8;
 
-/// Refit serves the faults of a program that has more than half of what it may; MiB.
+/// The memory limit in MiB. Refit serves the faults of a program that uses more than half of it.
 pub(crate) const LIMIT: usize = 256;
 const FILLER: usize = 150;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Refit looks at what a program has mapped in rounds of 4 to 20 ms, and tells nobody when it has.
+/// The time to wait for refit to examine the mappings of a program. It does so in rounds of 4 to 20
+/// ms, and does not announce when it has.
 const ROUND: Duration = Duration::from_millis(10);
 
-/// A mapping of its own, of anonymous memory in pages of 4 KiB.
+/// A private mapping of anonymous memory in pages of 4 KiB.
 #[derive(Debug)]
 pub(crate) struct Area {
     base: NonNull<u8>,
@@ -33,11 +34,12 @@ pub(crate) struct Area {
 
 // SAFETY: the mapping belongs to this value alone, and is not tied to a thread.
 unsafe impl Send for Area {}
-// SAFETY: all access through `&self` is atomic, but for `bytes`, whose caller sees to it.
+// SAFETY: all access through `&self` is atomic, except that of `bytes`, whose caller guarantees
+// that there is no concurrent write.
 unsafe impl Sync for Area {}
 
 impl Area {
-    /// Maps so many pages; none is there yet.
+    /// Maps this number of pages, none of which is populated yet.
     pub(crate) fn new(pages: usize) -> Result<Self, String> {
         let length = pages * PAGE;
         let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -45,57 +47,61 @@ impl Area {
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), length, access, flags) };
         let base = base.map_err(|e| format!("{pages} pages could not be mapped: {e}"))?;
-        // SAFETY: it is ours, and has no contents yet.
+        // SAFETY: the mapping belongs to this function, and has no contents yet.
         let small = unsafe { madvise(base, length, Advice::LinuxNoHugepage) };
         small.map_err(|e| format!("huge pages could not be excluded: {e}"))?;
         let base = NonNull::new(base.cast::<u8>()).ok_or("the kernel maps at 0")?;
         Ok(Self { base, pages })
     }
 
-    /// How many pages it has.
+    /// Returns the number of pages.
     pub(crate) fn pages(&self) -> usize {
         self.pages
     }
 
-    /// One word of a page.
+    /// Returns one word of a page.
     pub(crate) fn word(&self, page: usize, word: usize) -> &AtomicU64 {
         assert!(page < self.pages && word < WORDS, "word {word} of page {page}");
-        // SAFETY: the word lies in the mapping, as has been checked, is aligned, and is accessed atomically by all.
+        // SAFETY: the word is in the mapping, as was checked above, is aligned, and all accesses to
+        // it are atomic.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(page * PAGE + word * 8).cast()) }
     }
 
-    /// The bytes of a page.
+    /// Returns the bytes of a page.
     ///
     /// # Safety
-    /// Nobody writes to the page for as long as they are used.
+    ///
+    /// No thread writes to the page for as long as the bytes are used.
     pub(crate) unsafe fn bytes(&self, page: usize) -> &[u8] {
         assert!(page < self.pages, "page {page}");
-        // SAFETY: the page lies in the mapping; the rest is the caller's duty.
+        // SAFETY: the page is in the mapping; the caller guarantees the rest.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(page * PAGE), PAGE) }
     }
 
-    /// The addresses of pages.
+    /// Returns the addresses of pages.
     pub(crate) fn addresses(&self, pages: Range<usize>) -> Range<u64> {
         let address = |page: usize| self.base.as_ptr() as u64 + (page * PAGE) as u64;
         address(pages.start)..address(pages.end)
     }
 
-    /// The page of an address.
+    /// Returns the page of an address.
     pub(crate) fn page(&self, address: u64) -> usize {
         (address - self.addresses(0..0).start) as usize / PAGE
     }
 
-    /// Gives pages back: they are zeros when they are touched again.
+    /// Discards pages, which are zeros at the next access.
     pub(crate) fn discard(&self, pages: Range<usize>) {
         assert!(pages.start <= pages.end && pages.end <= self.pages, "pages {pages:?}");
         let at = self.base.as_ptr().wrapping_add(pages.start * PAGE).cast();
-        // SAFETY: the pages lie in the mapping; to who accesses them atomically they are written with zeros.
+        // SAFETY: the pages are in the mapping; to atomic accesses, discarding them is a write of
+        // zeros.
         let _ = unsafe { madvise(at, pages.len() * PAGE, Advice::LinuxDontNeed) };
     }
 
-    /// Has its faults told by a userfaultfd of this process.
+    /// Registers the area with a userfaultfd of this process.
     pub(crate) fn tell(&self, modes: Modes) -> Result<Userfault, String> {
-        // SAFETY: only this area is registered, of which `bytes` alone makes a reference that is not atomic.
+        // SAFETY: only this area is registered, and `bytes` alone creates a reference to it that is
+        // not atomic.
         let opened = unsafe {
             Userfault::open(refit_sys::userfault::Door::Call, Flags::CLOEXEC | Flags::NONBLOCK)
         };
@@ -106,14 +112,15 @@ impl Area {
         Ok(userfault)
     }
 
-    /// Pages that are there: so many that refit serves a program with [`LIMIT`].
+    /// Creates a populated area that is large enough for refit to serve a program with [`LIMIT`].
     pub(crate) fn filler() -> Result<Self, String> {
         let filler = Self::new(FILLER << 20 >> 12)?;
         (0..filler.pages).for_each(|page| filler.word(page, 0).store(1, Relaxed));
         Ok(filler)
     }
 
-    /// Waits until refit serves its faults. It begins where some pages are there, which `touch` sees to, again and again.
+    /// Waits until refit serves the faults of the area. Serving begins when some pages are
+    /// populated, which repeated calls of `touch` ensure.
     pub(crate) fn await_served(&self, mut touch: impl FnMut()) -> Result<(), String> {
         let began = Instant::now();
         while !self.served() {
@@ -126,7 +133,7 @@ impl Area {
         Ok(())
     }
 
-    /// Whether somebody serves its faults by now.
+    /// Returns whether the faults of the area are served by now.
     pub(crate) fn served(&self) -> bool {
         let all = self.addresses(0..self.pages);
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
@@ -149,7 +156,7 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: nothing refers to it any more. A failure leaves it mapped.
+        // SAFETY: nothing refers to the mapping any more. A failure leaves it mapped.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.pages * PAGE) };
     }
 }

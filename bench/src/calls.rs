@@ -1,7 +1,8 @@
-//! What a protected call costs over a plain `dyn` call, and what the peers' protections cost.
+//! Measures the cost of a protected call over a plain `dyn` call, and the cost of the peers'
+//! protections.
 //!
-//! Each call needs the result of the one before, so that no cost can hide behind another call. All contenders run in
-//! turn, round after round, in one process; the median of the rounds counts.
+//! Each call needs the result of the previous one, so that no cost can hide behind another call.
+//! All contenders run in turn, round after round, in one process; the median of the rounds counts.
 
 use std::hint::black_box;
 use std::sync::RwLock;
@@ -16,7 +17,7 @@ use crate::stats::Sample;
 const CALLS: u64 = 1_000_000;
 const ROUNDS: usize = 41;
 
-/// Nanoseconds per call.
+/// Returns the nanoseconds per call.
 pub(crate) fn time(mut call: impl FnMut(u64) -> u64) -> f64 {
     let began = Instant::now();
     let mut n = 0;
@@ -61,7 +62,8 @@ pub(crate) fn measure() -> Calls {
             time(|n| {
                 let guard = epoch::pin();
                 let shared = pinned.load(std::sync::atomic::Ordering::Acquire, &guard);
-                // SAFETY: the box is never replaced, so what was loaded while pinned is alive.
+                // SAFETY: the box is never replaced, so the value that was loaded while pinned is
+                // alive.
                 unsafe { shared.deref() }.next(n)
             }),
         ];

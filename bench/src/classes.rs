@@ -1,4 +1,4 @@
-//! Upgrading a class of 100,000 objects while two threads call them.
+//! Measures upgrades of a class of 100,000 objects while two threads call them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,16 +12,16 @@ use crate::stats::Sample;
 const OBJECTS: usize = 100_000;
 const ROUNDS: usize = 10;
 
-/// One value for each upgrade.
+/// The measurements, with one value for each upgrade.
 #[derive(Default)]
 pub(crate) struct Upgrades {
     /// The whole upgrade, seconds.
     pub(crate) total: Sample,
-    /// The longest that a call had to wait for a switch, microseconds.
+    /// The longest wait of a call for a switch, in microseconds.
     pub(crate) blocked: Sample,
-    /// The longest call, the time in which its thread did not run included, microseconds.
+    /// The longest call, including the time in which its thread did not run, in microseconds.
     pub(crate) longest: Sample,
-    /// The longest call in as much time without an upgrade.
+    /// The longest call in a period of the same length without an upgrade.
     pub(crate) longest_before: Sample,
 }
 
@@ -40,7 +40,8 @@ pub(crate) fn measure() -> Upgrades {
         for round in 0..ROUNDS {
             longest.store(0, Ordering::Relaxed);
             let quiet = if round == 0 { 0.5 } else { upgrades.total.median() };
-            // As long as an upgrade: what a call takes on this machine when nothing is changed.
+            // As long as an upgrade, which gives the duration of calls on this machine when nothing
+            // is changed.
             std::thread::sleep(Duration::from_secs_f64(quiet));
             let before = longest.swap(0, Ordering::Relaxed);
             let to = ["other", "plain"][round % 2];
@@ -60,7 +61,7 @@ pub(crate) fn measure() -> Upgrades {
     upgrades
 }
 
-/// Calls one after the other, in an order that jumps about.
+/// Calls one counter after the other, in an order that jumps about.
 fn call_all(counters: &[CounterRef], stop: &AtomicBool, longest: &AtomicU64) {
     let mut n = 0;
     while !stop.load(Ordering::Relaxed) {

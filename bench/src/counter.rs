@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use refit_objects::{Implementations, OwnedRep, Root, TransferError, interface};
 
-/// Adds numbers up.
+/// A counter that remembers a number.
 #[interface(name = "counter", state = u64)]
 pub(crate) trait Counter {
-    /// `n` and one more; remembers `n`.
+    /// Returns `n + 1`, and remembers `n`.
     fn next(&self, n: u64) -> u64;
 }
 
@@ -24,7 +24,7 @@ impl Counter for Plain {
     }
 }
 
-/// Its root, under one of its names.
+/// The root, under one of its names.
 struct PlainRoot(&'static str, AtomicU64);
 
 impl Root<CounterInterface> for PlainRoot {
@@ -46,7 +46,8 @@ impl Root<CounterInterface> for PlainRoot {
     }
 }
 
-/// One implementation under two names, so that a class can go to and fro, and one that does not promise to transfer its state promptly.
+/// One implementation under two names, so that a class can be switched back and forth, and one that
+/// does not promise to transfer its state promptly.
 pub(crate) struct Both;
 
 impl Implementations<CounterInterface> for Both {
@@ -59,7 +60,7 @@ impl Implementations<CounterInterface> for Both {
     }
 }
 
-/// A new counter object.
+/// Creates a counter object.
 pub(crate) fn object() -> CounterRef {
     refit_objects::create("bench", Box::new(PlainRoot("plain", AtomicU64::new(0))), Arc::new(Both))
 }

@@ -1,14 +1,20 @@
-//! The page fault experiment (Hui 2000, §5.3.4–5.3.6, figs. 5.7, 5.8): threads that fault, in core, each on pages of its own of one
-//! region, through an FCM with one lock or with one for each processor, or switched between.
+//! The page fault experiment (Hui 2000, §5.3.4–5.3.6, figs. 5.7, 5.8): threads fault in core, each
+//! on pages of its own of one region, through an FCM with one lock, with one lock for each
+//! processor, or switched from one to the other.
 //!
-//! As in the paper's figure 5.6, threads pass a barrier, touch their pages, and give them back, again and again; time is that of the touching.
-//! *Programs* are unmodified, under `refit run --memory`; what the kernel does for a fault takes ten times as long as the FCM. *Objects* are called by the threads themselves, with nothing around them.
-//! *Switched* begins with the other implementation, and is swapped after the first time, between two that are measured, as the paper's is:
-//! to `shared` for one thread, to `partitioned` for more. Of objects one of the threads does it while the others wait for it; of programs
-//! `refit swap`, when their threads are at rest.
+//! As in the paper's figure 5.6, threads pass a barrier, touch their pages, and discard them, again
+//! and again; the time is that of the touching. *Programs* are unmodified, under `refit run
+//! --memory`; the work of the kernel for a fault takes ten times as long as the FCM. *Objects* are
+//! called by the threads themselves, with nothing around them. *Switched* begins with the other
+//! implementation, and is swapped after the first time, between two that are measured, as in the
+//! paper: to `shared` for one thread, to `partitioned` for more. For objects, one of the threads
+//! swaps while the others wait for it; for programs, `refit swap` does while their threads are at
+//! rest.
 //!
-//! The first [`WARM`] times are left out, of all contenders. In the first, tables grow, and what is to be switched is still the other one;
-//! in the second, the tables of what it was switched to grow. Those are two of the paper's 10 000; of 60 they would be some 1.5 %.
+//! The first [`WARM`] times are left out, for all contenders. In the first, tables grow, and the
+//! contender to be switched is still the other one; in the second, the tables of the implementation
+//! that it was switched to grow. Those are two of the paper's 10 000; of 60 they would be some 1.5
+//! %.
 
 use std::ops::Range;
 use std::process::{Command, Stdio};
@@ -29,39 +35,41 @@ use crate::area::{Area, LIMIT};
 use crate::stats::Sample;
 use crate::workload::{self, Workload};
 
-/// With this argument the program is the workload.
+/// The argument with which the program is the workload.
 pub(crate) const ARGUMENT: &str = "--domains";
 pub(crate) const CONTENDERS: [&str; 3] = [SHARED, PARTITIONED, "switched"];
 const SWITCHED: usize = 2;
 pub(crate) const MOST_THREADS: usize = 2;
 
-/// So many, since runs of the same with two threads differ by 10 to 20 %.
+/// The number of rounds. It is large because runs of the same contender with two threads differ by
+/// 10 to 20 %.
 const ROUNDS: usize = 31;
-/// Times that do not count.
+/// The number of times at the beginning that do not count.
 const WARM: usize = 2;
-/// Pages of a thread, and how often they are touched and given back in a round: of programs, and where objects are called. It takes some
-/// milliseconds each time, so that threads that do not begin together do most of it together.
+/// The number of pages of a thread, and how many times they are touched and discarded in a round,
+/// for programs and for objects. This takes some milliseconds each time, so that threads that do
+/// not begin together do most of it together.
 const PAGES: usize = 512;
 const TIMES: usize = 40;
 const PAGES_ALONE: u64 = 8192;
 const TIMES_ALONE: usize = 60;
 
-/// Whose pages are whose.
+/// The distribution of pages to threads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Share {
-    /// The first half is one thread's, the second the other's.
+    /// The first half belongs to one thread, the second to the other.
     Halves,
-    /// Groups by turns: as the partitioned FCM deals them out.
+    /// Groups of pages alternate, as the partitioned FCM deals them out.
     Dealt,
 }
 
-/// Thousands of faults a second, of all threads: `[contender][threads - 1]`.
+/// Thousands of faults per second, of all threads: `[contender][threads - 1]`.
 pub(crate) type Rates = [[Sample; MOST_THREADS]; CONTENDERS.len()];
 
 #[derive(Default)]
 pub(crate) struct Domains {
     pub(crate) programs: Rates,
-    /// Pages of threads in halves, and dealt out.
+    /// The pages of threads in halves, and dealt out.
     pub(crate) objects: [Rates; 2],
     /// The program without refit, with two threads.
     pub(crate) kernel: Sample,
@@ -76,7 +84,7 @@ pub(crate) fn measure() -> Result<Domains, String> {
         domains.kernel.push(touched(&mut native, MOST_THREADS, TIMES)?);
         for threads in 1..=MOST_THREADS {
             for turn in 0..CONTENDERS.len() {
-                // Each is the first in some rounds.
+                // Each contender is the first in some rounds.
                 let contender = (round + turn) % CONTENDERS.len();
                 let rate = served(&mut program, contender, threads)?;
                 domains.programs[contender][threads - 1].push(rate);
@@ -91,7 +99,8 @@ pub(crate) fn measure() -> Result<Domains, String> {
     Ok(domains)
 }
 
-/// What serves at the beginning, and what is swapped for it when the threads have begun.
+/// Returns the implementation at the beginning, and the one that replaces it after the threads have
+/// begun.
 fn order(contender: usize, threads: usize) -> (&'static str, Option<&'static str>) {
     match (contender, threads) {
         (SWITCHED, 1) => (PARTITIONED, Some(SHARED)),
@@ -118,13 +127,13 @@ fn served(program: &mut Workload, contender: usize, threads: usize) -> Result<f6
     touched(program, threads, TIMES)
 }
 
-/// What a program says when its threads have touched their pages so often.
+/// Returns the answer of a program whose threads have touched their pages `times` times.
 fn touched(program: &mut Workload, threads: usize, times: usize) -> Result<f64, String> {
     let [rate] = program.ask(&format!("{threads} {times}"))?;
     Ok(rate)
 }
 
-/// The workload.
+/// Runs the workload.
 pub(crate) fn serve() {
     let pages = PAGES * MOST_THREADS;
     let area = Area::new(pages);
@@ -143,7 +152,7 @@ pub(crate) fn serve() {
             let own = thread * PAGES..(thread + 1) * PAGES;
             let touched = own.clone();
             let touch = move || {
-                // Downwards: none brings another with it.
+                // Downwards, so that no page brings another with it.
                 touched.clone().rev().for_each(|page| area.word(page, 0).store(1, Relaxed));
             };
             (touch, move || area.discard(own.clone()))
@@ -151,7 +160,8 @@ pub(crate) fn serve() {
     });
 }
 
-/// Thousands of faults a second, of all threads, each of which touches so many pages: from when the first begins to when the last has ended.
+/// Returns thousands of faults per second, of all threads, each of which touches `pages` pages:
+/// from the beginning of the first thread to the end of the last one.
 fn rate<T, G>(threads: usize, pages: usize, times: usize, of: impl Fn(usize) -> (T, G)) -> f64
 where
     T: FnMut() + Send,
@@ -188,7 +198,7 @@ where
     (times * threads * pages) as f64 / took / 1e3
 }
 
-/// The objects alone.
+/// Measures the objects alone.
 fn alone(share: Share, contender: usize, threads: usize) -> f64 {
     let (first, then) = order(contender, threads);
     let budget = create_budget("bench", 2 * PAGES_ALONE * MOST_THREADS as u64);

@@ -1,9 +1,12 @@
-//! One in-core page fault of a thread: by the kernel alone, by a bare userfaultfd, and through refit's objects.
+//! Measures one in-core page fault of a thread: by the kernel alone, by a bare userfaultfd, and
+//! through refit's objects.
 //!
-//! The workload touches pages of zeros that have never been there: each is far from the last, so that none comes with another; then
-//! pages one behind the other. A bare userfaultfd has a thread of the program for a server, which waits in poll(2), or at its best looks out
-//! for the next fault first, as long as a wake-up takes. Refit's server is in another process, so that address spaces are switched twice
-//! for each fault; so does a bare one at its best in a child. All of them stay on one processor, or go where the kernel puts them.
+//! The workload touches pages of zeros that were never populated: first pages far apart, so that
+//! none comes with another; then consecutive pages. The server of a bare userfaultfd is a thread of
+//! the program, which waits in poll(2), or at its best first spins for the next fault, as long as a
+//! wake-up takes. Refit's server is in another process, so that address spaces are switched twice
+//! for each fault; so is the server of a bare one at its best in a child. All of them stay on one
+//! processor, or go where the kernel puts them.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Stdio;
@@ -20,9 +23,10 @@ use crate::area::{Area, LIMIT, PAGE};
 use crate::stats::Sample;
 use crate::workload::{self, Ended, Workload};
 
-/// With this argument the program is the workload.
+/// The argument with which the program is the workload.
 pub(crate) const ARGUMENT: &str = "--faults";
-/// With this one it serves the faults of the process that is named next and has started it, with its userfaultfd as standard input.
+/// The argument with which the program serves the faults of the process that is named next and that
+/// has started it. The userfaultfd is standard input.
 pub(crate) const SERVER: &str = "--faults-server";
 pub(crate) const KINDS: [&str; 5] = [
     "the kernel alone",
@@ -38,24 +42,25 @@ pub(crate) const APART: usize = 3;
 pub(crate) const REFIT: usize = 4;
 
 const ROUNDS: usize = 15;
-/// Faults of a round, far apart, and one behind the other.
+/// The number of faults of a round, far apart, and consecutive.
 const FAULTS: usize = 2000;
 const DENSE: usize = 4096;
-/// Pages from one to the next.
+/// The distance of pages that are far apart.
 const STRIDE: usize = 17;
-/// How long a server looks out for the next fault.
+/// The time for which a server spins for the next fault.
 const LOOKOUT: Duration = Duration::from_micros(20);
 
-/// Of one kind, on one processor and wherever the kernel likes; µs.
+/// The fault times of one kind of server, on one processor and wherever the kernel puts the
+/// threads, in µs.
 #[derive(Default)]
 pub(crate) struct Faults {
     pub(crate) median: [Sample; 2],
     pub(crate) tail: [Sample; 2],
-    /// For a page of those that are one behind the other.
+    /// The time of a fault on consecutive pages.
     pub(crate) dense: [Sample; 2],
 }
 
-/// Of all kinds.
+/// The fault times of all kinds of servers.
 pub(crate) type All = [Faults; KINDS.len()];
 
 pub(crate) fn measure() -> Result<All, String> {
@@ -76,7 +81,7 @@ pub(crate) fn measure() -> Result<All, String> {
     Ok(all)
 }
 
-/// The workload.
+/// Runs the workload.
 pub(crate) fn serve(arguments: &[String]) {
     let kind = arguments.first().and_then(|kind| kind.parse().ok()).unwrap_or(NATIVE);
     let bound = arguments.get(1).is_some_and(|placed| placed == "bound");
@@ -92,7 +97,7 @@ fn faults(kind: usize) -> Result<Vec<f64>, String> {
     let _filler = (kind == REFIT).then(Area::filler).transpose()?;
     let (far, server) = prepared(FAULTS * STRIDE, kind)?;
     let mut took: Sample = (0..FAULTS).map(|n| touch(&far, n * STRIDE)).collect();
-    // What is first on the way is not what is usual.
+    // The first faults are not typical.
     took = took.values().skip(FAULTS / 10).collect();
     drop((far, server));
     let (near, _server) = prepared(DENSE, kind)?;
@@ -102,16 +107,17 @@ fn faults(kind: usize) -> Result<Vec<f64>, String> {
     Ok(vec![took.median(), took.quantile(0.9), dense])
 }
 
-/// Microseconds.
+/// Touches a page; returns the time in microseconds.
 fn touch(area: &Area, page: usize) -> f64 {
     let began = Instant::now();
     area.word(page, 0).store(1, Relaxed);
     began.elapsed().as_secs_f64() * 1e6
 }
 
-/// Memory of which `pages` have never been touched, whoever is to serve it does; and who that is, if it is another process.
+/// Creates memory with `pages` pages that were never touched, served by the server of this kind.
+/// Also returns the server, if it is another process.
 fn prepared(pages: usize, kind: usize) -> Result<(Area, Option<Ended>), String> {
-    // Refit looks at what is mapped when some of it is there.
+    // Refit examines mappings when some of their pages are populated.
     let more = 4096;
     let area = Area::new(pages + more)?;
     let mut server = None;
@@ -122,7 +128,8 @@ fn prepared(pages: usize, kind: usize) -> Result<(Area, Option<Ended>), String> 
         }
         APART => {
             server = Some(start(area.tell(Modes::MISSING)?)?);
-            // It is there when it has served a first one; if it has ended instead, the kernel does.
+            // The server is ready after it has served a first fault; if it has ended instead, the
+            // kernel serves the fault.
             area.word(pages, 0).store(1, Relaxed);
             if !area.served() {
                 return Err("the server in another process has ended".to_owned());
@@ -146,9 +153,9 @@ fn start(userfault: Userfault) -> Result<Ended, String> {
     Ended::start(command.stdin(OwnedFd::from(userfault)).stdout(Stdio::null()))
 }
 
-/// The server in another process, a child of the one that is named.
+/// Serves from another process, a child of the named one.
 pub(crate) fn serve_parent(arguments: &[String]) -> Result<(), String> {
-    // A userfaultfd does not tell that the memory is gone which it serves.
+    // A userfaultfd does not report the end of the process whose memory it serves.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| e.to_string())?;
     let parent = getppid().map(|pid| pid.to_string());
     if parent.as_ref() != arguments.first() {
@@ -159,7 +166,7 @@ pub(crate) fn serve_parent(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Serves pages of zeros, until the program ends.
+/// Serves pages of zeros until the program ends.
 fn answer(userfault: &Userfault, looks_out: bool) {
     let zeros = [0; PAGE];
     let mut messages = Vec::new();

@@ -1,8 +1,9 @@
-//! Programs on a mount: refit against libfuse's `passthrough_hp`, with the kernel's cache off on both and on for both.
+//! Measures programs on a mount: refit against libfuse's `passthrough_hp`, with the kernel's cache
+//! off on both and on for both.
 //!
-//! Both serve the same directory of the same file system, in turn, round after round; each round mounts afresh. The
-//! peer runs with its default options, which are its best here (`--single`, `--clone-fd` and `--nosplice` are slower
-//! or the same).
+//! Both serve the same directory of the same file system, in turn, round after round; each round
+//! mounts afresh. The peer runs with its default options, which are its best here (`--single`,
+//! `--clone-fd` and `--nosplice` are slower or the same).
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,17 +12,17 @@ use std::time::{Duration, Instant};
 
 use crate::stats::Sample;
 
-/// Which server, and whether the kernel caches.
+/// The server, and whether the kernel caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Server {
     Refit,
     Peer,
 }
 
-/// What is measured on a mount.
+/// The workloads on a mount.
 pub(crate) const WORK: [&str; 5] = ["postmark", "randread", "read", "randwrite", "write"];
 
-/// A scratch place with a source and a mountpoint.
+/// A scratch directory with a source and a mount point.
 pub(crate) struct Place {
     top: PathBuf,
 }
@@ -53,7 +54,7 @@ impl Drop for Place {
     }
 }
 
-/// A server that runs; unmounted and waited for when dropped.
+/// A running server; unmounted and waited for on drop.
 struct Serving {
     child: Child,
     mountpoint: PathBuf,
@@ -107,7 +108,8 @@ fn is_mounted(path: &Path) -> bool {
     read.is_ok() && mounts.lines().any(|l| l.split(' ').nth(1) == Some(&*path))
 }
 
-/// Transactions a second of postmark with 5000 files of 500 to 10 000 bytes and 20 000 transactions, by wall time.
+/// Returns the transactions per second of postmark with 5000 files of 500 to 10 000 bytes and 20
+/// 000 transactions, by wall time.
 fn postmark(place: &Place) -> f64 {
     const TRANSACTIONS: f64 = 20_000.0;
     let script = format!(
@@ -125,7 +127,8 @@ fn postmark(place: &Place) -> f64 {
     TRANSACTIONS / began.elapsed().as_secs_f64()
 }
 
-/// I/O operations a second of 4 KiB each, `jobs` programs on files of 128 MiB for `seconds`.
+/// Returns the I/O operations per second, of 4 KiB each, of `jobs` programs on files of 128 MiB for
+/// `seconds`.
 pub(crate) fn fio(mountpoint: &Path, how: &str, jobs: u32, seconds: u32) -> f64 {
     let output = Command::new("fio")
         .args(["--name=bench", "--size=128M", "--bs=4k", "--ioengine=psync", "--time_based"])
@@ -143,7 +146,7 @@ pub(crate) fn fio(mountpoint: &Path, how: &str, jobs: u32, seconds: u32) -> f64 
     field(7) + field(48) // IOPS of reads and of writes
 }
 
-/// Operations a second: `[server][work]`.
+/// Operations per second: `[server][work]`.
 pub(crate) struct Files {
     pub(crate) refit: [Sample; 5],
     pub(crate) peer: [Sample; 5],
@@ -153,7 +156,7 @@ pub(crate) fn measure(cached: bool, rounds: usize) -> Files {
     let place = Place::new().expect("a scratch directory can be made");
     let mut files = Files { refit: Default::default(), peer: Default::default() };
     for round in 0..rounds {
-        // Who goes first changes, so that a slow drift of the machine hits both.
+        // The order alternates, so that a slow drift of the machine affects both.
         let order = if round % 2 == 0 {
             [Server::Refit, Server::Peer]
         } else {

@@ -1,6 +1,8 @@
-//! Instructions of the steps of a call and of a switch (Hui 2000, tab. 5.1), counted by stepping through them.
+//! Counts the instructions of the steps of a call and of a switch (Hui 2000, tab. 5.1) by stepping
+//! through them.
 //!
-//! The bench starts itself once more, stepped, with [`ARGUMENT`]; that process runs each step between two marks.
+//! The bench starts itself once more, stepped, with [`ARGUMENT`]; that process runs each step
+//! between two marks.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -12,10 +14,10 @@ use refit_sys::step::{count_instructions, mark};
 
 use crate::counter;
 
-/// Tells this program that it is stepped.
+/// The argument with which this program is stepped.
 pub(crate) const ARGUMENT: &str = "--stepped";
 
-/// Instructions of each step.
+/// The number of instructions of each step.
 pub(crate) struct Instructions {
     pub(crate) call: u64,
     pub(crate) call_within: u64,
@@ -25,7 +27,8 @@ pub(crate) struct Instructions {
 }
 
 impl Instructions {
-    /// What the first call after the mediator was installed costs beyond a miss and a forwarded call.
+    /// Returns the cost of the first call after the installation of the mediator beyond a miss and
+    /// a forwarded call.
     pub(crate) fn mediator_rep(&self) -> u64 {
         self.first_mediated.saturating_sub(self.miss + self.forwarded)
     }
@@ -40,14 +43,14 @@ pub(crate) fn measure() -> std::io::Result<Instructions> {
     Ok(Instructions {
         call: net(call),
         call_within: net(call_within),
-        // A call that misses does, beside the miss, what any call does.
+        // A call that misses does the work of any call in addition to the miss.
         miss: net(missed).saturating_sub(net(call)),
         first_mediated: net(first_mediated),
         forwarded: net(forwarded),
     })
 }
 
-/// What is stepped through.
+/// Runs the steps.
 pub(crate) fn steps() {
     let counter = counter::object();
     let between = |step: &mut dyn FnMut()| {

@@ -1,8 +1,9 @@
-//! What it costs to attach an empty wrapper, to call through it, and to detach it (Soules 2003, §6.2, tab. 1).
+//! Measures the cost of attaching an empty wrapper, of calling through it, and of detaching it
+//! (Soules 2003, §6.2, tab. 1).
 //!
-//! As in the paper an empty wrapper is attached, called through and detached, 100 000 times. The first call after each
-//! attachment also makes the reps that lead through the wrapper; a call after that is measured as other calls are,
-//! each with the result of the one before.
+//! As in the paper an empty wrapper is attached, called through and detached, 100 000 times. The
+//! first call after each attachment also creates the reps that lead through the wrapper; a later
+//! call is measured as other calls are, each with the result of the previous one.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -16,11 +17,11 @@ use crate::stats::Sample;
 
 const ATTACHMENTS: usize = 100_000;
 const ROUNDS: usize = 21;
-/// Attachments that are made one by one, and the pause between two changes.
+/// The number of attachments that are made one by one, and the pause between two changes.
 const APART: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Does nothing, before and after or before only.
+/// A wrapper that does nothing, before and after a call or before it only.
 struct Empty {
     post: bool,
 }
@@ -35,7 +36,7 @@ impl Wrapper for Empty {
     fn postcall(&self, _call: &PostCall<'_>) {}
 }
 
-/// The same, for counters only.
+/// A wrapper that does nothing, for counters only.
 struct EmptyTyped;
 
 impl CounterWrapper for EmptyTyped {
@@ -48,13 +49,14 @@ impl CounterWrapper for EmptyTyped {
     }
 }
 
-/// Times of a wrapped call, in nanoseconds.
+/// The times of wrapping, in nanoseconds.
 pub(crate) struct Interposer {
     /// Attach, first call, detach.
     pub(crate) change: [Sample; 3],
-    /// Their means: what is done later for many at once is in them too.
+    /// Their means, which include the work that is done later for many at once.
     pub(crate) mean: [f64; 3],
-    /// Attach, detach and, to compare, a bare call, with a pause before each: nothing is in a cache.
+    /// Attach, detach and, for comparison, a bare call, with a pause before each, so that nothing
+    /// is in a cache.
     pub(crate) apart: [Sample; 3],
     /// A call without wrappers.
     pub(crate) bare: Sample,
@@ -62,12 +64,12 @@ pub(crate) struct Interposer {
     pub(crate) calls: Vec<(&'static str, Sample)>,
 }
 
-/// A tick in nanoseconds, from a time long enough to be sure of it.
+/// Returns the length of a tick in nanoseconds, from a time long enough to be exact.
 fn tick() -> f64 {
     clock::nanos(1 << 30) as f64 / f64::from(1 << 30)
 }
 
-/// Attach, detach and a bare call, each after a pause.
+/// Measures attach, detach and a bare call, each after a pause.
 fn changes_apart(counter: CounterRef) -> [Sample; 3] {
     let [mut attached, mut detached, mut called] = std::array::from_fn(|_| Sample::default());
     for _ in 0..APART {

@@ -1,4 +1,5 @@
-//! What a mount loses while every file cache is swapped a hundred times a second, and null swaps of real file caches.
+//! Measures the throughput that a mount loses while every file cache is swapped a hundred times per
+//! second, and null swaps of real file caches.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,19 +25,19 @@ pub(crate) fn serve(place: &Place) -> Mount {
     .expect("a scratch directory can be mounted")
 }
 
-/// The caches of the files that there are.
+/// Returns the caches of all files.
 pub(crate) fn caches() -> Vec<ObjectId> {
     objects().into_iter().filter(|o| o.interface == "fcm").map(|o| o.id).collect()
 }
 
-/// Throughput of `fio` without and with swaps, in turn.
+/// The throughput of `fio` without and with swaps, in turn.
 #[derive(Default)]
 pub(crate) struct Load {
     pub(crate) without: Sample,
     pub(crate) with: Sample,
-    /// With over without, of each round.
+    /// The ratio of each round: with swaps over without.
     pub(crate) ratio: Sample,
-    /// Swaps that were made in all.
+    /// The number of swaps in all.
     pub(crate) swaps: u64,
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn measure(rounds: usize) -> Load {
     load
 }
 
-/// Swaps all caches to and fro, a hundred swaps a second, while `work` runs.
+/// Swaps all caches back and forth, a hundred times per second, while `work` runs.
 fn while_swapping<R>(work: impl FnOnce() -> R) -> (R, u64) {
     let stop = AtomicBool::new(false);
     let swaps = AtomicU64::new(0);
@@ -86,7 +87,7 @@ fn while_swapping<R>(work: impl FnOnce() -> R) -> (R, u64) {
                     swaps.fetch_add(1, Ordering::Relaxed);
                 }
                 n += 1;
-                // The rate is what is asked for here; nothing waits for anything.
+                // The pause only sets the rate of swaps; nothing waits for an event here.
                 let next = began + Duration::from_millis(10) * n;
                 std::thread::sleep(next.saturating_duration_since(Instant::now()));
             }

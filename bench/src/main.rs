@@ -1,6 +1,7 @@
 //! Measures refit against its peers and writes `bench/RESULTS.md`: one table per published result.
 //!
-//! Never part of the tests: the machine decides these numbers. Ratios count; medians with 10th and 90th percentiles.
+//! The measurements are never part of the tests, because these numbers depend on the machine.
+//! Ratios count; medians with 10th and 90th percentiles.
 
 mod area;
 mod calls;
@@ -73,10 +74,10 @@ const PARTS: [&str; 25] = [
     "moves",
 ];
 
-/// With this behind it, `workloads` takes the smallest sizes, once each.
+/// The option with which `workloads` takes the smallest sizes, once each.
 const QUICK: &str = "--quick";
 
-/// What is measured may be this program itself, started once more.
+/// Returns the workload with this name, if it is this program itself, started once more.
 fn workload(argument: &str) -> Option<fn(&[String])> {
     Some(match argument {
         instructions::ARGUMENT => |_| instructions::steps(),
@@ -93,7 +94,7 @@ fn workload(argument: &str) -> Option<fn(&[String])> {
     })
 }
 
-/// Of those that are asked nothing nobody reads an answer.
+/// Prints the error of a workload that is asked nothing, because nobody reads its answers.
 fn complain(ended: Result<(), String>) {
     if let Err(why) = ended {
         eprintln!("bench: {why}");
@@ -147,7 +148,7 @@ fn main() -> ExitCode {
         }
     }
     print!("{}", report.text());
-    // A run of some parts is for looking; only a whole run is a result.
+    // A run of some parts is for inspection; only a whole run is a result.
     if asked.is_empty()
         && let Err(error) = std::fs::write("bench/RESULTS.md", report.text())
     {

@@ -1,4 +1,5 @@
-//! What a cached page costs beyond the page itself: the server's heap before and after 128 MiB of files are cached.
+//! Measures the memory that a cached page costs beyond the page itself: the server's heap before
+//! and after 128 MiB of files are cached.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,14 +11,15 @@ use crate::stats::Sample;
 const PAGE: usize = 4096;
 const PAGES: usize = 32 * 1024;
 
-/// Heap bytes in use, by glibc's own account.
+/// Returns the heap bytes in use, as reported by glibc.
 fn heap() -> usize {
-    // SAFETY: no arguments, no memory.
+    // SAFETY: takes no arguments and no memory.
     let info = unsafe { libc::mallinfo2() };
     info.uordblks + info.hblkhd
 }
 
-/// Bytes per cached page, of one large file and of many small ones (a file of 16 pages).
+/// Returns the bytes per cached page, of one large file and of many small ones (a file of 16
+/// pages).
 pub(crate) fn measure() -> [(&'static str, Sample); 2] {
     [("one file of 128 MiB", 1), ("2048 files of 64 KiB", 2048)]
         .map(|(name, files)| (name, (0..3).map(|_| once(files)).collect()))
@@ -32,7 +34,7 @@ fn once(files: usize) -> f64 {
         open.push(File::create(path).expect("the mount can be written"));
     }
     for file in &mut open {
-        // Inodes, objects and their first page are there; what follows is pages only.
+        // Inodes, objects and their first page exist; from here on only pages are added.
         file.write_all(&[1; PAGE]).expect("the mount can be written");
     }
     mount.write_back().expect("the source can be written");
@@ -47,9 +49,9 @@ fn once(files: usize) -> f64 {
     let grown = heap().saturating_sub(before) as f64 / (each * files) as f64;
     drop(open);
     mount.unmount().expect("nobody uses it any more");
-    // The descriptors of the pool are made with it, one for each frame.
+    // The descriptors of the pool are created with it, one for each frame.
     grown + DESCRIPTOR
 }
 
-/// Bytes of a frame's descriptor (`refit-memory/src/frames.rs`).
+/// The size of a frame's descriptor in bytes (`refit-memory/src/frames.rs`).
 const DESCRIPTOR: f64 = 24.0;

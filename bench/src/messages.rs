@@ -1,8 +1,11 @@
-//! A question and its answer between two instances: the same number of bytes each way, as the body of a small message.
+//! Measures a question and its answer between two instances: the same number of bytes each way, as
+//! the body of a small message.
 //!
-//! Both are processes of their own, this program started twice, with all their threads bound to a processor. *One processor*: both to the same. *Two*: each
-//! asks again at once, so that nobody comes to sleep. *Asleep*: a pause before each question, after which everybody sleeps. The first
-//! row is what there is below the layer: the bytes alone, to and fro through two rings, by two threads.
+//! Both are processes of their own, this program started twice, with all their threads bound to a
+//! processor. *One processor*: both to the same. *Two*: each asks again at once, so that no thread
+//! falls asleep. *Asleep*: a pause before each question, after which all threads sleep. The first
+//! row is the cost below the layer: the bytes alone, back and forth through two rings, by two
+//! threads.
 
 use std::io::Read;
 use std::path::Path;
@@ -18,22 +21,24 @@ use serde::{Deserialize, Serialize};
 use crate::stats::Sample;
 use crate::workload::{self, Workload};
 
-/// With this argument, and the number of a processor, the program is one of the instances.
+/// The argument with which, and with the number of a processor, the program is one of the
+/// instances.
 pub(crate) const ARGUMENT: &str = "--messages";
 pub(crate) const CONTENDERS: [&str; 3] = ["rings alone", "one host", "TCP, by the loopback"];
 pub(crate) const SIZES: [usize; 2] = [64, 4096];
 pub(crate) const PLACES: [&str; 3] = ["one processor", "two processors", "two, asleep"];
 
 const ROUNDS: usize = 7;
-/// Questions between two looks at the clock, and how many times that.
+/// The number of questions between two readings of the clock, and the number of such batches.
 const BATCH: usize = 50;
 const BATCHES: usize = 200;
-/// How often a question comes after a pause, and how long that is: longer than anybody looks out.
+/// The number of questions that come after a pause, and the length of the pause, which is longer
+/// than any thread spins.
 const WAKES: usize = 300;
 const PAUSE: Duration = Duration::from_millis(1);
 const LOOPBACK: Security = Security::None { anywhere: false };
 
-/// Microseconds, `[contender][of SIZES][of PLACES]`.
+/// Microseconds: `[contender][of SIZES][of PLACES]`.
 pub(crate) type Messages = [[[Sample; PLACES.len()]; SIZES.len()]; CONTENDERS.len()];
 
 pub(crate) fn measure() -> Result<Messages, String> {
@@ -57,7 +62,7 @@ pub(crate) fn measure() -> Result<Messages, String> {
     Ok(all)
 }
 
-/// Who asks, and who answers if that is another process.
+/// The asking process, and the answering one if it is another process.
 struct Pair {
     asks: Workload,
     _answers: Option<Workload>,
@@ -79,7 +84,7 @@ impl Pair {
         Ok(Self { asks, _answers: Some(answers) })
     }
 
-    /// Median of a round, in microseconds.
+    /// Returns the median of a round, in microseconds.
     fn ask(&mut self, size: usize, asleep: bool) -> Result<f64, String> {
         let how = if asleep { "asleep" } else { "awake" };
         let [median] = self.asks.ask(&format!("ask {size} {how}"))?;
@@ -99,7 +104,7 @@ impl Request for Echo {
     type Answer = ();
 }
 
-/// One of the instances, on the processor that its second argument names.
+/// Runs one of the instances, on the processor that its second argument names.
 pub(crate) fn serve(arguments: &[String]) {
     let on = arguments.first().and_then(|on| on.parse().ok());
     let bound = on.is_some_and(processor::bind);
@@ -191,7 +196,8 @@ impl Side {
     }
 }
 
-/// Sends back what comes. That is in whole rounds: what has been read is all that there will be.
+/// Sends all data back. Data comes in whole rounds, so that the data that has been read is all of
+/// the round.
 fn echo(mut reader: Reader, mut writer: Writer) -> bool {
     let mut bytes = [0; SIZES[SIZES.len() - 1]];
     loop {

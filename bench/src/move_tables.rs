@@ -57,7 +57,7 @@ impl Report {
     }
 }
 
-/// How it is called, and what it must reach.
+/// Returns the name of a way, and the limit that it must reach.
 fn way_there(way: Way) -> (&'static str, &'static str) {
     match way {
         Way::First => ("for the first time", ""),

@@ -1,7 +1,8 @@
-//! A program that moves, and tells what it notices of that: for how long it did not run, how long the first touch of memory takes,
-//! and a computation, and a system call.
+//! A program that moves, and measures the effects on itself: the time for which it did not run, and
+//! the duration of the first touch of memory, of a computation, and of a system call.
 //!
-//! It reads the processor's counter: the kernel's clock is a system call to programs that are movable.
+//! It reads the processor's counter, because reading the kernel's clock is a system call for
+//! programs that are movable.
 
 use refit_sys::{clock, launch, processor};
 use rustix::process::getppid;
@@ -14,12 +15,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::area::Area;
 use crate::workload;
 
-/// With this argument the program is what moves; with the number of a processor behind it, it stays there.
+/// The argument with which the program is the moving one; with the number of a processor behind it,
+/// it stays there.
 pub(crate) const ARGUMENT: &str = "--moved";
 
-/// How many calls are timed together.
+/// The number of calls that are timed together.
 pub(crate) const CALLS: usize = 1000;
-/// How much is read of a file at once, in bytes.
+/// The number of bytes that are read of a file at once.
 const READ: usize = 4096;
 
 pub(crate) fn serve(arguments: &[String]) {
@@ -61,7 +63,8 @@ fn number(word: &str) -> Result<u64, String> {
     word.parse().map_err(|error| format!("{word}: {error}"))
 }
 
-/// Runs for so long, and does nothing but to look at the counter; when it did not run, and for how long, if that was `least` or longer.
+/// Reads the counter repeatedly for `within` ticks. Returns the times at which the program did not
+/// run, and for how long, if that was `least` or longer.
 fn gaps(within: u64, least: u64) -> Vec<f64> {
     const MOST: usize = 1 << 16;
     let mut found = vec![0.0; MOST];
@@ -71,7 +74,7 @@ fn gaps(within: u64, least: u64) -> Vec<f64> {
     while last - begin < within {
         let now = clock::counter();
         let gap = now.wrapping_sub(last);
-        // Another processor may be behind by some ticks.
+        // The counter of another processor may be behind by some ticks.
         if gap.cast_signed() >= least.cast_signed() && count + 2 <= MOST {
             found[count] = last as f64;
             found[count + 1] = gap as f64;
@@ -83,9 +86,10 @@ fn gaps(within: u64, least: u64) -> Vec<f64> {
     found
 }
 
-/// Ticks from asking to be at another instance to being there, of a thread that has computed for a while.
+/// Asks to move to another instance after some computation. Returns the ticks from the request to
+/// the arrival.
 fn go(to: u64) -> Result<f64, String> {
-    /// About a millisecond.
+    /// About a millisecond, in ticks.
     const WHILE: u64 = 2_000_000;
     let end = clock::counter() + WHILE;
     while clock::counter() < end {}
@@ -94,7 +98,7 @@ fn go(to: u64) -> Result<f64, String> {
     Ok((clock::counter() - began) as f64)
 }
 
-/// So many areas of one page, each a mapping of its own, which have been written to.
+/// Returns `count` areas of one page, each a mapping of its own, which have been written to.
 fn apart(count: usize) -> Result<Vec<Area>, String> {
     let all: Result<Vec<Area>, String> = (0..2 * count).map(|_| Area::new(1)).collect();
     let areas: Vec<Area> = all?.into_iter().step_by(2).collect();
@@ -102,14 +106,14 @@ fn apart(count: usize) -> Result<Vec<Area>, String> {
     Ok(areas)
 }
 
-/// Ticks of one access.
+/// Returns the ticks of one access.
 fn touch(area: &Area, page: usize) -> f64 {
     let began = clock::counter();
     area.word(page, 1).store(1, Relaxed);
     (clock::counter() - began) as f64
 }
 
-/// Ticks of a computation in registers and in a cache's worth of memory.
+/// Returns the ticks of a computation in registers and in a cache's worth of memory.
 fn compute() -> f64 {
     const ROUNDS: u64 = 20_000_000;
     let mut table = [0_u64; 1024];
@@ -124,7 +128,7 @@ fn compute() -> f64 {
     (clock::counter() - began) as f64
 }
 
-/// Ticks of a system call that does nothing.
+/// Returns the ticks of a system call that does nothing.
 fn getppids() -> f64 {
     let began = clock::counter();
     for _ in 0..CALLS {
@@ -133,12 +137,13 @@ fn getppids() -> f64 {
     (clock::counter() - began) as f64 / CALLS as f64
 }
 
-/// A file that is nowhere: a thread has its shadow read that, wherever it runs.
+/// Creates a file that exists in no directory, which a thread's shadow reads, wherever the thread
+/// runs.
 fn memfd() -> io::Result<File> {
     Ok(rustix::fs::memfd_create(c"nowhere", rustix::fs::MemfdFlags::CLOEXEC)?.into())
 }
 
-/// Ticks of a system call that reads [`READ`] bytes of a file.
+/// Returns the ticks of a system call that reads [`READ`] bytes of a file.
 fn preads(file: File) -> io::Result<Vec<f64>> {
     let mut bytes = [1; READ];
     file.write_all_at(&bytes, 0)?;
@@ -149,7 +154,7 @@ fn preads(file: File) -> io::Result<Vec<f64>> {
     Ok(vec![(clock::counter() - began) as f64 / CALLS as f64])
 }
 
-/// Ticks of a system call that reads a byte of a pipe.
+/// Returns the ticks of a system call that reads a byte of a pipe.
 fn reads() -> Result<f64, String> {
     let (reader, writer) = rustix::pipe::pipe().map_err(|e| e.to_string())?;
     rustix::io::write(&writer, &[1; CALLS]).map_err(|e| e.to_string())?;

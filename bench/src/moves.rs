@@ -1,7 +1,9 @@
-//! What it is to a program to move between instances: how long it does not run, and what is slower afterwards.
+//! Measures the effect of moves between instances on a program: the time for which it does not run,
+//! and the slowdown afterwards.
 //!
-//! All is timed by the program itself ([`crate::moved`]), which has one thread. Three instances: the program begins at the first, with a processor of
-//! its own; the others share one. Each round is another program, so each has never moved before.
+//! All times are taken by the program itself ([`crate::moved`]), which has one thread. Of three
+//! instances, the program begins at the first, with a processor of its own; the others share one.
+//! Each round is another program, so each has never moved before.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,63 +18,67 @@ use crate::stats::Sample;
 use crate::workload::Workload;
 
 const ROUNDS: usize = 11;
-/// How often a program goes away and comes back after it has been everywhere.
+/// The number of round trips of a program after it has been everywhere.
 const TRIPS: usize = 20;
-/// It runs for so long where it has come to.
+/// The time for which it runs after each arrival.
 const STAY: Duration = Duration::from_millis(10);
-/// Times that it did not run that are shorter are not a move's: an interrupt takes microseconds.
+/// The minimum length of a pause that counts as part of a move; an interrupt takes microseconds.
 const LEAST: Duration = Duration::from_micros(10);
-/// Mappings that are touched.
+/// The number of mappings that are touched.
 const AREAS: usize = 50;
-/// Pages that move.
+/// The number of pages that move.
 const PAGES: usize = 64;
 const COMPUTATIONS: usize = 5;
 
-/// The ways of a thread.
+/// The kinds of moves of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// The first one: the program is made ready, and a replica.
+    /// The first move, for which the program and a replica are prepared.
     First,
-    /// To an instance where the program has not been.
+    /// A move to an instance where the program has not been.
     New,
-    /// To one where it has been.
+    /// A move to an instance where it has been.
     Warm,
-    /// Back.
+    /// A move back to the origin.
     Back,
 }
 
 pub(crate) const WAYS: [Way; 4] = [Way::First, Way::New, Way::Warm, Way::Back];
 
-/// Microseconds, but for ratios.
+/// The results, in microseconds except for ratios.
 #[derive(Default)]
 pub(crate) struct MoveTotals {
-    /// For each of [`WAYS`]: the longest time that the program did not run, and all such times until it runs undisturbed.
+    /// For each of [`WAYS`]: the longest time that the program did not run, and all such times
+    /// until it runs undisturbed.
     pub(crate) stands: [[Sample; 2]; WAYS.len()],
-    /// For each of [`WAYS`]: from a thread's own call until it is there.
+    /// For each of [`WAYS`]: the time from a thread's own call until its arrival.
     pub(crate) asked: [Sample; WAYS.len()],
-    /// The first touch of a mapping: natively (a page that is there), of private memory, of frames.
+    /// The first touch of a mapping: natively (a page that is present), of private memory, of
+    /// frames.
     pub(crate) touches: [Sample; 3],
-    /// The last of those, on an average of each round: some mappings come with others.
+    /// The last of those, averaged over each round, in which some mappings come with others.
     pub(crate) each: Sample,
-    /// The same where none does.
+    /// The same where no mapping comes with another.
     pub(crate) alone: Sample,
-    /// A page that moves, to be written: from the origin, and from another instance.
+    /// A page that moves in order to be written: from the origin, and from another instance.
     pub(crate) pages: [Sample; 2],
-    /// A computation after a move over the same natively.
+    /// The ratio of a computation after a move to the same natively.
     pub(crate) computes: Sample,
     /// [`CALLS`]: natively, at home, elsewhere.
     pub(crate) calls: [[Sample; 3]; CALLS.len()],
 }
 
-/// The last two read 4 KiB, of a file of the disk and of one that only its own kernel half can read.
+/// The measured calls. The last two read 4 KiB, of a file on the disk and of one that only the
+/// thread's own shadow can read.
 pub(crate) const CALLS: [&str; 4] = ["getppid", "read", "pread file", "pread memfd"];
 
-/// Three instances, and whom to ask for moves.
+/// Three instances, and the client for requesting moves.
 type Booted = (Instances, Client);
 
-/// While processors are kept awake, and while they may sleep.
+/// Measures while processors are kept awake, and while they may sleep.
 pub(crate) fn measure() -> Result<[MoveTotals; 2], String> {
-    // They are awake only while a program of theirs is there that has moved, so all can be there at once.
+    // Processors are kept awake only while a program that has moved exists there, so all instances
+    // can run at once.
     let plain = both(&[])?;
     let alone = both(&["--ahead", "1"])?;
     let moving = both(&["--pages", "move", "--ahead", "1"])?;
@@ -93,7 +99,7 @@ pub(crate) fn measure() -> Result<[MoveTotals; 2], String> {
     Ok(both)
 }
 
-/// Instances with these options, of both kinds.
+/// Boots instances with these options, of both kinds.
 fn both(options: &[&str]) -> Result<[Booted; 2], String> {
     let boot = |more: &[&str]| {
         let plain = ["--instances", "3", "--cpus", "0/1/1"];
@@ -104,7 +110,7 @@ fn both(options: &[&str]) -> Result<[Booted; 2], String> {
     Ok([boot(&["--awake"])?, boot(&[])?])
 }
 
-/// How a thread goes, and where to.
+/// Returns the moves of a thread, with their destinations.
 fn journey() -> Vec<(Way, u16)> {
     let there = [(Way::First, 1), (Way::Back, 0), (Way::New, 2), (Way::Back, 0)];
     let again = [(Way::Warm, 1), (Way::Back, 0)].into_iter().cycle().take(2 * TRIPS);
@@ -113,7 +119,7 @@ fn journey() -> Vec<(Way, u16)> {
 
 fn ticks_per_microsecond() -> f64 {
     let (began, first) = (Instant::now(), clock::counter());
-    // The time that passes is what is measured.
+    // This time itself is measured.
     thread::sleep(Duration::from_millis(200));
     let ticks = clock::counter() - first;
     ticks as f64 / began.elapsed().as_secs_f64() / 1e6
@@ -132,7 +138,7 @@ impl<'a> Round<'a> {
 
     fn program(&self) -> Result<Workload, String> {
         let mut program = Workload::start(&self.instances.under(), &[ARGUMENT.to_owned()])?;
-        // It is one by then.
+        // The program is movable by then.
         let [_] = program.ask("getppid")?;
         Ok(program)
     }
@@ -142,7 +148,7 @@ impl<'a> Round<'a> {
         self.client.move_to(&request).map_err(|refusal| refusal.to_string())
     }
 
-    /// There and back, as the thread itself asks for.
+    /// Moves there and back, as the thread itself requests.
     fn asks(&self, moves: &mut MoveTotals) -> Result<(), String> {
         let mut program = self.program()?;
         for (way, to) in journey() {
@@ -152,18 +158,19 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// There and back, and what of it the program notices.
+    /// Moves there and back, and records the pauses of the program.
     fn stands(&self, moves: &mut MoveTotals) -> Result<(), String> {
         let journey = journey();
         let mut program = self.program()?;
         let id = program.id();
         let micros = |time: Duration| (time.as_secs_f64() * 1e6 * self.ticks) as u64;
-        // Some more, to be there until the end.
+        // Longer than the moves, to observe all of them.
         let within = micros(STAY * journey.len() as u32 * 3);
         let line = format!("gaps {within} {}", micros(LEAST));
         let (gaps, began) = thread::scope(|scope| {
             let gaps = scope.spawn(|| program.ask_all(&line));
-            // Here and below it runs for a while where it is: the gaps in that are what is measured.
+            // Here and below the program runs for a while at one instance: the pauses in that time
+            // are measured.
             thread::sleep(STAY);
             let mut began = Vec::new();
             for &(_, to) in &journey {
@@ -187,7 +194,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// On an average, frames that others have.
+    /// Touches mappings; returns the average of frames that other instances have.
     fn touches(&self, touches: &mut [Sample; 3]) -> Result<f64, String> {
         let mut last = 0.0;
         let mut program = self.program()?;
@@ -196,7 +203,7 @@ impl<'a> Round<'a> {
             if to > 0 {
                 self.move_to(&program, to)?;
             }
-            // What the program itself needs.
+            // Brings in the memory that the program itself needs.
             let [_] = program.ask("getppid")?;
             let took = program.ask_all("touch")?;
             took.iter().for_each(|ticks| touches.push(ticks / self.ticks));
@@ -205,7 +212,7 @@ impl<'a> Round<'a> {
         Ok(last)
     }
 
-    /// Pages of one mapping, each touched for itself.
+    /// Touches pages of one mapping, one by one.
     fn pages(&self, pages: &mut [Sample; 2]) -> Result<(), String> {
         let mut program = self.program()?;
         let [_] = program.ask(&format!("pages {PAGES}"))?;
@@ -213,14 +220,14 @@ impl<'a> Round<'a> {
             self.move_to(&program, to)?;
             let [_] = program.ask("getppid")?;
             let took = program.ask_all("turn")?;
-            // The first has to have the mapping made, too.
+            // The first touch also creates the mapping.
             took.iter().skip(1).for_each(|ticks| sample.push(ticks / self.ticks));
         }
         Ok(())
     }
 
     fn computes(&self, moves: &mut MoveTotals) -> Result<(), String> {
-        // Where the other one comes to.
+        // On the processor to which the other program moves.
         let mut native = Workload::start(&[], &[ARGUMENT.to_owned(), "1".to_owned()])?;
         let mut program = self.program()?;
         for (name, calls) in CALLS.iter().zip(&mut moves.calls) {
@@ -238,7 +245,7 @@ impl<'a> Round<'a> {
         for computation in 0..=COMPUTATIONS {
             let [of_native] = native.ask("compute")?;
             let [of_moved] = program.ask("compute")?;
-            // The first has to touch what it needs.
+            // The first computation also touches the memory that it needs.
             if computation > 0 {
                 moves.computes.push(of_moved / of_native);
             }

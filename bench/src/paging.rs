@@ -1,9 +1,11 @@
-//! A working set of twice the memory there is, in pages that are asked for as often as words of a language (zipf, 0.99): within
-//! `refit run --memory`, in a cgroup whose pages the kernel swaps, and with pages that the program pages itself ([`crate::umap`]).
+//! Measures a working set of twice the available memory, in pages that are accessed as often as
+//! words of a language (zipf, 0.99): within `refit run --memory`, in a cgroup whose pages the
+//! kernel swaps, and with pages that the program pages itself ([`crate::umap`]).
 //!
-//! Ranks are scattered over the pages by a fixed permutation. Four of five accesses read a page and check the number that it bears at both ends;
-//! the others count up in it, and at the end the counts of all pages come to as many as there were writes. Half of a page can be
-//! compressed. All stores are files on the disk of `/var/tmp`.
+//! Ranks are scattered over the pages by a fixed permutation. Four of five accesses read a page and
+//! check the number that it bears at both ends; the others increment a counter in it, and at the
+//! end the counters of all pages add up to the number of writes. Half of a page can be compressed.
+//! All stores are files on the disk of `/var/tmp`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +18,7 @@ use crate::swapfile::Group;
 use crate::umap;
 use crate::workload::{self, Workload};
 
-/// With this argument the program is the workload.
+/// The argument with which the program is the workload.
 pub(crate) const ARGUMENT: &str = "--paging";
 pub(crate) const KINDS: [&str; 4] = [
     "refit run --memory",
@@ -29,25 +31,26 @@ const KERNEL: usize = 1;
 const DIRECT: usize = 2;
 const CACHED: usize = 3;
 
-/// Memory there is, and what the program has, in MiB. Powers of two.
+/// The available memory, and the memory of the program, in MiB. Powers of two.
 pub(crate) const BUDGET: usize = 64;
 pub(crate) const SET: usize = 128;
 const PAGES: usize = SET << 20 >> 12;
-/// What else the program has in memory, in MiB: code, stacks, what the allocator keeps.
+/// The other memory of the program, in MiB: code, stacks, the allocator's reserve.
 const BESIDES: usize = 2;
 const ROUNDS: usize = 5;
 const WARM: Duration = Duration::from_secs(3);
 const MEASURED: Duration = Duration::from_secs(4);
 const SKEW: f64 = 0.99;
 
-/// Of one kind, with one thread and with two.
+/// The results of one kind, with one thread and with two.
 #[derive(Default)]
 pub(crate) struct Paging {
-    /// Operations a second.
+    /// Operations per second.
     pub(crate) rate: [Sample; 2],
-    /// Anonymous memory of the program, in MiB.
+    /// The anonymous memory of the program, in MiB.
     pub(crate) resident: [Sample; 2],
-    /// Runs that failed, and why the last one did: the kernel kills who does not get memory soon enough.
+    /// The number of runs that failed, and the reason of the last failure: the kernel kills a
+    /// process that does not get memory soon enough.
     pub(crate) failed: usize,
     pub(crate) trouble: Option<String>,
 }
@@ -83,7 +86,7 @@ fn run(kind: usize, threads: usize) -> Result<[f64; 2], String> {
     if wrong == 0.0 { Ok(told) } else { Err(format!("{wrong} pages do not hold what was written")) }
 }
 
-/// The workload.
+/// Runs the workload.
 pub(crate) fn serve(arguments: &[String]) {
     let kind = arguments.first().and_then(|kind| kind.parse().ok()).unwrap_or(KERNEL);
     let area = Area::new(PAGES).and_then(|area| {
@@ -111,12 +114,12 @@ pub(crate) fn serve(arguments: &[String]) {
     });
 }
 
-/// What a page bears at both ends.
+/// Returns the number that a page bears at both ends.
 fn mark(page: usize) -> u64 {
     (page as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The first half of a page is all the same, the second is noise.
+/// Fills a page: the first half with equal words, the second with noise.
 fn write_all(area: &Area, page: usize) {
     let mut noise = Noise(mark(page));
     for word in 2..WORDS {
@@ -128,7 +131,7 @@ fn write_all(area: &Area, page: usize) {
     area.word(page, WORDS - 1).store(mark(page), Relaxed);
 }
 
-/// Operations a second after warming up, and writes in all.
+/// Returns the operations per second after warming up, and the number of writes in all.
 fn work(area: &Area, seed: u64) -> (f64, u64) {
     let mut noise = Noise(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let ranks = Zipf::new(PAGES as u64);
@@ -156,7 +159,8 @@ fn work(area: &Area, seed: u64) -> (f64, u64) {
     (done as f64 / began.elapsed().as_secs_f64(), writes)
 }
 
-/// Pages that do not bear their mark, and one more if the counts do not come to `writes`.
+/// Returns the number of pages that do not bear their mark, plus one if the counters do not add up
+/// to `writes`.
 fn wrong(area: &Area, writes: u64) -> usize {
     let good = |page: usize| [0, WORDS - 1].map(|word| area.word(page, word).load(Relaxed));
     let wrong = (0..PAGES).filter(|&page| good(page) != [mark(page); 2]).count();
@@ -164,7 +168,7 @@ fn wrong(area: &Area, writes: u64) -> usize {
     wrong + usize::from(counted != writes)
 }
 
-/// A permutation of the pages.
+/// Returns the page of a rank, by a permutation of the pages.
 fn scattered(rank: u64) -> usize {
     let bits = PAGES.trailing_zeros();
     let once = rank.wrapping_mul(0x9e37_79b1) % PAGES as u64;
@@ -172,7 +176,7 @@ fn scattered(rank: u64) -> usize {
     (folded.wrapping_mul(0x85eb_ca6b) % PAGES as u64) as usize
 }
 
-/// Anonymous memory of this process, in MiB.
+/// Returns the anonymous memory of this process, in MiB.
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -180,7 +184,7 @@ fn resident() -> f64 {
     kibibytes.map_or(f64::NAN, |kibibytes| kibibytes / 1024.0)
 }
 
-/// xorshift64*.
+/// A pseudo-random generator (xorshift64*).
 struct Noise(u64);
 
 impl Noise {
@@ -191,13 +195,14 @@ impl Noise {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// From 0 to before 1.
+    /// Returns a number from 0 to below 1.
     fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// Ranks by Zipf's law, without a table (Gray et al. 1994, "Quickly generating billion-record synthetic databases").
+/// Ranks by Zipf's law, without a table (Gray et al. 1994, "Quickly generating billion-record
+/// synthetic databases").
 struct Zipf {
     ranks: f64,
     zeta: f64,
@@ -213,7 +218,7 @@ impl Zipf {
         Self { ranks, zeta: all, eta }
     }
 
-    /// The rank below which the share of all accesses is `share`, from 0.
+    /// Returns the rank, from 0, below which the share of all accesses is `share`.
     fn rank(&self, share: f64) -> u64 {
         let scaled = share * self.zeta;
         if scaled < 1.0 {

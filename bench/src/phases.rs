@@ -1,9 +1,11 @@
-//! The counter experiment (Hui 2000, §5.3.2, figs. 5.3–5.5): a counter for updates, one for reads, and a switch between.
+//! The counter experiment (Hui 2000, §5.3.2, figs. 5.3–5.5): a counter for updates, one for reads,
+//! and a switch between them.
 //!
-//! Threads pass a barrier and work through a phase: so many updates, or so many reads. The shared counter is one
-//! atomic number; the partitioned one has a number with a lock for each processor, and a read locks and sums them all.
-//! The two-phase test updates and then reads; *switched*, the counter begins partitioned and is swapped for the shared
-//! one when the threads have begun the second phase, while they call it.
+//! Threads pass a barrier and work through a phase of a fixed number of updates or of reads. The
+//! shared counter is one atomic number; the partitioned one has a number with a lock for each
+//! processor, and a read locks and sums them all. The two-phase test updates and then reads;
+//! *switched*, the counter begins partitioned and is swapped for the shared one when the threads
+//! have begun the second phase, while they call it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
@@ -17,16 +19,16 @@ use refit_objects::{
 
 use crate::stats::Sample;
 
-/// Calls of each thread in each phase, as in the paper.
+/// The number of calls of each thread in each phase, as in the paper.
 const CALLS: u64 = 100_000;
 const ROUNDS: usize = 21;
 
-/// Counts.
+/// A counter.
 #[interface(name = "total", state = u64)]
 pub(crate) trait Total {
     /// Adds one.
     fn update(&self);
-    /// The number now.
+    /// Returns the current number.
     fn read(&self) -> u64;
 }
 
@@ -57,7 +59,7 @@ impl Total for Partitioned {
         *lock(&self.parts[self.own]) += 1;
     }
     fn read(&self) -> u64 {
-        // All at once, so that the sum is one that the counter has had.
+        // All locks at once, so that the sum is one that the counter has had.
         let guards: Vec<_> = self.parts.iter().map(|part| lock(part)).collect();
         guards.iter().map(|guard| **guard).sum()
     }
@@ -117,7 +119,7 @@ impl Implementations<TotalInterface> for Both {
     }
 }
 
-/// What the threads do.
+/// The phases that the threads work through.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pattern {
     Update,
@@ -128,13 +130,13 @@ pub(crate) enum Pattern {
 pub(crate) const PATTERNS: [(Pattern, &str); 3] =
     [(Pattern::Update, "update"), (Pattern::Read, "read"), (Pattern::Both, "two-phase")];
 
-/// What serves; the last only in the two-phase test.
+/// The implementations; the last one only in the two-phase test.
 pub(crate) const CONTENDERS: [&str; 3] = ["shared", "partitioned", "switched"];
 
 /// Nanoseconds per call: `[pattern][contender][threads - 1]`.
 pub(crate) type Phases = [[Vec<Sample>; 3]; 3];
 
-/// Threads at the most: twice as many as there are processors.
+/// Returns the maximum number of threads: twice the number of processors.
 fn most_threads() -> usize {
     refit_sys::processor::count() * 2
 }
@@ -157,7 +159,8 @@ pub(crate) fn measure() -> Phases {
     phases
 }
 
-/// Nanoseconds per call and thread, from the first thread's start to the last one's end.
+/// Returns the nanoseconds per call and thread, from the first thread's start to the last one's
+/// end.
 fn run(pattern: Pattern, contender: &str, threads: usize) -> f64 {
     let switched = contender == "switched";
     let first = if switched { "partitioned" } else { contender };

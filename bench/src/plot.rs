@@ -12,18 +12,19 @@ use crate::phases::{CONTENDERS, PATTERNS, Phases};
 use crate::prefetch;
 use crate::stats::Sample;
 use crate::streams::{self, Streams};
-use crate::workloads::{self, Taken};
+use crate::workloads::{self, RunTimes};
 
-/// Colours that people who see few colours can tell apart (Okabe and Ito).
+/// Colors that people with color blindness can distinguish (Okabe and Ito).
 const COLOURS: [RGBColor; 4] =
     [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
 
-/// Whether it could be drawn.
+/// The result of drawing.
 pub(crate) type Drawn = Result<(), Box<dyn std::error::Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, Y> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, Y>>;
 
-/// The counter experiment: a panel for each pattern, nanoseconds over threads, 10th to 90th percentile as bars.
+/// Draws the counter experiment: a panel for each pattern, nanoseconds over threads, 10th to 90th
+/// percentile as bars.
 pub(crate) fn phases(to: &Path, phases: &Phases) -> Drawn {
     let root = SVGBackend::new(to, (1080, 400)).into_drawing_area();
     root.fill(&WHITE)?;
@@ -37,7 +38,8 @@ pub(crate) fn phases(to: &Path, phases: &Phases) -> Drawn {
     Ok(())
 }
 
-/// The page fault experiment: a panel for programs and for objects, thousands of faults a second over threads.
+/// Draws the page fault experiment: a panel for programs and one for objects, thousands of faults
+/// per second over threads.
 pub(crate) fn domains(to: &Path, measured: &Domains) -> Drawn {
     let root = SVGBackend::new(to, (1080, 400)).into_drawing_area();
     root.fill(&WHITE)?;
@@ -55,7 +57,7 @@ pub(crate) fn domains(to: &Path, measured: &Domains) -> Drawn {
     Ok(())
 }
 
-/// Sequential streams beside a working set: its accesses over how many streams there are.
+/// Draws sequential streams beside a working set: its accesses over the number of streams.
 pub(crate) fn streams(to: &Path, measured: &Streams) -> Drawn {
     let root = SVGBackend::new(to, (540, 400)).into_drawing_area();
     root.fill(&WHITE)?;
@@ -90,7 +92,7 @@ pub(crate) fn streams(to: &Path, measured: &Streams) -> Drawn {
     Ok(())
 }
 
-/// The workloads of Katz 2014, each way to run them against two threads of one kernel.
+/// Draws the workloads of Katz 2014, each way to run them against two threads of one kernel.
 pub(crate) fn workloads(to: &Path, cases: &[workloads::Case]) -> Drawn {
     let others = || (0..workloads::WAYS.len()).filter(|way| *way != workloads::SMP);
     let names: Vec<&str> = others().map(|way| workloads::WAYS[way].name).collect();
@@ -101,17 +103,18 @@ pub(crate) fn workloads(to: &Path, cases: &[workloads::Case]) -> Drawn {
     ratios(to, &names, &groups.collect::<Vec<_>>())
 }
 
-/// The same with pages that move, by how many at once.
+/// Draws the same with pages that move, by the number of pages at once.
 pub(crate) fn prefetch(to: &Path, cases: &[prefetch::Case]) -> Drawn {
     let names = prefetch::WINDOWS.map(|window| format!("--ahead {window}"));
     let groups = cases.iter().map(|case| {
-        let over = |taken: &Taken| taken.inside.over(&case.smp.inside);
+        let over = |taken: &RunTimes| taken.inside.over(&case.smp.inside);
         (case.title(), case.windows.iter().map(over).collect())
     });
     ratios(to, &names.each_ref().map(String::as_str), &groups.collect::<Vec<_>>())
 }
 
-/// How many times as long contenders take as two threads of one kernel, side by side for each of several things.
+/// Draws the times of contenders as multiples of two threads of one kernel, side by side for each
+/// of several groups.
 fn ratios(to: &Path, contenders: &[&str], groups: &[(String, Vec<Sample>)]) -> Drawn {
     let root = SVGBackend::new(to, (1080, 400)).into_drawing_area();
     root.fill(&WHITE)?;
@@ -160,7 +163,8 @@ fn ratios(to: &Path, contenders: &[&str], groups: &[(String, Vec<Sample>)]) -> D
     Ok(())
 }
 
-/// What contenders reach over the number of threads, from one on; those that were not measured are left out.
+/// Draws the results of contenders over the number of threads, from one on; contenders that were
+/// not measured are left out.
 fn panel(
     part: &Area<'_>,
     (name, unit): (&str, &str),
@@ -190,7 +194,7 @@ fn panel(
         let points = points.map(|(sample, n)| (f64::from(n), spread(sample)));
         series(&mut chart, contender, colour, &points.collect::<Vec<_>>())?;
     }
-    // Where the lines do not begin.
+    // In the corner where no line begins.
     let begins = samples.iter().filter_map(|of| of.first()).filter(|sample| sample.len() > 0);
     let begins = begins.map(Sample::median).fold(0.0, f64::max);
     let place = match begins < top * 0.6 {
@@ -201,12 +205,13 @@ fn panel(
     Ok(())
 }
 
-/// The 10th, 50th and 90th percentile.
+/// Returns the 10th, 50th and 90th percentile.
 fn spread(sample: &Sample) -> [f64; 3] {
     [0.1, 0.5, 0.9].map(|q| sample.quantile(q))
 }
 
-/// What one contender reaches, if it was measured at all: a line through the medians, the percentiles beside them as bars.
+/// Draws the results of one contender, if it was measured at all: a line through the medians, with
+/// the percentiles as bars.
 fn series<Y: Ranged<ValueType = f64>>(
     chart: &mut Chart<'_, Y>,
     contender: &'static str,
@@ -228,7 +233,7 @@ fn series<Y: Ranged<ValueType = f64>>(
     Ok(())
 }
 
-/// Which line is whose.
+/// Draws the legend.
 fn legend<Y: Ranged<ValueType = f64>>(
     chart: &mut Chart<'_, Y>,
     position: SeriesLabelPosition,
@@ -238,7 +243,7 @@ fn legend<Y: Ranged<ValueType = f64>>(
     Ok(())
 }
 
-/// Null swaps: how many took how long, with what the paper has as lines.
+/// Draws the distribution of the times of null swaps, with the paper's values as lines.
 pub(crate) fn swaps(to: &Path, swaps: &Sample, paper: &[(&str, f64)]) -> Drawn {
     let root: Area<'_> = SVGBackend::new(to, (720, 400)).into_drawing_area();
     root.fill(&WHITE)?;

@@ -1,7 +1,8 @@
-//! What a call of a loaded implementation costs: its arguments and results cross the C ABI.
+//! Measures a call of a loaded implementation, whose arguments and results cross the C ABI.
 //!
-//! The plugin is the example that `bench/run` builds beside this program. One method takes and gives numbers only; the
-//! other one takes a slice and gives memory that is owned, and thus copied.
+//! The plugin is the example that `bench/run` builds beside this program. One method takes and
+//! returns numbers only; the other one takes a slice and returns owned memory, which is therefore
+//! copied.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub(crate) fn measure() -> Result<Plugins, String> {
     Ok(plugins)
 }
 
-/// A store with one value in it, so that a count adds one.
+/// Creates a store with one value in it, so that a count adds one.
 fn store(implementation: &str) -> StoreRef {
     let root = Own.root("hashed").expect("the host has it");
     let store: StoreRef = create(format!("bench-{implementation}"), root, Arc::new(Own));

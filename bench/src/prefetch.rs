@@ -1,26 +1,27 @@
-//! How many pages are to be moved at once: the workloads, with pages that move between two instances (`refit boot --pages move`), by `--ahead`
-//! (Katz 2014, chapter 6: prefetch slots). Windows take turns, each first as often as the others. Processors do not sleep meanwhile: how long the
-//! host takes to wake one would be most of what differs.
+//! Measures the number of pages to move at once: the workloads, with pages that move between two
+//! instances (`refit boot --pages move`), by `--ahead` (Katz 2014, chapter 6: prefetch slots).
+//! Windows take turns, each first as often as the others. Processors do not sleep meanwhile;
+//! otherwise the time to wake one would dominate the differences.
 
 use crate::spread::Instances;
-use crate::workloads::{SMP, Taken, WAYS, Way, build};
+use crate::workloads::{RunTimes, SMP, WAYS, Way, build};
 
 const ROUNDS: usize = 5;
-/// What `--ahead` is; the last is to be as good as the best of the others.
+/// The values of `--ahead`; the last has to be as good as the best of the others.
 pub(crate) const WINDOWS: [&str; 4] = ["1", "4", "8", "adaptive"];
 pub(crate) const ADAPTIVE: usize = WINDOWS.len() - 1;
 
-/// What is run: sizes that take a second or less on one instance.
+/// The workloads and their sizes, which take a second or less on one instance.
 pub(crate) const CASES: [(&str, &str); 5] =
     [("is", "W"), ("ft", "W"), ("cg", "W"), ("bfs", "1000000"), ("lu", "1024")];
 
-/// One workload.
+/// The results of one workload.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) size: &'static str,
-    pub(crate) windows: [Taken; WINDOWS.len()],
+    pub(crate) windows: [RunTimes; WINDOWS.len()],
     /// Two threads of one kernel.
-    pub(crate) smp: Taken,
+    pub(crate) smp: RunTimes,
 }
 
 impl Case {
@@ -28,7 +29,7 @@ impl Case {
         format!("{} {}", self.name, self.size)
     }
 
-    /// Which fixed window takes the least time.
+    /// Returns the fixed window that takes the least time.
     pub(crate) fn best(&self) -> usize {
         let median = |window: &usize| self.windows[*window].inside.median();
         (0..ADAPTIVE).min_by(|a, b| median(a).total_cmp(&median(b))).unwrap_or(0)
@@ -42,7 +43,7 @@ pub(crate) fn measure() -> Result<Vec<Case>, String> {
     };
     let instances = WINDOWS.map(boot);
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
-    // Threads that spin while they wait would have the pages that they look at moved again and again.
+    // If threads spun while they wait, the pages that they poll would move again and again.
     let sleeps = |way: &&Way| way.spread && way.sleeps();
     let way = WAYS.iter().find(sleeps).ok_or("no such way")?;
     let mut cases = Vec::new();

@@ -7,10 +7,11 @@ use crate::spread::{MoveTotals, Times};
 use crate::workload_tables::{CYCLES, per_run};
 
 const PART: &str = "prefetch";
-/// So many times the best fixed window the adaptive one may take.
+/// The maximum time of the adaptive window, as a multiple of the best fixed window's.
 const BAR: f64 = 1.05;
 
-/// Katz 2014, tables 6.5, 6.9, 6.13, 6.17 and 6.21: cycles of a retrieval, and of its messages, with 1, 4 and 8 prefetch slots and two kernels.
+/// Katz 2014, tables 6.5, 6.9, 6.13, 6.17 and 6.21: cycles of a retrieval, and of its messages,
+/// with 1, 4 and 8 prefetch slots and two kernels.
 const PAPER: [[(f64, f64); ADAPTIVE]; CASES.len()] = [
     [(42011.0, 17184.0), (43432.0, 16841.0), (42872.0, 17504.0)],
     [(40690.0, 18529.0), (73068.0, 22056.0), (64785.0, 20185.0)],
@@ -55,7 +56,7 @@ impl Report {
         self.pages(&cases);
     }
 
-    /// In the manner of tables 6.2 to 6.21: by instance, and the share that messages have.
+    /// Writes a table in the manner of tables 6.2 to 6.21: by instance, and the share of messages.
     fn pages(&mut self, cases: &[Case]) {
         let title = "Pages that moved there (after Katz 2014, tables 6.2 – 6.21)";
         let heads = [
@@ -95,18 +96,20 @@ impl Report {
     }
 }
 
-/// How often in each run, and the longest, the shortest, and the mean in microseconds.
+/// Returns the number in each run, and the longest, the shortest, and the mean time in
+/// microseconds.
 fn times(times: &Times, runs: u64) -> [String; 4] {
     let [most, least] = [times.most, times.least].map(|ns| format!("{:.1}", ns as f64 / 1e3));
     [per_run(times.count, runs), most, least, format!("{:.1}", times.mean())]
 }
 
-/// What the paper has: microseconds of a retrieval, and the share of its messages.
+/// Returns the paper's values: microseconds of a retrieval, and the share of its messages.
 fn said((all, transit): &(f64, f64)) -> [String; 2] {
     [format!("{:.1}", all / CYCLES), format!("{:.1}", 100.0 * transit / all)]
 }
 
-/// Pages that were sent ahead in one run, and how many of them were needed next.
+/// Returns the number of pages that were sent ahead in one run, and how many of them were needed
+/// next.
 fn ahead(moves: &MoveTotals) -> [String; 2] {
     let MoveTotals { runs, ahead, ahead_used, .. } = moves;
     let used = match ahead {

@@ -1,7 +1,8 @@
-//! What a probe costs a program: refit's spliced code, and bpftrace's uprobe, at the same function of the same process.
+//! Measures the cost of a probe to a program: refit's spliced code, and bpftrace's uprobe, at the
+//! same function of the same process.
 //!
-//! The program is this one, started once more: on demand it calls a function some times and tells how long that took. Probes come and go
-//! between rounds.
+//! The program is this one, started once more: on demand it calls a function many times and reports
+//! the time. Probes are inserted and removed between rounds.
 
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Write};
@@ -16,35 +17,36 @@ use refit_splice::process::Program;
 
 use crate::stats::Sample;
 
-/// With this argument the program is the one that is watched.
+/// The argument with which the program is the watched one.
 pub(crate) const ARGUMENT: &str = "--watched";
 
 const CALLS: u64 = 4_000_000;
-/// Calls under bpftrace, which takes a hundred times as long.
+/// The number of calls under bpftrace, which takes a hundred times as long.
 const FEW: u64 = 100_000;
 const ROUNDS: usize = 11;
-/// Starting and ending bpftrace takes seconds.
+/// The number of rounds of peers: starting and ending bpftrace takes seconds.
 const PEER_ROUNDS: usize = 5;
 
-/// Nanoseconds per call with one thread and with two, but where it says otherwise.
+/// Nanoseconds per call with one thread and with two, unless stated otherwise.
 #[derive(Default)]
 pub(crate) struct Probes {
     pub(crate) plain: [Sample; 2],
-    /// Of each of [`PROBES`].
+    /// The time with each of [`PROBES`].
     pub(crate) probes: [[Sample; 2]; PROBES.len()],
     pub(crate) clock: Sample,
-    /// Empty where bpftrace is not there.
+    /// Empty where bpftrace is not installed.
     pub(crate) uprobe: Sample,
-    /// Empty where Frida is not there.
+    /// Empty where Frida is not installed.
     pub(crate) frida: Sample,
-    /// From the beginning to probes that count, in ms.
+    /// The time from the start until probes count, in ms.
     pub(crate) attach: Sample,
-    /// Functions of a library that are counted at once, and for how long the program stands still for it, in ms.
+    /// The number of functions of a library that are counted at once, and the time for which the
+    /// program is stopped for it, in ms.
     pub(crate) many: usize,
     pub(crate) stood: Sample,
 }
 
-/// What is measured; `count` and `latency` have to reach something.
+/// The measured probes; `count` and `latency` have to reach a limit.
 pub(crate) const PROBES: [&str; 9] = [
     "{ count }",
     "{ latency }",
@@ -63,7 +65,7 @@ fn watched_by_bench(value: u64) -> u64 {
     black_box(value) + 1
 }
 
-/// Calls the function whenever it is told to: `CALLS THREADS`; answers with ns per call.
+/// Calls the function for each line `CALLS THREADS`; answers with ns per call.
 pub(crate) fn serve() {
     for line in std::io::stdin().lines().map_while(Result::ok) {
         let mut words = line.split_whitespace().filter_map(|word| word.parse().ok());
@@ -95,7 +97,7 @@ impl Served {
         Ok(Self { child, stdin: stdin.ok_or("no input")?, stdout })
     }
 
-    /// Nanoseconds per call.
+    /// Returns the nanoseconds per call.
     fn run(&mut self, calls: u64, threads: u64) -> Result<f64, String> {
         writeln!(self.stdin, "{calls} {threads}").map_err(|e| e.to_string())?;
         let mut line = String::new();
@@ -106,7 +108,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // Ends with its input as well, but perhaps not soon.
+        // The program would also end with its input, but perhaps not soon.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -121,7 +123,7 @@ pub(crate) fn measure() -> Result<Probes, String> {
     let recorder = Recorder::start(session, &folder.path().join("trace"), Options::default())
         .map_err(|e| e.to_string())?;
     for round in 0..=ROUNDS {
-        // The first round is for caches, and for the analysis of the program.
+        // The first round fills caches, and is for the analysis of the program.
         let mut scratch = Probes::default();
         let into = if round == 0 { &mut scratch } else { &mut measured };
         for threads in [1, 2] {
@@ -133,7 +135,7 @@ pub(crate) fn measure() -> Result<Probes, String> {
             if number == 0 {
                 into.attach.push(began.elapsed().as_secs_f64() * 1e3);
             }
-            // A record must find a place, and a system call takes its time.
+            // Fewer calls, because a record must find a slot, and a system call takes its time.
             let calls = if number < 6 { CALLS } else { FEW };
             for threads in [1, 2] {
                 into.probes[number][threads - 1].push(served.run(calls, threads as u64)?);
@@ -155,14 +157,15 @@ fn put_in(program: &Program, probe: &str, session: &Session) -> Result<watch::Wa
     prepared.install(program).map_err(|e| e.to_string())
 }
 
-/// Nanoseconds to read the time-stamp counter, in a loop.
+/// Returns the nanoseconds to read the time-stamp counter, in a loop.
 fn clock() -> f64 {
     let began = Instant::now();
     (0..FEW).for_each(|_| _ = black_box(refit_sys::clock::counter()));
     began.elapsed().as_nanos() as f64 / FEW as f64
 }
 
-/// The same function counted by bpftrace; nothing where there is none.
+/// Measures the same function counted by bpftrace; returns an empty sample where it is not
+/// installed.
 fn peer(served: &mut Served, program: &Program) -> Result<Sample, String> {
     let mut sample = Sample::default();
     let spec: Spec = "func:*:*watched_by_bench* { count }".parse().map_err(|e| format!("{e}"))?;
@@ -177,7 +180,7 @@ fn peer(served: &mut Served, program: &Program) -> Result<Sample, String> {
         };
         let mut told = BufReader::new(child.stdout.take().ok_or("no output")?);
         let mut line = String::new();
-        // It says that it attaches, and then does.
+        // bpftrace announces that it attaches, and then does.
         let attaching = told.read_line(&mut line).is_ok_and(|bytes| bytes > 0);
         let plain = served.run(FEW, 1)?;
         let began = Instant::now();
@@ -194,7 +197,8 @@ fn peer(served: &mut Served, program: &Program) -> Result<Sample, String> {
     Ok(sample)
 }
 
-/// The same function counted by Frida, in C; nothing where there is none.
+/// Measures the same function counted by Frida, in C; returns an empty sample where it is not
+/// installed.
 fn frida(served: &mut Served, program: &Program) -> Result<Sample, String> {
     let mut sample = Sample::default();
     let python = std::env::var("FRIDA_PYTHON").unwrap_or_default();
@@ -224,13 +228,14 @@ fn frida(served: &mut Served, program: &Program) -> Result<Sample, String> {
     Ok(sample)
 }
 
-/// Ends bpftrace. It loses a `SIGINT` that comes while it attaches (0.17), and would go on for ever.
+/// Ends bpftrace. Version 0.17 loses a `SIGINT` that comes while it attaches, and would continue
+/// for ever.
 fn end_peer(child: &mut Child) -> Result<(), String> {
     const ASKED: usize = 20;
     const PAUSE: Duration = Duration::from_millis(500);
     for _ in 0..ASKED {
         if let Some(process) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
-            // It may have ended by itself.
+            // bpftrace may have ended by itself.
             let _ = rustix::process::kill_process(process, rustix::process::Signal::INT);
         }
         let asked = Instant::now();
@@ -238,7 +243,7 @@ fn end_peer(child: &mut Child) -> Result<(), String> {
             if child.try_wait().map_err(|e| e.to_string())?.is_some() {
                 return Ok(());
             }
-            // Polls for the end of the process; nothing depends on how often.
+            // Polls for the end of the process; nothing depends on the interval.
             std::thread::sleep(PAUSE / 100);
         }
     }
@@ -246,7 +251,7 @@ fn end_peer(child: &mut Child) -> Result<(), String> {
     child.wait().map(drop).map_err(|e| e.to_string())
 }
 
-/// All functions of sqlite's library counted at once.
+/// Measures all functions of sqlite's library counted at once.
 fn many(session: &Session) -> Result<(usize, Sample), String> {
     let mut command = Command::new("sqlite3");
     command.args(["-batch", ":memory:"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -254,7 +259,7 @@ fn many(session: &Session) -> Result<(usize, Sample), String> {
     let mut stdin = child.stdin.take().ok_or("no input")?;
     let mut answers = BufReader::new(child.stdout.take().ok_or("no output")?);
     writeln!(stdin, "select 1;").map_err(|e| e.to_string())?;
-    // Once it has answered, everything is mapped.
+    // Once the program has answered, everything is mapped.
     answers.read_line(&mut String::new()).map_err(|e| e.to_string())?;
     let program = Program::open(child.id()).map_err(|e| e.to_string())?;
     let (mut sites, mut stood) = (0, Sample::default());

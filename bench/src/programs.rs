@@ -1,8 +1,10 @@
-//! Programs of Debian with all their functions watched at once, libraries included: entries and exits, then every basic block.
+//! Measures programs of Debian with all their functions watched at once, libraries included: first
+//! entries and exits, then every basic block.
 //!
-//! Each runs by turns as it is, with `{ count, latency }` at every function, and with a flag at every block (whole functions
-//! run in copies where blocks are short; flags stay). It must say the same each time. Time is that from its first instruction on to
-//! its end, so what the analysis takes is not in it.
+//! Each program runs by turns unmodified, with `{ count, latency }` at every function, and with a
+//! flag at every block (whole functions run in copies where blocks are short; flags stay). Its
+//! output must be the same each time. The time is that from its first instruction to its end, so it
+//! does not include the analysis.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -31,7 +33,7 @@ const NODE: &str = "const { createHash } = require('crypto'), words = new Map();
                     console.log(createHash('sha256').update(text).digest('hex'), text.match(/[0-9]+/g).length, text.length);";
 const BASH: &str = "for ((i = 0; i < 30000; i++)); do x=${x:0:100}$((i * i)); done; echo $x";
 
-/// What is watched.
+/// The watched parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watched {
     Nothing,
@@ -39,24 +41,24 @@ enum Watched {
     Blocks,
 }
 
-/// What was found of one program.
+/// The results of one program.
 #[derive(Default)]
 pub(crate) struct Measured {
     pub(crate) name: &'static str,
-    /// Functions that are watched, and all.
+    /// The number of functions that are watched, and of all.
     pub(crate) functions: (usize, usize),
-    /// Functions of each file of which the entry can be watched, and all.
+    /// The number of functions of each file whose entry can be watched, and of all.
     pub(crate) entries: BTreeMap<String, (usize, usize)>,
-    /// Changes: jumps, short jumps, copies of functions.
+    /// The number of changes: jumps, short jumps, copies of functions.
     pub(crate) ways: [usize; 3],
     pub(crate) blocks: Tally,
-    /// In ms, for functions and for blocks.
+    /// The time for which the program was stopped, in ms, for functions and for blocks.
     pub(crate) stood: [Sample; 2],
-    /// Seconds: as it is, with functions watched, with blocks watched.
+    /// Run time in seconds: unmodified, with functions watched, with blocks watched.
     pub(crate) took: [Sample; 3],
     pub(crate) same: bool,
     pub(crate) trouble: Option<String>,
-    /// Why its blocks could not be watched, where only its functions could.
+    /// The reason that its blocks could not be watched, if only its functions could.
     pub(crate) no_blocks: Option<String>,
 }
 
@@ -117,7 +119,7 @@ fn program(command: &[&str], into: &mut Measured) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs it once; seconds, and for how long it stood still before.
+/// Runs the program once; returns the seconds, and the time for which it was stopped before.
 fn run(
     command: &[&str],
     watched: Watched,
@@ -160,7 +162,8 @@ fn prepare(program: &Program, probe: &str) -> Result<watch::Prepared<'static>, S
     watch::prepare(program, &[spec], None).map_err(|e| e.to_string())
 }
 
-/// Entries that can be watched where nothing but them is; what is refused is called `FILE:FUNCTION`.
+/// Returns the entries that can be watched where nothing but entries is; a refused one is reported
+/// as `FILE:FUNCTION`.
 fn entries(program: &Program) -> Result<BTreeMap<String, (usize, usize)>, String> {
     let prepared = prepare(program, "uprobe:*:* { count }")?;
     let mut entries = BTreeMap::<_, (usize, usize)>::new();

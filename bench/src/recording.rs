@@ -1,7 +1,9 @@
-//! What a record costs: refit's instruments, the bare clock under them, LTTng-UST and the `tracing` crate.
+//! Measures the cost of a record: refit's instruments, the bare clock under them, LTTng-UST and the
+//! `tracing` crate.
 //!
-//! All contenders write 16 bytes of payload into a recording that really is written to files. They run in turn, round
-//! after round; a round is short enough for every buffer to hold it, and rounds that lost records are said.
+//! All contenders write 16 bytes of payload into a recording that is really written to files. They
+//! run in turn, round after round; a round is short enough for every buffer to hold it, and rounds
+//! that lost records are reported.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -19,24 +21,25 @@ use crate::stats::Sample;
 static EVENT: Event = Event::new("bench", "event");
 static SUSPENDED: Event = Event::new("bench", "suspended");
 
-/// Events of a round.
+/// The number of events of a round.
 const EVENTS: u64 = 50_000;
 const ROUNDS: usize = 31;
-/// Rings for rounds: one fits, and the caches hold it.
+/// The ring size for rounds: one round fits, and the caches hold it.
 const ROUND_BYTES: usize = 4 << 20;
-/// Rings for the sustained recording: as much as comes while the kernel makes a writer wait for the disk.
+/// The ring size for the sustained recording: all records that arrive while the kernel makes a
+/// writer wait for the disk.
 const SUSTAINED_BYTES: usize = 128 << 20;
 
-/// Nanoseconds per event, and what the sustained recording did.
+/// Nanoseconds per event, and the results of the sustained recording.
 #[derive(Default)]
 pub(crate) struct Recording {
     pub(crate) event: Sample,
     pub(crate) two: Sample,
-    /// Over the bare loop.
+    /// The time over the bare loop.
     pub(crate) suspended: Sample,
     pub(crate) clock: Sample,
     pub(crate) tracing: Sample,
-    /// Empty where LTTng is not there.
+    /// Empty where LTTng is not installed.
     pub(crate) lttng: Sample,
     pub(crate) lost: u64,
     pub(crate) sustained: Option<Sustained>,
@@ -46,7 +49,7 @@ pub(crate) struct Recording {
 pub(crate) struct Sustained {
     pub(crate) seconds: f64,
     pub(crate) summary: Summary,
-    /// Bytes of memory of this process after a quarter of the time, and at the end.
+    /// The memory of this process in bytes, after a quarter of the time and at the end.
     pub(crate) memory: [u64; 2],
 }
 
@@ -58,7 +61,7 @@ fn time(mut step: impl FnMut(u64)) -> f64 {
     began.elapsed().as_nanos() as f64 / EVENTS as f64
 }
 
-/// A recorder of this process with rings of so many bytes.
+/// Starts a recorder of this process with rings of this size.
 fn recorder(
     path: &Path,
     rotation: Rotation,
@@ -110,11 +113,11 @@ pub(crate) fn measure(seconds: u64) -> Recording {
     measured
 }
 
-/// Measures when the recorder has written everything, as LTTng's has between its rounds.
+/// Measures after the recorder has written everything, as LTTng's has between its rounds.
 fn quiet(session: &'static Session, measure: impl FnOnce() -> f64) -> f64 {
     let manager = instrument::Manager::new(session, "bench");
     let mut before = None;
-    // The recorder writes what is there twice a second at least.
+    // The recorder writes its records at least twice per second.
     while before != Some(manager.volume()) {
         before = Some(manager.volume());
         std::thread::sleep(Duration::from_millis(600));
@@ -122,7 +125,7 @@ fn quiet(session: &'static Session, measure: impl FnOnce() -> f64) -> f64 {
     measure()
 }
 
-/// Two threads at once; the mean of both.
+/// Measures two threads at once; returns the mean of both.
 fn two() -> f64 {
     std::thread::scope(|scope| {
         let threads = [(); 2].map(|()| scope.spawn(|| time(|n| EVENT.record([n, n]))));
@@ -130,7 +133,8 @@ fn two() -> f64 {
     })
 }
 
-/// As many events as a session takes without a loss, up to 3 million per second and thread, on two processors.
+/// Records as many events as a session takes without a loss, up to 3 million per second and thread,
+/// on two processors.
 fn sustained(dir: &Path, seconds: u64) -> Option<Sustained> {
     const BATCH: u64 = 3000;
     const EVERY: Duration = Duration::from_millis(1);
@@ -143,7 +147,7 @@ fn sustained(dir: &Path, seconds: u64) -> Option<Sustained> {
         while began.elapsed() < limit {
             (0..BATCH).for_each(|n| EVENT.record([n, n]));
             std::thread::sleep(next.saturating_sub(began.elapsed()));
-            // Time that the thread did not have is not made up for by more than a ring holds.
+            // Time that the thread did not get is made up for by no more events than a ring holds.
             next = (next + EVERY).max(began.elapsed().saturating_sub(EVERY * 50));
         }
     };
@@ -159,15 +163,15 @@ fn sustained(dir: &Path, seconds: u64) -> Option<Sustained> {
     Some(Sustained { seconds, summary: recorder.stop(), memory: [early, late] })
 }
 
-/// Bytes of memory that this process has.
+/// Returns the memory of this process in bytes.
 fn memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = status.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
     pages.unwrap_or(0) * 4096
 }
 
-/// A session of LTTng and a program that records into it. Best settings: buffers of the same size as refit's,
-/// discarding rather than blocking, only this event and no contexts.
+/// A session of LTTng and a program that records into it. The settings are its best ones: buffers
+/// of the same size as refit's, discarding rather than blocking, only this event and no contexts.
 struct Lttng {
     daemon: Child,
     program: Child,
@@ -178,7 +182,7 @@ impl Lttng {
     fn start(dir: &Path) -> Option<Self> {
         let program = std::env::var_os("LTTNG_EVENT")?;
         let output = format!("--output={}", dir.join("lttng").display());
-        // One may run already; then this one ends at once.
+        // A daemon may already be running; then this one ends at once.
         let quiet = Command::new("lttng-sessiond").arg("--no-kernel").stderr(Stdio::null()).spawn();
         let daemon = quiet.ok()?;
         let began = Instant::now();
@@ -201,7 +205,7 @@ impl Lttng {
         Some(Self { daemon, program, answers })
     }
 
-    /// Nanoseconds per event.
+    /// Returns the nanoseconds per event.
     fn round(&mut self) -> Option<f64> {
         writeln!(self.program.stdin.as_mut()?).ok()?;
         let mut line = String::new();
@@ -212,11 +216,11 @@ impl Lttng {
 
 impl Drop for Lttng {
     fn drop(&mut self) {
-        // What cannot be ended was not there.
+        // A process that cannot be killed has ended already.
         let _ = self.program.kill();
         let _ = self.program.wait();
         let _ = said(&["lttng", "destroy", "refit-bench"]);
-        // Asked, not killed: it has consumers to end.
+        // Asked to end instead of killed, because it has consumers to end.
         let _ = said(&["kill", &self.daemon.id().to_string()]);
         let _ = self.daemon.wait();
     }

@@ -26,7 +26,7 @@ use crate::swaps::{Swaps, busy, idle};
 use crate::top::{self, Top};
 use crate::water::{self, Water};
 
-/// Why two of the bars are not met.
+/// The reason that two of the limits are not met.
 const INSTRUCTIONS_NOTE: &str = "\n\
     In K42 a call is always within a request, so the paper's 32 (with an increment) are to be compared with the first row.\n\
     Of its instructions five are the method and the jump to it, two find the thread's memory, three look whether the\n\
@@ -35,7 +35,7 @@ const INSTRUCTIONS_NOTE: &str = "\n\
     made with the mediator, the cycle counter instead of the clock (583 to 235 forwarded). What is left of a forwarded\n\
     call is two locks of a ledger (40), a shim, an entry in the ledger, and what the compiler saves and restores around them.\n";
 
-/// Swaps of each kind.
+/// The number of swaps of each kind.
 const SWAPS: usize = 10_000;
 
 pub(crate) struct Report(String);
@@ -74,7 +74,7 @@ impl Report {
         let _ = writeln!(self.0, "| {} |", cells.join(" | "));
     }
 
-    /// What is to be said of the table before it, from an empty line on.
+    /// Adds a note about the table before it, after an empty line.
     pub(crate) fn note(&mut self, note: &str) {
         self.0 += note;
     }
@@ -530,7 +530,7 @@ impl Report {
         self.picture("counter.svg", |to| plot::phases(to, phases));
     }
 
-    /// A plot beside this page; that it could not be drawn is said, not hidden.
+    /// Adds a plot beside this page; a failure to draw it is reported, not hidden.
     pub(crate) fn picture(&mut self, name: &str, draw: impl FnOnce(&Path) -> plot::Drawn) {
         let to = Path::new("bench/plots").join(name);
         let drawn =

@@ -1,4 +1,5 @@
-//! Programs that only compute, under `refit run` without a limit: nothing of refit's is in their way. And how long it takes to start one.
+//! Measures programs that only compute, under `refit run` without a limit, where nothing of refit
+//! is in their way, and the time to start one.
 
 use std::fmt::Write;
 use std::fs;
@@ -13,23 +14,23 @@ use crate::workload::refit;
 
 const ROUNDS: usize = 9;
 const STARTS: usize = 60;
-/// Functions of the C file.
+/// The number of functions of the C file.
 const FUNCTIONS: usize = 600;
-/// What is compressed, in bytes.
+/// The size of the compressed input, in bytes.
 const BINARIES: usize = 6 << 20;
 const PYTHON: &str = "n = 0\nfor i in range(12000000): n = (n * 31 + i) % 1000003\nprint(n)";
 pub(crate) const PROGRAMS: [&str; 3] =
     ["gcc -O2, one C file", "xz -6, binaries", "python3, a loop"];
 
-/// Natively and under refit.
+/// The results natively and under refit.
 #[derive(Default)]
 pub(crate) struct Runs {
-    /// Seconds of each of [`PROGRAMS`].
+    /// The seconds of each of [`PROGRAMS`].
     pub(crate) took: [[Sample; 2]; PROGRAMS.len()],
-    /// Of each, and of all together: times as long.
+    /// The ratio of the times, of each program and of all together.
     pub(crate) ratio: [Sample; PROGRAMS.len()],
     pub(crate) total: Sample,
-    /// Of `/bin/true`, in ms, and by how much more.
+    /// The start time of `/bin/true`, in ms, and the increase.
     pub(crate) start: [Sample; 2],
     pub(crate) more: Sample,
 }
@@ -66,7 +67,8 @@ pub(crate) fn measure() -> Result<Runs, String> {
     Ok(runs)
 }
 
-/// Seconds natively and under refit, one after the other, each first in every other round.
+/// Returns the seconds natively and under refit, one after the other, each first in every other
+/// round.
 fn pair(command: &[String], round: usize) -> Result<[f64; 2], String> {
     let tended = [&[refit(), "run".to_owned(), "--".to_owned()], command].concat();
     if round.is_multiple_of(2) {
@@ -99,7 +101,7 @@ fn commands(folder: &TempDir) -> Result<[Vec<String>; PROGRAMS.len()], String> {
     ])
 }
 
-/// A C file that takes a compiler some seconds.
+/// Returns a C file that takes a compiler some seconds.
 fn functions() -> String {
     let mut text = String::from("#include <stdio.h>\n#include <string.h>\n");
     for n in 0..FUNCTIONS {
@@ -118,7 +120,7 @@ fn functions() -> String {
     text
 }
 
-/// The beginnings of programs of this host, in the order of their names.
+/// Returns the beginnings of programs of this host, in the order of their names.
 fn some_binaries() -> Result<Vec<u8>, String> {
     let listed = fs::read_dir(Path::new("/usr/bin")).map_err(|e| format!("/usr/bin: {e}"))?;
     let mut paths: Vec<_> = listed.flatten().map(|entry| entry.path()).collect();

@@ -1,4 +1,5 @@
-//! Servers and what loads them: each starts in a folder of its own, on a free port or a socket there, and ends without a trace.
+//! Servers and their load generators: each server starts in a folder of its own, on a free port or
+//! a socket there, and leaves nothing behind.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -10,21 +11,21 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Who postgres and squid are where the bench is root's: they refuse to be root.
+/// The user of postgres and squid if the bench runs as root: they refuse to run as root.
 const POSTGRES_USER: &str = "postgres";
 const SQUID_USER: &str = "proxy";
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Loads a server once; requests a second.
+/// Loads a server once; returns the requests per second.
 pub(crate) type Load = Box<dyn Fn() -> Result<f64, String>>;
-/// Starts a server in a folder; what loads it, and the processes that are to end.
+/// Starts a server in a folder; returns its load generator, and the processes to end.
 pub(crate) type Start = fn(&Path) -> Result<Serving, String>;
 
-/// A server that works.
+/// A running server.
 pub(crate) struct Serving {
     pub(crate) load: Load,
-    /// Its process; behind it those that it needs.
+    /// Its process, followed by the processes that it needs.
     processes: Vec<Process>,
 }
 
@@ -34,7 +35,7 @@ impl Serving {
     }
 }
 
-/// Asked to end when it is dropped, and killed if it does not.
+/// A process that is asked to end on drop, and killed if it does not.
 struct Process(Child);
 
 impl Drop for Process {
@@ -48,7 +49,7 @@ impl Drop for Process {
     }
 }
 
-/// A folder that servers can enter who are somebody else.
+/// Creates a folder that servers of other users can enter.
 pub(crate) fn folder() -> Result<TempDir, String> {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
@@ -62,20 +63,20 @@ fn start(command: &mut Command) -> Result<Process, String> {
     quiet.spawn().map(Process).map_err(|e| format!("{:?}: {e}", command.get_program()))
 }
 
-/// Tries until it works.
+/// Repeats an attempt until it succeeds.
 fn until(mut works: impl FnMut() -> bool) -> Result<(), String> {
     let began = Instant::now();
     while !works() {
         if began.elapsed() > PATIENCE {
             return Err("the server does not answer".into());
         }
-        // It is being started or ended; nothing is measured then.
+        // The server is being started or ended; nothing is measured then.
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())
 }
 
-/// What a command says; an error if it fails.
+/// Returns the output of a command, or an error if it fails.
 fn said(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|e| format!("{:?}: {e}", command.get_program()))?;
@@ -90,7 +91,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// A port of this host that nobody has.
+/// Returns a free port of this host.
 fn free_port() -> Result<u16, String> {
     let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|one| one.local_addr());
     free.map(|address| address.port()).map_err(|e| e.to_string())
@@ -104,7 +105,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A command of the user that is named, if we are root.
+/// Returns a command that runs as the named user, if this process is root.
 fn by(user: &str, program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
@@ -114,13 +115,13 @@ fn by(user: &str, program: &Path) -> Command {
     command
 }
 
-/// A folder for the user that is named, if we are root.
+/// Gives a folder to the named user, if this process is root.
 fn folder_of(user: &str, folder: &Path) -> Result<(), String> {
     fs::create_dir(folder).map_err(|e| e.to_string())?;
     if is_root() { said(Command::new("chown").arg(user).arg(folder)).map(drop) } else { Ok(()) }
 }
 
-/// Requests a second, as wrk tells them.
+/// Returns the requests per second that wrk reports.
 fn wrk(command: &mut Command) -> Result<f64, String> {
     let told = said(command)?;
     if let Some(errors) = told.lines().find(|line| line.trim().starts_with("Non-2xx")) {
@@ -140,7 +141,7 @@ pub(crate) fn redis(folder: &Path) -> Result<Serving, String> {
         let mut load = Command::new("redis-benchmark");
         load.arg("-s").arg(&socket).args(["--csv", "-n", "150000", "-t", "set,get"]);
         let told = said(&mut load)?;
-        // A line for each kind of request: its name, requests a second, more.
+        // A line for each kind of request: its name, requests per second, more.
         let rate = |line: &str| line.split('"').nth(3)?.parse::<f64>().ok();
         let rates: Vec<f64> = told.lines().skip(1).filter_map(rate).collect();
         if rates.len() == 2 { Ok(rates.iter().sum::<f64>() / 2.0) } else { Err(told) }
@@ -148,7 +149,7 @@ pub(crate) fn redis(folder: &Path) -> Result<Serving, String> {
     Ok(Serving { load: Box::new(load), processes: vec![server] })
 }
 
-/// Serves one file under every name; its port.
+/// Serves one file under every name; returns the port.
 fn files(folder: &Path, size: usize) -> Result<(Process, u16), String> {
     let port = free_port()?;
     let text = format!(
@@ -174,7 +175,8 @@ pub(crate) fn nginx(folder: &Path) -> Result<Serving, String> {
     Ok(Serving { load: Box::new(load), processes: vec![server] })
 }
 
-/// Squid with 4,000 objects of 12 KB, a third of them in its memory and all of them in its files, before nginx.
+/// Starts squid with 4,000 objects of 12 KB, a third of them in its memory and all of them in its
+/// files, in front of nginx.
 pub(crate) fn squid(folder: &Path) -> Result<Serving, String> {
     let (origin, behind) = files(folder, 12_000)?;
     let (port, own) = (free_port()?, folder.join("squid"));
@@ -209,7 +211,7 @@ pub(crate) fn squid(folder: &Path) -> Result<Serving, String> {
     Ok(Serving { load: Box::new(load), processes: vec![server, origin] })
 }
 
-/// Where Debian has the programs of the newest postgres.
+/// Returns the folder of the programs of Debian's newest postgres.
 fn postgres_programs() -> Result<PathBuf, String> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let programs = versions.map(|version| version.path().join("bin"));

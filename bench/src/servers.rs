@@ -1,4 +1,5 @@
-//! Servers under load while one hot function of them is counted, while all are, libraries included, and with a flag at every block.
+//! Measures servers under load while one hot function of them is counted, while all are, libraries
+//! included, and with a flag at every block.
 
 use refit_probe::cover::{self, Blocks};
 use refit_probe::watch;
@@ -9,18 +10,18 @@ use crate::stats::Sample;
 
 const ROUNDS: usize = 7;
 
-/// Requests a second of a server.
+/// Requests per second of a server.
 pub(crate) struct Served {
     pub(crate) name: &'static str,
     pub(crate) hot: &'static str,
-    /// Functions that are counted, and blocks that have a flag.
+    /// The number of functions that are counted, and of blocks that have a flag.
     pub(crate) places: [usize; 2],
-    /// As it is, with the hot function counted, with all counted, with a flag at every block.
+    /// Unmodified, with the hot function counted, with all counted, with a flag at every block.
     pub(crate) rates: [Sample; 4],
     pub(crate) trouble: Option<String>,
 }
 
-/// What is put into a server for a round.
+/// The code that is put into a server for a round.
 enum Inside {
     Nothing,
     Counts(watch::Watch),
@@ -61,7 +62,7 @@ fn rounds(start: Start, served: &mut Served) -> Result<(), String> {
     Ok(())
 }
 
-/// Puts in what the rate of this number is with.
+/// Inserts the code for the rate of this number.
 fn put_in(program: &Program, number: usize, served: &mut Served) -> Result<Inside, String> {
     let probe = match number {
         0 => return Ok(Inside::Nothing),

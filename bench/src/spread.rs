@@ -1,4 +1,4 @@
-//! Several instances of this host, and what programs' moves between them come to.
+//! Several instances of this host, and the totals of programs' moves between them.
 
 use std::process::{Command, Stdio};
 
@@ -8,26 +8,26 @@ use tempfile::TempDir;
 
 use crate::workload;
 
-/// Several instances, until this goes.
+/// Several instances, which end on drop.
 pub(crate) struct Instances {
-    /// Where their sockets are.
+    /// The directory of their sockets.
     directory: TempDir,
 }
 
 impl Instances {
-    /// Two, a processor each.
+    /// Boots two instances with a processor each.
     pub(crate) fn boot() -> Result<Self, String> {
         Self::boot_with(&["--instances", "2"])
     }
 
-    /// As many, where, as the arguments of `refit boot` say.
+    /// Boots instances, whose number and places are given by the arguments of `refit boot`.
     pub(crate) fn boot_with(arguments: &[&str]) -> Result<Self, String> {
         let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
         let instances = Self { directory };
         instances.refit(&[&["boot"], arguments].concat()).map(|_| instances)
     }
 
-    /// Whom to ask for moves of programs that begin at an instance.
+    /// Returns the client for requesting moves of programs that begin at an instance.
     pub(crate) fn client(&self, number: u16) -> Result<Client, String> {
         let entries = std::fs::read_dir(self.directory.path()).map_err(|e| e.to_string())?;
         let paths = entries.flatten().map(|entry| entry.path());
@@ -40,21 +40,21 @@ impl Instances {
         Err(format!("there is no instance {number}"))
     }
 
-    /// The command that runs what follows at the first of them.
+    /// Returns the command that runs its arguments at the first of them.
     pub(crate) fn under(&self) -> Vec<String> {
         let directory = format!("REFIT_RUNTIME_DIR={}", self.directory.path().display());
         let run = ["run", "--on", "0", "--movable", "--"].map(str::to_owned);
         ["env".to_owned(), directory, workload::refit()].into_iter().chain(run).collect()
     }
 
-    /// The command that runs what follows there, its threads at both in turn.
+    /// Returns the command that runs its arguments there, with threads at both in turn.
     pub(crate) fn run(&self) -> Command {
         let mut command = self.command();
         command.args(["run", "--on", "0", "--movable", "--spread", "--"]);
         command
     }
 
-    /// What the moves of a program came to that has just ended; `None`: there were none.
+    /// Returns the totals of the moves of a program that has just ended; `None` if there were none.
     pub(crate) fn moves(&self, process: u32) -> Result<Option<MoveTotals>, String> {
         let said = match self.refit(&["--json", "show", &process.to_string()]) {
             Err(why) if why.contains("no such process") => return Ok(None),
@@ -70,7 +70,7 @@ impl Instances {
         command
     }
 
-    /// Runs `refit` to its end; what it says.
+    /// Runs `refit` to its end; returns its output.
     fn refit(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = self.command();
         let output = command.args(arguments).stdin(Stdio::null()).output();
@@ -84,14 +84,14 @@ impl Instances {
 
 impl Drop for Instances {
     fn drop(&mut self) {
-        // What cannot be ended is left for whoever sees this.
+        // Instances that cannot be ended are left for the user, who sees this message.
         if let Err(why) = self.refit(&["shutdown", "--kill"]) {
             eprintln!("bench: the instances: {why}");
         }
     }
 }
 
-/// How often something was done, and nanoseconds: in sum, at least, at most.
+/// The number of times that an operation was done, and its nanoseconds: sum, minimum, maximum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
     pub(crate) count: u64,
@@ -122,13 +122,13 @@ impl Times {
         self.total += other.total;
     }
 
-    /// What one took, in microseconds.
+    /// Returns the mean duration, in microseconds.
     pub(crate) fn mean(&self) -> f64 {
         self.total as f64 / self.count as f64 / 1e3
     }
 }
 
-/// What moves come to, of one run or of several.
+/// The totals of moves, of one run or of several.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MoveTotals {
     pub(crate) runs: u64,
@@ -138,29 +138,29 @@ pub(crate) struct MoveTotals {
     pub(crate) back: Times,
     /// Mapping retrievals, elsewhere.
     pub(crate) faults: Times,
-    /// Of those: questions and answers.
+    /// The part of those for questions and answers.
     pub(crate) asks: Times,
-    /// Of those: in the coordinator's queue.
+    /// The part of those in the coordinator's queue.
     pub(crate) questions: Times,
-    /// Of those: finding the answer.
+    /// The part of those for finding the answer.
     pub(crate) answers: Times,
-    /// Whatever waited in that queue.
+    /// All waits in that queue.
     pub(crate) waits: Times,
-    /// Changes of the memory that the other one was told.
+    /// Changes of the memory that were sent to the other instance.
     pub(crate) forgets: Times,
     /// System calls that shadows made.
     pub(crate) calls: Times,
-    /// Pages that came because a thread elsewhere needed them, where they move.
+    /// Pages that came because a thread elsewhere needed them, where pages move.
     pub(crate) pages: Times,
-    /// Of those: answering the questions for them.
+    /// The part of those for answering the questions for them.
     pub(crate) fetches: Times,
-    /// And how long these waited for that.
+    /// The waits of these questions for that.
     pub(crate) page_waits: Times,
     /// Pages that were needed at home.
     pub(crate) home: Times,
-    /// Pages that were sent with others.
+    /// The number of pages that were sent with others.
     pub(crate) ahead: u64,
-    /// Of those: needed next.
+    /// The number of those that were needed next.
     pub(crate) ahead_used: u64,
 }
 
@@ -212,13 +212,13 @@ impl MoveTotals {
         self.ahead_used += other.ahead_used;
     }
 
-    /// How long one retrieval's question and answer were under way, in microseconds.
+    /// Returns the time in transit of one retrieval's question and answer, in microseconds.
     pub(crate) fn under_way(&self) -> f64 {
         let home = self.questions.total + self.answers.total;
         self.asks.total.saturating_sub(home) as f64 / self.faults.count as f64 / 1e3
     }
 
-    /// The same of one page that moved.
+    /// Returns the time in transit of one page that moved, in microseconds.
     pub(crate) fn pages_under_way(&self) -> f64 {
         let home = self.page_waits.total + self.fetches.total;
         self.pages.total.saturating_sub(home) as f64 / self.pages.count as f64 / 1e3

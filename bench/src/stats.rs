@@ -1,6 +1,6 @@
 //! Medians and spreads of repeated measurements.
 
-/// Measurements of one thing, in one unit.
+/// Measurements of one quantity, in one unit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample(Vec<f64>);
 
@@ -9,7 +9,7 @@ impl Sample {
         self.0.push(value);
     }
 
-    /// Value below which the share `q` of the measurements lie.
+    /// Returns the value below which the share `q` of the measurements lies.
     pub(crate) fn quantile(&self, q: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -25,13 +25,14 @@ impl Sample {
         self.quantile(1.0)
     }
 
-    /// `median (10th percentile – 90th percentile)`.
+    /// Returns `median (10th percentile – 90th percentile)`.
     pub(crate) fn show(&self, digits: usize) -> String {
         let (low, high) = (self.quantile(0.1), self.quantile(0.9));
         format!("{:.digits$} ({low:.digits$} – {high:.digits$})", self.median())
     }
 
-    /// Times the other, measurement by measurement: those that were made in turn had the same machine.
+    /// Returns the ratios to the other sample, measurement by measurement: measurements that were
+    /// made in turn had the same machine.
     pub(crate) fn over(&self, other: &Self) -> Self {
         self.values().zip(other.values()).map(|(one, other)| one / other).collect()
     }

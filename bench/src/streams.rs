@@ -1,9 +1,12 @@
-//! Sequential streams beside a working set (Soules 2003, §6.3, fig. 7): what a program that uses its memory again and again is left with,
-//! while others go through more than there is, once or round and round.
+//! Measures sequential streams beside a working set (Soules 2003, §6.3, fig. 7): the accesses that
+//! remain for a program that uses its memory again and again, while others go through more memory
+//! than is available, once or repeatedly.
 //!
-//! All are one tree with one limit. *Default*: caches stay what they are. *Adaptive*: `refit adapt` runs beside. Streams compute a little
-//! for each page, as who makes something of data does. The paper's streams read files over NFS, and its working set is SDET; here memory
-//! is what is gone through, since what it costs to miss a page of a file depends on the host's cache of it.
+//! All are one process tree with one limit. *Default*: caches keep their implementations.
+//! *Adaptive*: `refit adapt` runs beside. Streams compute a little for each page, as a program that
+//! processes data does. The paper's streams read files over NFS, and its working set is SDET; here
+//! they go through memory, since the cost of missing a page of a file depends on the host's cache
+//! of it.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,24 +17,24 @@ use crate::area::Area;
 use crate::stats::Sample;
 use crate::workload::{self, Ended, Workload};
 
-/// With this argument the program is the workload, with the other one of its streams.
+/// The argument with which the program is the workload, and the other one for its streams.
 pub(crate) const ARGUMENT: &str = "--streams";
 pub(crate) const STREAM: &str = "--stream";
 pub(crate) const CONTENDERS: [&str; 2] = ["default", "adaptive"];
 pub(crate) const STREAMS: [usize; 4] = [0, 1, 2, 4];
 
-/// MiB that there are, of the working set, and of each stream.
+/// The size of the available memory, of the working set, and of each stream, in MiB.
 pub(crate) const LIMIT: usize = 64;
 pub(crate) const SET: usize = 40;
 pub(crate) const LENGTH: usize = 128;
 const ROUNDS: usize = 5;
-/// Until what there is has been filled, and whoever adapts has made up their mind.
+/// The time until the memory is filled, and the adaptive policy has decided.
 const WARM: Duration = Duration::from_secs(4);
 const MEASURED: Duration = Duration::from_secs(3);
-/// Turns of an empty loop for each page of a stream: about a microsecond.
+/// The iterations of an empty loop for each page of a stream: about a microsecond.
 const WORK: u32 = 2000;
 
-/// Accesses of the working set a second, `[contender][of STREAMS]`.
+/// Accesses of the working set per second: `[contender][of STREAMS]`.
 pub(crate) type Streams = [[Sample; STREAMS.len()]; CONTENDERS.len()];
 
 pub(crate) fn measure() -> Result<Streams, String> {
@@ -58,7 +61,7 @@ fn once(streams: usize, adaptive: bool) -> Result<f64, String> {
     Ok(rate)
 }
 
-/// The workload: the working set, and who starts the streams.
+/// Runs the workload: the working set, which starts the streams.
 pub(crate) fn serve() {
     let pages = SET << 20 >> 12;
     let area = Area::new(pages);
@@ -98,7 +101,7 @@ fn start() -> Result<Ended, String> {
     Ended::start(workload::own()?.arg(STREAM).stdin(Stdio::null()).stdout(Stdio::null()))
 }
 
-/// A stream, until it is killed.
+/// Runs a stream, until it is killed.
 pub(crate) fn stream() -> Result<(), String> {
     let pages = LENGTH << 20 >> 12;
     let area = Area::new(pages)?;

@@ -1,4 +1,5 @@
-//! The kernel's own swap: a group of processes that may have so much memory, and a file that it swaps to. Both are gone with this value.
+//! The kernel's own swap: a group of processes with a memory limit, and a file that it swaps to.
+//! Both are removed with this value.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
@@ -18,18 +19,19 @@ pub(crate) struct Group {
     _file: SwapFile,
 }
 
-/// Dropped after the group: nothing is swapped then.
+/// The swap file; dropped after the group, when nothing is swapped any more.
 struct SwapFile(PathBuf);
 
 impl Group {
-    /// A group that may have so many MiB, and a swap file of so many.
+    /// Creates a group with a limit of `memory` MiB, and a swap file of `swap` MiB.
     pub(crate) fn new(memory: usize, swap: usize) -> Result<Self, String> {
         let file = SwapFile::new(swap)?;
         let name = format!("refit-bench-{}", std::process::id());
         let first = Path::new(FIRST).join("memory.limit_in_bytes").exists();
         let folder = Path::new(if first { FIRST } else { SECOND }).join(name);
         if !first {
-            // As it is already, on most hosts; else the limit cannot be set, and that is said.
+            // Most hosts have this setting already; if it fails, the limit cannot be set, and that
+            // is reported.
             let _ = fs::write(Path::new(SECOND).join("cgroup.subtree_control"), "+memory");
         }
         fs::create_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -40,7 +42,7 @@ impl Group {
         Ok(group)
     }
 
-    /// The command that starts another within the group.
+    /// Returns the command that starts another one within the group.
     pub(crate) fn enter(&self) -> Vec<String> {
         let processes = self.folder.join("cgroup.procs");
         let script = "echo $$ > \"$0\" && exec \"$@\"";
@@ -51,7 +53,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let began = Instant::now();
-        // What has ended leaves soon.
+        // Processes that have ended leave the group soon.
         while fs::remove_dir(&self.folder).is_err() && began.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -69,7 +71,7 @@ impl SwapFile {
         let own = Self(path.clone());
         let private = fs::set_permissions(&path, Permissions::from_mode(0o600));
         private.map_err(|e| wrong("making", e.to_string()))?;
-        // Without holes: the kernel writes to its blocks.
+        // Without holes, because the kernel writes to its blocks.
         for _ in 0..mebibytes {
             file.write_all(&[0; 1 << 20]).map_err(|e| wrong("filling", e.to_string()))?;
         }

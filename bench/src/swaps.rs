@@ -1,8 +1,9 @@
-//! How long a null swap takes, idle and under two busy threads (Soules 2003, §6.2, fig. 4).
+//! Measures a null swap, idle and under two busy threads (Soules 2003, §6.2, fig. 4).
 //!
-//! A null swap replaces an implementation by a new instance of the same. It must wait for the calls in flight, and on
-//! a machine with as many busy threads as processors a call in flight can be preempted by the swapper itself. So each
-//! busy thread notes its longest call during a swap, and the time beyond that call is what the swap itself took.
+//! A null swap replaces an implementation by a new instance of the same. It must wait for the calls
+//! in flight, and on a machine with as many busy threads as processors a call in flight can be
+//! preempted by the swapper itself. Each busy thread therefore notes its longest call during a
+//! swap, and the time beyond that call is the time of the swap itself.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,18 +12,18 @@ use refit_objects::{ObjectId, SwapOptions, swap_named};
 
 use crate::stats::Sample;
 
-/// Times of many swaps, in microseconds.
+/// The times of many swaps, in microseconds.
 #[derive(Default)]
 pub(crate) struct Swaps {
-    /// From the request to the report.
+    /// The time from the request to the report.
     pub(crate) total: Sample,
-    /// Beyond the longest call that was in flight.
+    /// The time beyond the longest call that was in flight.
     pub(crate) beyond: Sample,
 }
 
-/// Microseconds from the request to the commit.
+/// Returns the microseconds from the request to the commit.
 fn swap(id: ObjectId, to: &str) -> f64 {
-    // As `refit swap` asks for it.
+    // The deadline of `refit swap`.
     let deadline = Duration::from_secs(10);
     let options = SwapOptions { deadline, urgent: true, ..SwapOptions::default() };
     let report = swap_named(id, to, 1, &options);
@@ -30,7 +31,7 @@ fn swap(id: ObjectId, to: &str) -> f64 {
     report.total_ns() as f64 / 1000.0
 }
 
-/// Swaps an object that nobody calls.
+/// Swaps an object that is not called.
 pub(crate) fn idle(id: ObjectId, to: &str, times: usize) -> Swaps {
     let mut swaps = Swaps::default();
     for _ in 0..times {
@@ -41,12 +42,12 @@ pub(crate) fn idle(id: ObjectId, to: &str, times: usize) -> Swaps {
     swaps
 }
 
-/// What a busy thread tells the swapper.
+/// The state that a busy thread shows to the swapper.
 #[derive(Default)]
 struct Busy {
-    /// When the present call began, nanoseconds; 0 between calls.
+    /// The start of the current call in nanoseconds; 0 between calls.
     began: AtomicU64,
-    /// Longest call that ended since the swapper asked last, nanoseconds.
+    /// The longest call that ended since the swapper last asked, in nanoseconds.
     longest: AtomicU64,
 }
 

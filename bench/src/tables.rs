@@ -15,7 +15,8 @@ fn cell(text: &str) -> String {
 }
 
 impl Report {
-    /// Begins a section about what has been measured. If nothing could be, it says why, and is complete.
+    /// Begins a section about a measurement. If it failed, the section states the reason, and is
+    /// complete.
     pub(crate) fn begin<T>(
         &mut self,
         title: &str,
@@ -199,7 +200,7 @@ impl Report {
         let heads: Vec<String> = heads.chain([cell("bare primitives, µs")]).collect();
         let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
         let Some(measured) = self.begin(title, "messages", &heads, measured) else { return };
-        // Of another day, with less around them.
+        // Measured on another day, with less load around them.
         let bare = [
             "ring: 0.12 spinning, 47 asleep",
             "Unix socket: 10.5 on one processor, 27.4 on two (64 B to and 4160 B fro)",

@@ -1,8 +1,9 @@
-//! What `refit top` costs at ten looks a second, itself and in the instance that it watches.
+//! Measures the cost of `refit top` at ten refreshes per second, in itself and in the instance that
+//! it watches.
 //!
-//! A mount of some hundred files is read all the time, so that at each look most caches have something new. `top` has a
-//! pseudo terminal, which `script` (util-linux) makes and reads. Processor time is what the scheduler accounts to
-//! threads, in ns (`/proc/PID/task/TID/schedstat`).
+//! A mount of some hundred files is read all the time, so that at each refresh most caches have
+//! changed. `top` has a pseudo terminal, which `script` (util-linux) creates and reads. Processor
+//! time is the time that the scheduler accounts to threads, in ns (`/proc/PID/task/TID/schedstat`).
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -14,20 +15,20 @@ use std::time::{Duration, Instant};
 
 use crate::stats::Sample;
 
-/// Files, of which each has a cache.
+/// The number of files, each of which has a cache.
 pub(crate) const FILES: usize = 300;
 /// Reads per second, one file after the other.
 pub(crate) const READS: u32 = 2500;
 const ROUNDS: usize = 3;
 const SPAN: Duration = Duration::from_secs(20);
-/// How long to wait for something that has to come.
+/// The timeout of expected events.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Threads of the instance that serve who asks and who watches.
+/// The names of the instance's threads that serve requests and followers.
 const SERVING: [&str; 2] = ["refit-control", "refit-change"];
-/// What each frame of the screen ends with: the cursor is hidden.
+/// The last bytes of each frame of the screen: the cursor is hidden.
 const FRAME: &[u8] = b"\x1b[?25l";
 
-/// Shares of one processor, in per cent, and frames per second.
+/// Shares of one processor, in percent, and frames per second.
 #[derive(Default)]
 pub(crate) struct Top {
     pub(crate) top: Sample,
@@ -63,7 +64,7 @@ fn rounds(instance: u32) -> Result<Top, String> {
                 let shown = frames.load(Ordering::Relaxed) as f64;
                 [time(terminal.top, None), serving, shown]
             };
-            // It has begun when it has drawn something.
+            // `top` has begun when it has drawn something.
             let began = Instant::now();
             while frames.load(Ordering::Relaxed) < 10 && began.elapsed() < LIMIT {
                 std::thread::sleep(Duration::from_millis(50));
@@ -95,7 +96,7 @@ fn read(files: &[File], stop: &AtomicBool) {
     }
 }
 
-/// Counts what is drawn until there is no more.
+/// Counts frames until the output ends.
 fn count_frames(mut output: impl Read, frames: &AtomicU64) {
     let mut text = vec![0; 1 << 16];
     let mut kept = 0;
@@ -103,13 +104,13 @@ fn count_frames(mut output: impl Read, frames: &AtomicU64) {
         let all = kept + n;
         let found = text[..all].windows(FRAME.len()).filter(|part| *part == FRAME).count();
         frames.fetch_add(found as u64, Ordering::Relaxed);
-        // The end may be the begin of one.
+        // The end of the data may be the beginning of a frame's last bytes.
         kept = all.min(FRAME.len() - 1);
         text.copy_within(all - kept..all, 0);
     }
 }
 
-/// Processor time of a process, or of its threads of that name, in ns.
+/// Returns the processor time of a process, or of its threads of that name, in ns.
 fn time(process: u32, name: Option<&str>) -> f64 {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return 0.0 };
     let of = |thread: fs::DirEntry| {
@@ -121,7 +122,7 @@ fn time(process: u32, name: Option<&str>) -> f64 {
     threads.flatten().map(of).sum()
 }
 
-/// A mount, served by a process of its own.
+/// A mount that is served by a process of its own.
 struct Instance {
     process: Child,
     mountpoint: PathBuf,
@@ -153,7 +154,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // Asked, not killed: it unmounts.
+        // Asked to end instead of killed, so that it unmounts.
         let _ = Command::new("kill").arg(self.process.id().to_string()).status();
         let _ = self.process.wait();
     }
@@ -193,7 +194,7 @@ impl Terminal {
         Err("`refit top` does not begin".into())
     }
 
-    /// Ends it as a user does.
+    /// Ends the program as a user does.
     fn end(&mut self) {
         if let Some(mut keys) = self.script.stdin.take() {
             let _ = keys.write_all(b"q");
@@ -210,7 +211,8 @@ impl Drop for Terminal {
     }
 }
 
-/// Whether a process runs `refit`, by its name, of which the kernel keeps 15 bytes.
+/// Returns whether a process runs `refit`, by its name, the first 15 bytes of which the kernel
+/// keeps.
 fn is_refit(process: u32) -> bool {
     let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
     let refit = refit();

@@ -1,7 +1,9 @@
-//! Pages that a program pages itself, in the manner of UMap (Peng et al. 2019): a buffer of so many pages, the first to come the first
-//! to go; a userfaultfd that tells of missing pages and, by write protection, of pages that are written to; dirty pages go to a file.
+//! Pages that a program pages itself, in the manner of UMap (Peng et al. 2019): a buffer of a fixed
+//! number of pages with first-in, first-out replacement; a userfaultfd that reports missing pages
+//! and, by write protection, pages that are written to; dirty pages go to a file.
 //!
-//! One thread of the program does it all, as fast as it can: here a fault has nobody else to wait for.
+//! One thread of the program does all of it, as fast as it can, because here a fault waits for no
+//! other thread.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -15,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::area::{Area, PAGE};
 
-/// Where a page is.
+/// The place of a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Out,
@@ -23,7 +25,7 @@ enum Place {
     Dirty,
 }
 
-/// A page, where a file can be read to past the page cache.
+/// A buffer for a page that is aligned for reads past the page cache.
 #[repr(align(4096))]
 struct Hand([u8; PAGE]);
 
@@ -33,12 +35,13 @@ struct Pager {
     file: File,
     hand: Box<Hand>,
     places: Vec<Place>,
-    /// Those that are in, as they came.
+    /// The pages in memory, in the order of their arrival.
     queue: VecDeque<usize>,
     room: usize,
 }
 
-/// Serves the faults of `pages` pages, of which `room` are in memory, until the program ends. `direct`: past the page cache.
+/// Serves the faults of `pages` pages, of which `room` are in memory, until the program ends.
+/// `direct`: past the page cache.
 pub(crate) fn serve(
     area: &Arc<Area>,
     pages: usize,
@@ -86,7 +89,7 @@ impl Pager {
                 self.places[page] = Place::Dirty;
                 self.userfault.unprotect(addresses, Wake::Now)
             }
-            // Another thread has asked for it before.
+            // Another thread has faulted on it before.
             (_, false) => self.userfault.wake(addresses),
         }
     }
@@ -108,7 +111,7 @@ impl Pager {
         let Some(page) = self.queue.pop_front() else { return Ok(()) };
         if self.places[page] == Place::Dirty {
             self.userfault.protect(self.area.addresses(page..page + 1))?;
-            // SAFETY: the page is write-protected, and nobody but this thread lifts that.
+            // SAFETY: the page is write-protected, and only this thread removes the protection.
             self.file.write_all_at(unsafe { self.area.bytes(page) }, (page * PAGE) as u64)?;
         }
         self.area.discard(page..page + 1);

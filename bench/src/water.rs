@@ -1,10 +1,13 @@
-//! Kohr's experiment: WATER with instruments and without, and what the trace says of it (Kohr 1994, §5.2, §6, tables 1, 6).
+//! Kohr's experiment: WATER with instruments and without, and the results from the trace (Kohr
+//! 1994, §5.2, §6, tables 1, 6).
 //!
-//! Three variants run by turns in one process, simulation after simulation, so that what slows one down slows all of them: without
-//! any instrument; with a clock around procedures and barriers, which is what compensated times are compared with; and traced.
-//! Of all intervals of a procedure the median counts, since others use the machine as well. Procedures that are called for
-//! each pair of molecules are left out of the comparison: a clock around them costs as much as they do. MDMAIN is compared without the
-//! waiting for other threads in it: that is as long as they make it, and no cost of its own.
+//! Three variants run by turns in one process, simulation after simulation, so that a disturbance
+//! slows all of them: without any instrument; with a clock around procedures and barriers, with
+//! which compensated times are compared; and traced. Of all intervals of a procedure the median
+//! counts, since others use the machine as well. Procedures that are called for each pair of
+//! molecules are left out of the comparison: a clock around them costs as much as they do. MDMAIN
+//! is compared without its waiting for other threads: they determine its length, and it is no cost
+//! of its own.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,33 +22,35 @@ use crate::stats::Sample;
 
 /// Molecules, steps, threads.
 pub(crate) const SETTINGS: [(u32, u32, u32); 3] = [(64, 40, 1), (64, 40, 2), (216, 10, 2)];
-/// Procedures that run for long each time.
+/// Procedures with long calls.
 const PROCEDURES: [&str; 4] = ["MDMAIN", "PREDIC", "INTRAF", "INTERF"];
-/// How often all is done.
+/// The number of rounds.
 const ROUNDS: usize = 9;
-/// Events that a ring of 128 MiB holds, with some to spare.
+/// The number of events that a ring of 128 MiB holds, with some to spare.
 const HELD: u32 = 3_500_000;
-/// Events per pair of molecules within reach of each other and step, about.
+/// The approximate number of events per step and pair of molecules within reach of each other.
 const EVENTS_PER_PAIR: u32 = 4;
 
-/// What one setting came to.
+/// The results of one setting.
 #[derive(Default)]
 pub(crate) struct Water {
-    /// Time of the simulation without instruments, in ns.
+    /// The time of the simulation without instruments, in ns.
     pub(crate) plain: Sample,
-    /// Time with them.
+    /// The time with instruments, in ns.
     pub(crate) traced: Sample,
-    /// Records of a run.
+    /// The number of records of a run.
     pub(crate) records: Sample,
-    /// Cost of an event in a loop, as the trace says, in ns.
+    /// The cost of an event in a loop, from the trace, in ns.
     pub(crate) in_vitro: Sample,
-    /// Cost of an event between the work: by how much longer INTERF takes than with a clock only, by the number of events.
+    /// The cost of an event between the work: the increase of the time of INTERF over that with a
+    /// clock only, divided by the number of events.
     pub(crate) in_vivo: Sample,
-    /// By procedure: with a clock only; as traced; compensated; and the error bar; in ns; and compensated by clock.
+    /// By procedure: with a clock only; as traced; compensated; and the error bar; in ns; and
+    /// compensated by clock.
     pub(crate) procedures: BTreeMap<&'static str, [Sample; 5]>,
-    /// Locks and barriers: how often, and the mean in ns.
+    /// Locks and barriers: number of waits, and their mean in ns.
     pub(crate) waits: BTreeMap<&'static str, [Sample; 2]>,
-    /// What was lost or failed.
+    /// Descriptions of losses and failures.
     pub(crate) trouble: Vec<String>,
 }
 
@@ -61,7 +66,7 @@ enum Line {
     Other,
 }
 
-/// All settings.
+/// Measures all settings.
 pub(crate) fn measure() -> Vec<Water> {
     SETTINGS.into_iter().map(setting).collect()
 }
@@ -82,7 +87,7 @@ fn setting((molecules, steps, threads): (u32, u32, u32)) -> Water {
     water
 }
 
-/// One round; the first is only to warm up.
+/// Runs one round; the first only warms up.
 fn one_round(
     water: &mut Water,
     own: &[String],
@@ -90,7 +95,8 @@ fn one_round(
     trace: &Path,
     keep: bool,
 ) -> Result<(), String> {
-    // As in the paper: nothing is written before the program ends, so that nobody else runs meanwhile.
+    // As in the paper: nothing is written before the program ends, so that no other program runs
+    // meanwhile.
     let record = |what: &str, turns: &[String]| {
         let mut record = Command::new(program("REFIT"));
         record.args(["record", "--no-switches", "--mode", "flight", "--ring", "128M", "-o"]);
@@ -115,7 +121,7 @@ fn one_round(
         let samples = water.procedures.entry(name).or_default();
         let clock = said(&format!("water::{name} "))?;
         let values = [clock, raw, compensated, error, compensated / clock];
-        // In INTERF lie nearly all events.
+        // Nearly all events are in INTERF.
         if name == "INTERF" {
             water.in_vivo.push((raw - clock) / inside);
         }
@@ -140,10 +146,10 @@ fn one_round(
     Ok(())
 }
 
-/// What a trace says, in ns.
+/// The results from a trace, in ns.
 struct Traced {
     records: u64,
-    /// Of a record, in a loop.
+    /// The cost of a record in a loop.
     cost: f64,
     /// By procedure: raw, compensated and error of each interval, and records in it.
     intervals: BTreeMap<&'static str, Vec<[f64; 4]>>,

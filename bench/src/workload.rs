@@ -1,10 +1,10 @@
-//! Programs that are measured from inside: this one, started once more, alone or under something. They are told what to do line by line,
-//! and answer each line with numbers.
+//! Programs that measure themselves: this one, started once more, alone or under another command.
+//! They receive commands line by line, and answer each line with numbers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// One that runs; it ends with this value.
+/// A running program, which ends on drop.
 pub(crate) struct Workload {
     child: Child,
     stdin: ChildStdin,
@@ -31,18 +31,18 @@ impl Workload {
         Ok(Self { child, stdin: stdin.ok_or("no input")?, stdout })
     }
 
-    /// Its process: `refit run` becomes the program.
+    /// Returns its process number, since `refit run` becomes the program.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Has it do something; the numbers it answers with, `N` of them.
+    /// Sends a command; returns the `N` numbers of the answer.
     pub(crate) fn ask<const N: usize>(&mut self, line: &str) -> Result<[f64; N], String> {
         let numbers = self.ask_all(line)?;
         numbers.try_into().map_err(|numbers| format!("{line:?} was answered with {numbers:?}"))
     }
 
-    /// The same, where nobody knows how many.
+    /// Sends a command; returns the numbers of the answer, however many there are.
     pub(crate) fn ask_all(&mut self, line: &str) -> Result<Vec<f64>, String> {
         writeln!(self.stdin, "{line}").map_err(|e| format!("{line:?}: {e}"))?;
         let mut answer = String::new();
@@ -60,11 +60,11 @@ impl Drop for Workload {
     }
 }
 
-/// Any other process; it ends with this value.
+/// Any other process, which ends on drop.
 pub(crate) struct Ended(Child);
 
 impl Ended {
-    /// Starts it.
+    /// Starts the process.
     pub(crate) fn start(command: &mut Command) -> Result<Self, String> {
         command.spawn().map(Self).map_err(|e| format!("{command:?}: {e}"))
     }
@@ -77,7 +77,8 @@ impl Drop for Ended {
     }
 }
 
-/// Answers each line that the bench says, until it says no more. What goes wrong is an answer, too, that is no number.
+/// Answers each line of the bench until there are no more. An error is an answer, too, that is not
+/// a number.
 pub(crate) fn serve(mut answer: impl FnMut(&[&str]) -> Result<Vec<f64>, String>) {
     for line in std::io::stdin().lines().map_while(Result::ok) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -91,18 +92,18 @@ pub(crate) fn serve(mut answer: impl FnMut(&[&str]) -> Result<Vec<f64>, String>)
     }
 }
 
-/// This program.
+/// Returns the command that runs this program.
 pub(crate) fn own() -> Result<Command, String> {
     std::env::current_exe().map(Command::new).map_err(|e| e.to_string())
 }
 
-/// The command `refit run`, with a limit.
+/// Returns the command `refit run` with a limit.
 pub(crate) fn limited(mebibytes: usize) -> Vec<String> {
     let [run, memory, end] = ["run", "--memory", "--"].map(str::to_owned);
     vec![refit(), run, memory, format!("{mebibytes}M"), end]
 }
 
-/// The command `refit`.
+/// Returns the command `refit`.
 pub(crate) fn refit() -> String {
     std::env::var("REFIT").unwrap_or_else(|_| "refit".to_owned())
 }

@@ -6,9 +6,9 @@ use crate::spread::{MoveTotals, Times};
 use crate::workloads::{COMPILER, Case, SMP, WAYS};
 
 const PART: &str = "workloads";
-/// How many cycles of the paper's machine are a microsecond (§6.1: 1.4 GHz).
+/// The number of cycles of the paper's machine per microsecond (§6.1: 1.4 GHz).
 pub(crate) const CYCLES: f64 = 1400.0;
-/// What table 6.1 has that is not counted here.
+/// The parts of table 6.1 that are not counted here.
 const MECHANISMS_NOTE: &str = "\n\
     Of table 6.1, these have nothing beside them: exit of a task (96.3 µs), which is a thread that comes back and ends at home;\n\
     exit of a group (4.4), which the one process at home does; breaking a copy-on-write page (13.5), which is a part of finding\n\
@@ -45,7 +45,7 @@ impl Report {
         }
     }
 
-    /// In the manner of tables 6.2 to 6.21: by instance, and the share that messages have.
+    /// Writes a table in the manner of tables 6.2 to 6.21: by instance, and the share of messages.
     fn retrievals(&mut self, cases: &[Case]) {
         let heads = [
             "workload, run",
@@ -76,7 +76,7 @@ impl Report {
         }
     }
 
-    /// In the manner of table 6.1, of what is counted.
+    /// Writes a table in the manner of table 6.1, of the counted mechanisms.
     fn mechanisms(&mut self, cases: &[Case]) {
         let title = "What the mechanisms cost there (after Katz 2014, table 6.1)";
         let heads =
@@ -107,7 +107,7 @@ impl Report {
     }
 }
 
-/// What has moved, and its moves.
+/// Returns the programs that have moved, and their moves.
 fn moved(cases: &[Case]) -> impl Iterator<Item = (String, MoveTotals)> {
     cases.iter().flat_map(|case| {
         let spread =
@@ -120,7 +120,7 @@ fn micros(ns: u64) -> String {
     format!("{:.1}", ns as f64 / 1e3)
 }
 
-/// How many of them were in each run.
+/// Returns the number per run.
 pub(crate) fn per_run(count: u64, runs: u64) -> String {
     format!("{:.1}", count as f64 / runs as f64)
 }

@@ -1,10 +1,14 @@
-//! The five workloads of Katz 2014, chapter 6, as OpenMP programs of our own (`bench/workloads`), in each of several ways to run a program.
+//! The five workloads of Katz 2014, chapter 6, as OpenMP programs of our own (`bench/workloads`),
+//! in each of several ways to run a program.
 //!
-//! They say themselves how long their timed part takes, and whether what they have computed is right; time from outside has all: the data,
-//! the threads, the verification. Ways take turns, each first as often as the others.
+//! They report the duration of their timed part, and whether their result is right; the time from
+//! outside includes all: the data, the threads, the verification. Ways take turns, each first as
+//! often as the others.
 //!
-//! With libgomp's usual waiting, threads spin at barriers before they sleep, which is lost wherever there is a processor less than threads for a
-//! while. `passive` (`OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0`) has them sleep at once, and is what the other ways are to be compared with.
+//! With libgomp's usual waiting, threads spin at barriers before they sleep, which is wasted
+//! wherever there is a processor less than threads for a while. `passive` (`OMP_WAIT_POLICY=passive
+//! GOMP_SPINCOUNT=0`) makes them sleep at once, and is the way with which the others are to be
+//! compared.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,7 +18,7 @@ use crate::spread::{Instances, MoveTotals};
 use crate::stats::Sample;
 
 const ROUNDS: usize = 7;
-/// What the programs are built with; the first is the compiler.
+/// The compiler command of the programs; the first word is the compiler.
 pub(crate) const COMPILER: [&str; 3] = ["gcc", "-O3", "-fopenmp"];
 
 /// One of `bench/workloads`.
@@ -43,7 +47,7 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// Whether threads sleep as soon as they wait.
+    /// Returns whether threads sleep as soon as they wait.
     pub(crate) fn sleeps(&self) -> bool {
         !self.variables.is_empty()
     }
@@ -58,15 +62,15 @@ pub(crate) const WAYS: [Way; 5] = [
     Way { name: "over 2 instances", spread: true, threads: 2, variables: PASSIVE },
     Way { name: "over 2 instances, waiting as usual", spread: true, threads: 2, variables: &[] },
 ];
-/// The one of [`WAYS`] that the others are compared with.
+/// The one of [`WAYS`] with which the others are compared.
 pub(crate) const SMP: usize = 1;
 
-/// One workload at one size.
+/// The results of one workload at one size.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) size: &'static str,
-    /// For each of [`WAYS`].
-    pub(crate) ways: [Taken; WAYS.len()],
+    /// The results for each of [`WAYS`].
+    pub(crate) ways: [RunTimes; WAYS.len()],
 }
 
 impl Case {
@@ -74,7 +78,7 @@ impl Case {
         format!("{} {}", self.name, self.size)
     }
 
-    /// What a ratio over two instances must not exceed.
+    /// Returns the maximum of a ratio over two instances.
     pub(crate) fn bar(&self) -> Option<f64> {
         match self.name {
             "is" | "lu" => Some(1.1),
@@ -84,20 +88,20 @@ impl Case {
     }
 }
 
-/// In seconds.
+/// The times of the runs of one way, in seconds.
 #[derive(Default)]
-pub(crate) struct Taken {
+pub(crate) struct RunTimes {
     /// The timed part, by the program's own clock.
     pub(crate) inside: Sample,
-    /// From its start to its end.
+    /// The time from its start to its end.
     pub(crate) outside: Sample,
-    /// What its moves come to.
+    /// The totals of its moves.
     pub(crate) moves: MoveTotals,
-    /// Why there is no more of it.
+    /// The reason that there are no more runs of it.
     pub(crate) trouble: Option<String>,
 }
 
-/// All workloads at their sizes; quickly, each at its smallest, and once.
+/// Measures all workloads at their sizes; if `quick`, each at its smallest, and once.
 pub(crate) fn measure(quick: bool) -> Result<Vec<Case>, String> {
     take(quick, &Instances::boot())
 }
@@ -136,7 +140,7 @@ pub(crate) fn build(name: &str, folder: &Path) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{name}.c: {said}")) }
 }
 
-impl Taken {
+impl RunTimes {
     /// Runs it once more, unless it could not be run before.
     pub(crate) fn once(
         &mut self,
@@ -158,7 +162,7 @@ impl Taken {
     }
 }
 
-/// Seconds by the program's own clock, and from outside; and its moves.
+/// Returns the seconds by the program's own clock, and from outside, and its moves.
 fn run(
     way: &Way,
     instances: &Result<Instances, String>,
@@ -167,7 +171,7 @@ fn run(
     let mut command = match instances {
         Ok(instances) if way.spread => instances.run(),
         Err(why) if way.spread => return Err(why.clone()),
-        // A program as any other.
+        // An ordinary program.
         _ => Command::new("env"),
     };
     command.args(program).args(["--threads", &way.threads.to_string()]);
@@ -190,7 +194,7 @@ fn run(
         _ => Ok(Some(MoveTotals::default())),
     };
     let inside = told(&String::from_utf8_lossy(&output.stdout));
-    // What is wrong with the result says more than the exit code that comes of it.
+    // The error in the result explains more than the exit code that follows from it.
     match inside {
         Ok(inside) if output.status.success() => {
             let moves = moves?.ok_or("it has ended before its threads were elsewhere")?;
@@ -201,7 +205,7 @@ fn run(
     }
 }
 
-/// The time that a workload says, if it says that its result is right.
+/// Returns the time that a workload reports, if it reports that its result is right.
 fn told(said: &str) -> Result<f64, String> {
     let fact = |name: &str| {
         let mut words = said.lines().filter_map(|line| line.split_once(' '));
@@ -220,7 +224,8 @@ mod tests {
 
     #[test]
     fn workloads_verify_what_they_compute() {
-        // Over instances they are tried out with the command, which need not be there yet (`crates/refit/tests/moves`).
+        // Runs over instances are tested with the command, which need not be built yet
+        // (`crates/refit/tests/moves`).
         let none = Err("there are no instances".to_owned());
         for case in take(true, &none).expect("a C compiler with OpenMP") {
             for (way, taken) in WAYS.iter().zip(&case.ways).filter(|(way, _)| !way.spread) {

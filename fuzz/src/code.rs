@@ -1,4 +1,5 @@
-//! Programs: their machine code, their debug information, and what the cache says of them.
+//! Fuzzing of programs: their machine code, their debug information, and the cached results of
+//! their analysis.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -11,7 +12,8 @@ use refit_splice::{Action, Plan, Step};
 
 use crate::file;
 
-/// As a program, and as the code of one that is right otherwise; with something at every instruction.
+/// Analyses the bytes as a program, and as the code of an otherwise valid program, with a probe at
+/// every instruction.
 pub(crate) fn analyse(bytes: &[u8]) {
     if let Ok(image) = Image::parse(Path::new("fuzzed"), bytes.to_vec()) {
         exhaust(&Module::analyse(image));
@@ -25,12 +27,12 @@ pub(crate) fn analyse(bytes: &[u8]) {
     exhaust(&Module::analyse(image));
 }
 
-/// Where the code of [`program`] begins.
+/// The offset of the code in [`program`].
 const CODE: usize = 64 + 56;
-/// Where it is loaded.
+/// The address at which it is loaded.
 const BASE: u64 = 0x40_0000;
 
-/// A program with room for a page of code: a header, a segment.
+/// Returns a program with room for a page of code: a header and a segment.
 fn program() -> Vec<u8> {
     let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
     bytes.resize(16, 0);
@@ -45,7 +47,7 @@ fn program() -> Vec<u8> {
     for half in [64_u16, 56, 1, 64, 0, 0] {
         bytes.extend(half.to_le_bytes());
     }
-    // To be loaded, read and run.
+    // A segment to load, readable and executable.
     for word in [1_u32, 5] {
         bytes.extend(word.to_le_bytes());
     }
@@ -53,12 +55,12 @@ fn program() -> Vec<u8> {
         bytes.extend(long.to_le_bytes());
     }
     assert_eq!(bytes.len(), CODE);
-    // Returns, as far as nothing else is there.
+    // The rest of the page is `ret` instructions.
     bytes.resize(4096, 0xc3);
     bytes
 }
 
-/// All that is asked about a module, but for a program that runs it.
+/// Calls every query of a module except those that run it.
 fn exhaust(module: &Module) {
     for number in 0..module.functions().len() as u32 {
         let id = FunctionId(number);
@@ -76,7 +78,7 @@ fn exhaust(module: &Module) {
     let _ = (module.find("*a*"), module.near("main", 3));
 }
 
-/// As a program with debug information.
+/// Reads the bytes as a program with debug information.
 pub(crate) fn lines(bytes: &[u8]) {
     let (_file, path) = file::holding(bytes);
     let Ok(image) = Image::open(&path) else { return };
@@ -91,11 +93,11 @@ pub(crate) fn lines(bytes: &[u8]) {
     }
 }
 
-/// As what a cache file of the right checksum says of a program.
+/// Reads the bytes as the contents of a cache file with the right checksum.
 pub(crate) fn remember(bytes: &[u8]) {
     static KEPT: OnceLock<Vec<u8>> = OnceLock::new();
     let image = || Image::parse(Path::new("known"), program()).expect("its headers are right");
-    // As it is, and in the place of what belongs there, from somewhere on.
+    // As they are, and in place of the valid contents from some offset on.
     let kept = KEPT.get_or_init(|| Module::analyse(image()).kept().expect("it can be kept"));
     let [at, rest @ ..] = bytes else { return };
     let spoilt = [&kept[..kept.len().min(usize::from(*at))], rest].concat();

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::write;
 
-/// A file without a name that holds `bytes`, and a path by which it can be opened for as long as it is there.
+/// Returns an unnamed file that holds `bytes`, and a path by which it can be opened for as long as
+/// it exists.
 pub(crate) fn holding(bytes: &[u8]) -> (File, PathBuf) {
     let file = memfd_create(c"fuzzed", MemfdFlags::CLOEXEC).expect("a file in memory");
     let mut left = bytes;

@@ -1,4 +1,5 @@
-//! What an instance is told: messages on its socket, compositions of mounts, files that claim to be plugins.
+//! Fuzzing of the input of an instance: messages on its socket, compositions of mounts, files that
+//! claim to be plugins.
 
 use std::fmt::Display;
 
@@ -12,7 +13,7 @@ use refit_objects::{Clustering, Condition, Interface, plugin};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// As each of the bodies that requests have, and what stands in their texts.
+/// Reads the bytes as each of the request bodies, and parses the texts in them.
 pub(crate) fn message(bytes: &[u8]) {
     let [kind, body @ ..] = bytes else { return };
     match kind % 11 {
@@ -46,7 +47,7 @@ fn text_of<T: std::str::FromStr<Err: Display> + Display>(body: &[u8]) {
     }
 }
 
-/// As what a mount is to be made of.
+/// Reads the bytes as the composition of a mount.
 pub(crate) fn composition(bytes: &[u8]) {
     let Ok(plan) = serde_json::from_slice::<Plan>(bytes) else { return };
     let block = |name, exports, imports: Vec<Port>| {
@@ -74,7 +75,7 @@ pub(crate) fn composition(bytes: &[u8]) {
     }
 }
 
-/// As a file that is to be loaded; it is only looked at.
+/// Checks the bytes as a plugin file, without loading it.
 pub(crate) fn plugin(bytes: &[u8]) {
     if let Err(obstacle) = plugin::inspect(bytes) {
         assert!(!obstacle.to_string().is_empty());

@@ -1,7 +1,9 @@
-//! Every reader of bytes that somebody else wrote, as a function that takes any: it may refuse them or make sense of them, but has
-//! to come to an end, in a time and with memory that the length of them bounds, and without a panic.
+//! Every reader of foreign bytes, as a function that accepts any bytes. It may reject them or
+//! interpret them, but it has to return without a panic, in a time and with memory that are bounded
+//! by their length.
 //!
-//! `ci/fuzz.sh` looks for bytes that break this, and `regressions/` holds what has broken it, for the tests.
+//! `ci/fuzz.sh` searches for bytes that violate this, and `regressions/` holds bytes that once did,
+//! for the tests.
 
 mod code;
 mod file;
@@ -13,13 +15,13 @@ mod trace;
 /// A reader of foreign bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// What it is called; so is its folder in `regressions/`.
+    /// The name of the target, and of its folder in `regressions/`.
     pub name: &'static str,
-    /// Reads the bytes in all ways in which they could be read.
+    /// Reads the bytes in every way in which they could be read.
     pub feed: fn(&[u8]),
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 11] = [
     Target { name: "analyse_code", feed: code::analyse },
     Target { name: "read_lines", feed: code::lines },
@@ -34,7 +36,7 @@ pub const TARGETS: [Target; 11] = [
     Target { name: "inspect_plugin", feed: instance::plugin },
 ];
 
-/// The one that is called so.
+/// Returns the target with this name.
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.into_iter().find(|target| target.name == name)
 }

@@ -1,4 +1,4 @@
-//! libFuzzer on one of the targets: the one that `REFIT_FUZZ_TARGET` names.
+//! Runs libFuzzer on the target that `REFIT_FUZZ_TARGET` names.
 
 #![no_main]
 

@@ -1,11 +1,11 @@
-//! Probes as they are written, and patch areas as whoever repairs a program finds them.
+//! Fuzzing of probe specifications, and of patch areas as a repair finds them.
 
 use std::io;
 
 use refit_probe::spec::Spec;
 use refit_splice::remains::Remains;
 
-/// As a probe.
+/// Parses the bytes as a probe.
 pub(crate) fn probe(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match text.parse::<Spec>() {
@@ -18,14 +18,14 @@ pub(crate) fn probe(bytes: &[u8]) {
     }
 }
 
-/// Where the area is mapped.
+/// The address at which the area is mapped.
 const BASE: u64 = 0x7000_0000;
 
-/// As the memory of a program where its patch area is said to be: as it is, and behind a right head.
+/// Reads the bytes as the memory of a program's patch area: as they are, and behind a valid head.
 pub(crate) fn patch_area(bytes: &[u8]) {
     area(bytes);
     let mut memory = Vec::new();
-    // Its words: magic number, version, address, code, data, end, records, session.
+    // The words of the head: magic number, version, address, code, data, end, records, session.
     let records = (bytes.len() / 64).min(2048) as u64;
     for word in
         [u64::from_le_bytes(*b"refit-sp"), 3, BASE, 0x4_0000, 0x8_0000, 0x10_0000, records, 0, 0]

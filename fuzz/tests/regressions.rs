@@ -1,4 +1,4 @@
-//! What has once broken a reader is read again.
+//! Feeds the bytes that once broke a target to it again.
 
 use std::fs;
 use std::path::Path;

@@ -1,9 +1,10 @@
-//! `cargo xtask book`: the documents as one book, in `target/book/html`.
+//! `cargo xtask book`: builds the documents as one book, in `target/book/html`.
 //!
-//! mdBook takes its chapters from one folder. The documents lie at the root of the repository and in `docs/`, and link
-//! to each other as they lie there. So they are copied to `target/book/src` at the same places; of the table of
-//! contents, which mdBook wants at the top, the links are rewritten. Then `ci/book.sh` installs mdBook, if it is
-//! missing, and runs it as `book.toml` says.
+//! mdBook takes its chapters from one folder. The documents are at the root of the repository and
+//! in `docs/`, and link to each other from there. They are therefore copied to `target/book/src` at
+//! the same relative paths, and the links of the table of contents, which mdBook expects at the
+//! top, are rewritten. Then `ci/book.sh` installs mdBook, if it is missing, and runs it as
+//! `book.toml` specifies.
 
 use std::fs;
 use std::path::Path;
@@ -14,14 +15,14 @@ use crate::repository::{MAN, tracked_files};
 
 /// The table of contents.
 const SUMMARY: &str = "docs/SUMMARY.md";
-/// Where `book.toml` says that the chapters are.
+/// The folder of the chapters according to `book.toml`.
 const SOURCE: &str = "target/book/src";
 /// Folders whose files are chapters, or are shown in one.
 const FOLDERS: [&str; 2] = ["docs/", "bench/plots/"];
-/// Chapters that lie elsewhere than in [`FOLDERS`] and at the root.
+/// Chapters outside of [`FOLDERS`] and not at the root.
 const OTHERS: [&str; 1] = ["bench/RESULTS.md"];
 
-/// Builds the book; whether that has worked. Says on standard error what has not.
+/// Builds the book. Returns whether that succeeded; prints failures on standard error.
 pub(crate) fn build() -> bool {
     let Some(files) = tracked_files() else {
         eprintln!("book: git does not list the files of the repository");
@@ -29,7 +30,7 @@ pub(crate) fn build() -> bool {
     };
     let broken = links::complaints(&files);
     broken.iter().for_each(|complaint| eprintln!("book: {complaint}"));
-    // What is not there any more must not stay in the book.
+    // Deleted documents must not stay in the book.
     let _ = fs::remove_dir_all(SOURCE);
     for file in files.iter().filter(|file| is_of_book(file)) {
         if let Err(error) = copy(file) {
@@ -41,7 +42,8 @@ pub(crate) fn build() -> bool {
     broken.is_empty() && built.is_ok_and(|status| status.success())
 }
 
-/// Returns complaints about documents in `docs/` that the table of contents does not name: mdBook leaves them out.
+/// Returns complaints about documents in `docs/` that the table of contents does not name: mdBook
+/// leaves them out.
 pub(crate) fn complaints(files: &[String]) -> Vec<String> {
     fs::read_to_string(SUMMARY).map_or_else(|_| Vec::new(), |summary| left_out(files, &summary))
 }
@@ -68,7 +70,7 @@ fn copy(file: &str) -> std::io::Result<()> {
     }
     let to = Path::new(SOURCE).join(file);
     fs::create_dir_all(to.parent().unwrap_or(&to))?;
-    // One that was deleted from the working tree is still listed.
+    // A document that was deleted from the working tree is still listed.
     if Path::new(file).exists() { fs::copy(file, to).map(drop) } else { Ok(()) }
 }
 

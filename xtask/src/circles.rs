@@ -1,11 +1,11 @@
-//! Finds circles between the modules of a crate: a module that uses another one which, directly or
-//! by way of others, uses it.
+//! Finds circles between the modules of a crate: modules that use each other, directly or by way of
+//! others.
 //!
-//! Files are the nodes. A file uses another one if it names something of it by a path that begins
+//! Files are the nodes. A file uses another one if it names one of its items by a path that begins
 //! with `crate`, `super`, `self` or one of its own child modules. A name that a module only
-//! re-exports counts as used from where it is defined, and a re-export by itself uses nothing; so a
-//! parent may re-export its children and hold types that they need, as long as it does not call
-//! them. Tests, and modules that are only declared, are not looked at.
+//! re-exports counts as used from the module that defines it, and a re-export by itself uses
+//! nothing. A parent may therefore re-export its children and define types that they need, as long
+//! as it does not call them. Tests, and modules that are only declared, are ignored.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,11 +14,11 @@ use crate::module_paths::{Source, read};
 /// Crates that may still have circles. A crate leaves this list with its last one.
 pub(crate) const EXEMPT: [&str; 0] = [];
 
-/// The modules of a crate by their paths from its root on, whose own path is empty.
+/// The modules of a crate by their paths from its root. The path of the root is empty.
 type Modules = BTreeMap<Vec<String>, Source>;
 
 /// Returns a complaint for each group of modules of a crate that use each other, and for each crate
-/// that is `exempt` without need. `text_of` reads a file.
+/// in `exempt` that has no such group. `text_of` reads a file.
 pub(crate) fn complaints(
     files: &[String],
     exempt: &[&str],
@@ -53,7 +53,7 @@ fn crates(files: &[String], text_of: impl Fn(&str) -> Option<String>) -> BTreeMa
         let Some((root, within)) = file.split_once("/src/") else { continue };
         let Some(path) = module_path(within).filter(|_| roots.contains(root)) else { continue };
         let modules = crates.entry(root.to_owned()).or_default();
-        // Beside a library, `main.rs` is a crate of its own.
+        // Beside a library, `main.rs` is the root of a crate of its own.
         if within == "main.rs" && modules.contains_key(&path) {
             continue;
         }
@@ -64,7 +64,8 @@ fn crates(files: &[String], text_of: impl Fn(&str) -> Option<String>) -> BTreeMa
     crates
 }
 
-/// Returns the path of the module in this file below `src`; `None` where another crate begins.
+/// Returns the path of the module in this file below `src`; `None` if the file is the root of
+/// another crate.
 fn module_path(file: &str) -> Option<Vec<String>> {
     let stem = file.strip_suffix(".rs")?;
     if stem.starts_with("bin/") {
@@ -77,8 +78,8 @@ fn module_path(file: &str) -> Option<Vec<String>> {
     Some(stem.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect())
 }
 
-/// Returns the shortest circle of each group of modules that use each other; the first module
-/// stands at its end again.
+/// Returns the shortest circle of each group of modules that use each other, with the first module
+/// repeated at its end.
 fn circles(modules: &Modules) -> Vec<Vec<String>> {
     let uses: BTreeMap<&Vec<String>, BTreeSet<&Vec<String>>> =
         modules.iter().map(|(path, source)| (path, used(modules, path, source))).collect();
@@ -88,7 +89,7 @@ fn circles(modules: &Modules) -> Vec<Vec<String>> {
         uses.keys().filter_map(|&module| shortest(&uses, module)).collect();
     all.sort_by_key(Vec::len);
     for circle in all {
-        // Others of the same group go through the same modules, or are longer.
+        // Other circles of the same group go through the same modules, or are longer.
         if circle.iter().all(|module| !seen.contains(module)) {
             found.push(circle.iter().map(|module| name(module)).collect());
         }
@@ -101,7 +102,7 @@ fn name(module: &[String]) -> String {
     if module.is_empty() { "the root".to_owned() } else { module.join("::") }
 }
 
-/// Returns the shortest way from a module back to itself.
+/// Returns the shortest path from a module back to itself.
 fn shortest<'m>(
     uses: &BTreeMap<&'m Vec<String>, BTreeSet<&'m Vec<String>>>,
     module: &'m Vec<String>,
@@ -134,7 +135,7 @@ fn used<'m>(modules: &'m Modules, path: &[String], source: &Source) -> BTreeSet<
     found.filter(|module| module.as_slice() != path).collect()
 }
 
-/// Returns a path that a module has written, from the root of the crate on; `None` if it begins
+/// Returns a path as written by a module, relative to the root of the crate; `None` if it begins
 /// with another crate.
 fn absolute(modules: &Modules, module: &[String], path: &[String]) -> Option<Vec<String>> {
     let mut base = module.to_vec();
@@ -161,9 +162,9 @@ fn absolute(modules: &Modules, module: &[String], path: &[String]) -> Option<Vec
     Some(base)
 }
 
-/// Returns the module in which what a path names is defined.
+/// Returns the module that defines the item at the end of a path.
 fn resolve<'m>(modules: &'m Modules, path: &[String], depth: usize) -> Option<&'m Vec<String>> {
-    /// Re-exports of re-exports end before that.
+    /// The maximum length of a chain of re-exports.
     const DEEPEST: usize = 8;
     let known = (0..=path.len()).rev().find(|&length| modules.contains_key(&path[..length]))?;
     let (module, source) = modules.get_key_value(&path[..known])?;
@@ -188,7 +189,8 @@ fn resolve<'m>(modules: &'m Modules, path: &[String], depth: usize) -> Option<&'
     Some(module)
 }
 
-/// Whether a module has something of the name that a path ends with, or is what the path names.
+/// Returns whether a module defines the name at the end of a path, or is itself the target of the
+/// path.
 fn defines(modules: &Modules, module: &[String], path: &[String]) -> bool {
     let name = path.last();
     path == module || name.is_some_and(|name| modules[module].words.contains(name))

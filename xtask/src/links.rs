@@ -1,17 +1,18 @@
-//! Checks the links of the documents: every relative link in a Markdown file of the repository leads to a file that
-//! is there and, where it names a heading, to a heading of that file.
+//! Checks the links of the documents: every relative link in a Markdown file of the repository
+//! leads to an existing file and, if it names a heading, to a heading of that file.
 //!
-//! Links to other hosts are not followed: a check that needs the network fails when the network does. Text in code
-//! blocks and code spans is no link. Headings are named as GitHub and mdBook name them: [`anchor`].
+//! Links to other hosts are not followed: a check that needs the network fails when the network
+//! does. Text in code blocks and code spans is not a link. Headings are named as GitHub and mdBook
+//! name them: [`anchor`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// Returns complaints about links that lead nowhere, one a line, each naming the document. `files` are those of the
-/// repository, by their paths from its root, where the process stands.
+/// Returns complaints about links that lead nowhere, one per line, each naming the document.
+/// `files` are the files of the repository, as paths from its root, which is the working directory.
 pub(crate) fn complaints(files: &[String]) -> Vec<String> {
     let documents = files.iter().filter(|file| file.ends_with(".md"));
-    // What is deleted from the working tree has no links.
+    // A document that was deleted from the working tree has no links.
     let texts: BTreeMap<&str, String> = documents
         .filter_map(|file| Some((file.as_str(), fs::read_to_string(file).ok()?)))
         .collect();
@@ -32,7 +33,7 @@ fn broken(files: &[String], texts: &BTreeMap<&str, String>) -> Vec<String> {
     complaints
 }
 
-/// Returns what is wrong with a link of a document; `None`: it leads somewhere, or to another host.
+/// Returns the error of a link of a document; `None` if it leads somewhere, or to another host.
 fn wrong(
     document: &str,
     target: &str,
@@ -63,8 +64,8 @@ fn wrong(
     (!known).then(|| format!("leads to no heading of {file}"))
 }
 
-/// Returns the path from the root of the repository that a document means by a relative `path`; `None` where that is
-/// above the root.
+/// Returns the path from the root of the repository for a relative `path` in a document; `None` if
+/// that is above the root.
 pub(crate) fn resolve(document: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = document.split('/').collect();
     parts.pop();
@@ -78,8 +79,8 @@ pub(crate) fn resolve(document: &str, path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Returns the lines of a text that are no code block, each with its number. Fences alone count: an indented line can
-/// belong to a list.
+/// Returns the lines of a text outside of code blocks, with their numbers. Only fences mark code
+/// blocks, because an indented line can belong to a list.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     (1..).zip(text.lines()).filter(move |(_, line)| {
@@ -89,7 +90,8 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns a line without what stands between backticks. A code span that goes on in the next line is not seen as one.
+/// Returns a line without its code spans. A code span that continues in the next line is not
+/// recognized.
 fn without_code(line: &str) -> String {
     if line.matches('`').count() % 2 == 1 {
         return line.to_owned();
@@ -106,14 +108,15 @@ fn links(text: &str) -> Vec<(usize, String)> {
         // `[name]: target` defines a link.
         let defined = line.strip_prefix('[').and_then(|rest| rest.split_once("]: "));
         let targets = inline.chain(defined.map(|(_, target)| target));
-        // A title may follow.
+        // A title may follow the target.
         let targets = targets.filter_map(|target| target.split_whitespace().next());
         found.extend(targets.map(|target| (number, target.to_owned())));
     }
     found
 }
 
-/// Returns the anchors of a text's headings. The second of two headings that read alike gets `-1`, the third `-2`.
+/// Returns the anchors of a text's headings. Of headings with the same text, the second gets the
+/// suffix `-1`, the third `-2`.
 fn headings(text: &str) -> BTreeSet<String> {
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     let mut all = BTreeSet::new();
@@ -131,7 +134,8 @@ fn headings(text: &str) -> BTreeSet<String> {
     all
 }
 
-/// Returns the anchor of a heading: lower case, spaces as hyphens, without what is no letter, digit, `-` or `_`.
+/// Returns the anchor of a heading: in lower case, with spaces as hyphens, without characters other
+/// than letters, digits, `-` and `_`.
 fn anchor(title: &str) -> String {
     let kept = |c: char| match c {
         ' ' => Some('-'),

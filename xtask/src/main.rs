@@ -1,9 +1,9 @@
-//! Chores of the workspace: `cargo xtask verify` and `cargo xtask tidy` (change nothing),
+//! Tasks of the workspace: `cargo xtask verify` and `cargo xtask tidy` (which change nothing),
 //! `cargo xtask fix`, and `cargo xtask book`.
 //!
-//! `verify` is what has to hold before anything is merged, apart from the tests: format, lints,
-//! documentation, and a few habits that no other tool checks; `tidy` checks those alone. `fix` puts
-//! right what a machine can.
+//! `verify` runs what has to pass before a merge, apart from the tests: format, lints,
+//! documentation, and a few rules that no other tool checks; `tidy` checks only those rules. `fix`
+//! corrects what a machine can correct.
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +23,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use crate::repository::MAN;
 
-/// A check says on standard error what is wrong, and returns whether nothing is.
+/// A check: prints violations on standard error, and returns whether there are none.
 type Check = (&'static str, fn() -> bool);
 
 fn main() -> ExitCode {
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Every check runs, so that one run shows everything; the quick ones first.
+/// Runs every check, so that one run shows all violations; the fast checks run first.
 fn verify() -> bool {
     let checks: [Check; 5] = [
         ("tidy", tidy::check),
@@ -90,7 +90,7 @@ fn cargo(args: &[&str], vars: &[(&str, &str)]) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// Man pages and completions.
+/// Generates man pages and completions.
 fn generate(directory: &Path) -> bool {
     let refit = |args: &[&str]| {
         let run = ["run", "-q", "--locked", "-p", "refit", "--"];

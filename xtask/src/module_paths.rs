@@ -1,16 +1,17 @@
-//! The paths that a Rust source file writes, read from its text: enough to see which modules of its
+//! Extracts the paths that a Rust source file contains, which is enough to see which modules of its
 //! crate it uses.
 //!
-//! This is no parser: it knows the forms that rustfmt leaves. Paths that macros make are not seen.
+//! This is not a parser: it knows the forms that rustfmt leaves. Paths that macros create are not
+//! seen.
 
 use std::collections::BTreeSet;
 
-/// What a source file says of other modules.
+/// The references of a source file to other modules.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
-    /// Paths that are used, those of private imports included, each as written.
+    /// Paths that are used, including private imports, each as written.
     pub(crate) paths: Vec<Vec<String>>,
-    /// Paths that are re-exported. One whose name the file uses itself is among `paths` too.
+    /// Paths that are re-exported. A path whose name the file uses itself is among `paths`, too.
     pub(crate) exports: Vec<Vec<String>>,
     /// Every word of the file.
     pub(crate) words: BTreeSet<String>,
@@ -21,7 +22,7 @@ pub(crate) fn read(text: &str) -> Source {
     let mut source = Source::default();
     let code = code(text);
     let words = words(&code);
-    // Child modules are known by their declarations.
+    // Child modules are recognized by their declarations.
     let children: BTreeSet<&str> = words
         .windows(3)
         .filter(|three| three[0].1 == "mod" && three[2].1 == ";")
@@ -86,8 +87,8 @@ fn code(text: &str) -> String {
     kept
 }
 
-/// Returns the text without comments, and with empty literals of strings and characters: they may
-/// hold any sign.
+/// Returns the text without comments and with empty string and character literals, since those may
+/// contain any character.
 fn bare(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
@@ -134,10 +135,11 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Returns words and signs in order, each with how many inner modules (`mod name {`) it is in.
+/// Returns words and punctuation in order, each with the number of inner modules (`mod name {`)
+/// around it.
 fn words(code: &str) -> Vec<(usize, &str)> {
     let mut found: Vec<(usize, &str)> = Vec::new();
-    // How deep in braces each inner module begins.
+    // The brace depth at which each inner module begins.
     let (mut inner, mut depth) = (Vec::new(), 0_usize);
     let mut rest = code.trim_start();
     while let Some(first) = rest.chars().next() {
@@ -168,8 +170,8 @@ fn words(code: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Reads a path with its groups (`a::{b, c::D}`) from a word on; each path that it stands for goes
-/// to `found`. Returns where the next word is.
+/// Reads a path with its groups (`a::{b, c::D}`) from a word on, and adds each path that it stands
+/// for to `found`. Returns the index of the next word.
 fn tree(
     words: &[(usize, &str)],
     mut at: usize,
@@ -182,7 +184,7 @@ fn tree(
             Some("{") => {
                 at += 1;
                 while let Some((_, word)) = words.get(at).filter(|word| word.1 != "}") {
-                    // A sign that is none of a path's must not hold this up.
+                    // A character that belongs to no path must not stop the loop from advancing.
                     at = if *word == "," {
                         at + 1
                     } else {
@@ -221,8 +223,8 @@ fn tree(
     at
 }
 
-/// Returns a path that is written in `inner` modules of a file as it would be written outside of
-/// them; `None` if it does not leave them.
+/// Returns a path that is written inside `inner` modules of a file as it would be written outside
+/// of them; `None` if it does not leave them.
 fn outside(mut path: Vec<String>, inner: usize) -> Option<Vec<String>> {
     for _ in 0..inner {
         match path.first().map(String::as_str) {

@@ -1,19 +1,23 @@
-//! Checks habits that no other tool checks.
+//! Checks rules of the repository that no other tool checks:
 //!
-//! Every module says what it is about, files stay short, nothing names a directory of the machine
-//! it was written on, file names are plain, documents name source files that exist and link to what
-//! exists, no word of the glossary's "formerly" column is used as a name again, the modules of a crate
-//! do not use each other in circles, and comments read as they are to.
+//! - every module has a doc comment that says what it is about;
+//! - files stay short;
+//! - no file names a directory of the machine on which it was written;
+//! - file names are plain;
+//! - documents name source files that exist, and link to existing targets;
+//! - no word of the glossary's "formerly" column is the name of a type again;
+//! - the modules of a crate do not use each other in circles;
+//! - comments follow the style of [`crate::prose`].
 
 use std::fs;
 
 use crate::repository::tracked_files;
 use crate::{circles, prose};
 
-/// Longer files hold more than one idea.
+/// The maximum number of lines; a longer file contains more than one idea.
 const LINES: usize = 700;
 
-/// Says what is out of order; whether nothing is.
+/// Prints all violations. Returns whether there are none.
 pub(crate) fn check() -> bool {
     let Some(files) = tracked_files() else {
         eprintln!("tidy: git does not list the files of the repository");
@@ -27,7 +31,7 @@ pub(crate) fn check() -> bool {
                 "{file}: its name has characters that a shell or a URL would have to quote"
             ));
         }
-        // Gone from the working tree, or not text: nothing to say about it.
+        // Deleted from the working tree, or not text: there is nothing to check.
         let Ok(text) = fs::read_to_string(file) else { continue };
         let mut found = look_at(file, &text);
         if file.ends_with(".md") && file != HISTORY {
@@ -51,9 +55,9 @@ pub(crate) fn check() -> bool {
     complaints.is_empty()
 }
 
-/// The glossary, whose last column has names that were given up.
+/// The glossary, whose last column contains abandoned names.
 const GLOSSARY: &str = "GLOSSARY.md";
-/// What was true once may stand there.
+/// The file that may contain names that were once valid.
 const HISTORY: &str = "CHANGELOG.md";
 
 fn look_at(file: &str, text: &str) -> Vec<String> {
@@ -80,13 +84,13 @@ fn look_at(file: &str, text: &str) -> Vec<String> {
     complaints
 }
 
-/// Returns whether a path has letters, digits and `._-/@+` only.
+/// Returns whether a path consists of letters, digits and `._-/@+` only.
 fn is_plain(file: &str) -> bool {
     file.chars().all(|c| c.is_ascii_alphanumeric() || "._-/@+".contains(c))
 }
 
-/// Returns complaints about Rust files that a document names and that are not there. A path may be
-/// short of directories at its front.
+/// Returns complaints about Rust files that a document names and that do not exist. A path may lack
+/// directories at its front.
 fn missing_sources(text: &str, files: &[String]) -> Vec<String> {
     let is_path = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     let mut missing = Vec::new();
@@ -114,7 +118,7 @@ fn former_names(glossary: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns complaints about definitions of types under names that were given up.
+/// Returns complaints about definitions of types under abandoned names.
 fn used_again(text: &str, formerly: &[String]) -> Vec<String> {
     let mut complaints = Vec::new();
     for (i, line) in text.lines().enumerate() {
@@ -130,13 +134,14 @@ fn used_again(text: &str, formerly: &[String]) -> Vec<String> {
     complaints
 }
 
-/// A path that exists on one machine only. Written in two halves, or this file would name them.
+/// Returns a path in the line that exists on one machine only. The patterns are written in two
+/// halves; otherwise this file would contain such paths.
 fn machine_path(line: &str) -> Option<&'static str> {
     const PLACES: [(&str, &str); 3] = [("/wo", "rk/"), ("/ro", "ot/"), ("/ho", "me/")];
     for (i, (a, b)) in PLACES.iter().enumerate() {
         let place = [*a, *b].concat();
         for (at, _) in line.match_indices(&place) {
-            // Only where a path begins: `some/work/` is somebody's subdirectory.
+            // Only at the beginning of a path: `some/work/` is an ordinary subdirectory.
             let before = line[..at].chars().next_back();
             if before.is_none_or(|c| !c.is_alphanumeric() && !"._-/~}$*".contains(c)) {
                 return Some(["a working directory", "root's home", "a home directory"][i]);

@@ -1,11 +1,13 @@
-//! WATER: molecular dynamics of liquid water on several threads, with its procedures, barriers and locks instrumented.
+//! WATER: molecular dynamics of liquid water on several threads, with its procedures, barriers and
+//! locks instrumented.
 //!
 //! ```text
 //! water --molecules 64 --steps 2 --threads 2             # no instruments at all
 //! refit record -o water.trace -- water --traced …        # the same, instrumented
 //! ```
 //!
-//! Prints the energies of the last step and the time of the simulation, in nanoseconds, on the last line.
+//! Prints the energies of the last step and the time of the simulation, in nanoseconds, on the last
+//! line.
 
 #![forbid(unsafe_code)]
 
@@ -26,15 +28,15 @@ use crate::trace::{Plain, Timed, Traced};
 #[derive(Debug, Parser)]
 #[command(after_help = "Example:\n  refit record -o water.trace -- water --traced --threads 2")]
 struct Arguments {
-    /// How many molecules
+    /// Number of molecules
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(8..100_000))]
     molecules: u32,
 
-    /// How many steps of time
+    /// Number of time steps
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
 
-    /// How many threads
+    /// Number of threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..1024))]
     threads: u32,
 
@@ -42,13 +44,14 @@ struct Arguments {
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "all")]
     traced: Option<What>,
 
-    /// Run so often, by turns without instruments, with nothing but a clock around barriers and long procedures, and with
-    /// instruments; prints medians of the whole runs, without and with, and of the procedures
+    /// Run this number of rounds, by turns without instruments, with nothing but a clock around
+    /// barriers and long procedures, and with instruments; print medians of the whole runs, without
+    /// and with, and of the procedures
     #[arg(long, requires = "traced", value_name = "N")]
     by_turns: Option<u32>,
 }
 
-/// What is instrumented.
+/// The instrumented parts.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum What {
     /// Procedures, barriers and locks
@@ -83,7 +86,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Time of a run and its last energies.
+/// Returns the time of a run and its last energies.
 fn run(setting: Setting, traced: Option<What>) -> (Duration, Energies) {
     let simulate = match traced {
         Some(What::All) => simulation::run::<Traced<true, true>>,
@@ -96,7 +99,7 @@ fn run(setting: Setting, traced: Option<What>) -> (Duration, Energies) {
     (begin.elapsed(), energies.last().copied().unwrap_or_default())
 }
 
-/// One run after the other, so that what slows one kind down slows all of them.
+/// Alternates the kinds of runs, so that a disturbance slows all of them.
 fn by_turns(setting: Setting, traced: Option<What>, rounds: u32) {
     let [mut without, mut with] = [Vec::new(), Vec::new()];
     let nanos = |took: Duration| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);

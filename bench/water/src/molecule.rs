@@ -1,31 +1,31 @@
-//! A molecule of water: three sites, their motion, and what binds them.
+//! A molecule of water: three sites, their motion, and the forces that bind them.
 //!
-//! Flexible SPC/Fw water (Wu, Tepper and Voth, J. Chem. Phys. 124, 024503, 2006). Units: Å, ps, atomic mass units; so
-//! energies are in u Å²/ps², a hundred of which are 1 kJ/mol.
+//! Flexible SPC/Fw water (Wu, Tepper and Voth, J. Chem. Phys. 124, 024503, 2006). Units: Å, ps,
+//! atomic mass units; energies are therefore in u Å²/ps², a hundred of which are 1 kJ/mol.
 
 /// A vector.
 pub(crate) type Vector = [f64; 3];
 /// Oxygen, hydrogen, hydrogen.
 pub(crate) type Sites = [Vector; 3];
 
-/// Masses of the sites.
+/// The masses of the sites.
 pub(crate) const MASS: [f64; 3] = [15.9994, 1.008, 1.008];
-/// Charges of the sites, in elementary charges.
+/// The charges of the sites, in elementary charges.
 pub(crate) const CHARGE: [f64; 3] = [-0.82, 0.41, 0.41];
-/// Energy in a kcal/mol.
+/// The energy of a kcal/mol.
 pub(crate) const KCAL: f64 = 418.4;
 
-/// Length of an O-H bond at rest, and its stiffness.
+/// The length of an O-H bond at rest, and its stiffness.
 const BOND: f64 = 1.012;
 const BOND_STIFFNESS: f64 = 1059.162 * KCAL;
-/// Angle between the bonds at rest, and its stiffness.
+/// The angle between the bonds at rest, and its stiffness.
 const ANGLE: f64 = 113.24 * std::f64::consts::PI / 180.0;
 const ANGLE_STIFFNESS: f64 = 75.90 * KCAL;
 
-/// Order of the predictor: position and so many derivatives are kept.
+/// The order of the predictor: the number of derivatives that are kept beside the position.
 const ORDER: usize = 5;
-/// Gear's coefficients for an equation of second order with forces that do not depend on the velocity
-/// (Allen and Tildesley, Computer Simulation of Liquids, appendix E).
+/// Gear's coefficients for an equation of second order with forces that do not depend on the
+/// velocity (Allen and Tildesley, Computer Simulation of Liquids, appendix E).
 const GEAR: [f64; ORDER] = [19.0 / 120.0, 3.0 / 4.0, 1.0, 1.0 / 2.0, 1.0 / 12.0];
 
 /// The motion of a molecule: the n-th derivative of the position, times dt^n / n!.
@@ -35,7 +35,7 @@ pub(crate) struct Molecule {
 }
 
 impl Molecule {
-    /// At rest in its shape, moving with the velocities given.
+    /// Creates a molecule at rest in its shape, moving with the given velocities.
     pub(crate) fn new(center: Vector, turn: f64, velocity: Sites, dt: f64) -> Self {
         let (sin, cos) = (turn.sin(), turn.cos());
         let arm = |side: f64| {
@@ -52,9 +52,9 @@ impl Molecule {
         &self.motion[0]
     }
 
-    /// PREDIC: where it will be if everything goes on as it does (a Taylor series).
+    /// PREDIC: extrapolates the motion by a Taylor series.
     pub(crate) fn predict(&mut self) {
-        // Pascal's triangle: adding each derivative to the one below, again and again.
+        // Pascal's triangle: adds each derivative to the one below, again and again.
         for from in 0..ORDER - 1 {
             for n in (from..ORDER - 1).rev() {
                 for site in 0..3 {
@@ -66,7 +66,7 @@ impl Molecule {
         }
     }
 
-    /// CORREC: what the forces there make of it.
+    /// CORREC: corrects the motion by the forces there.
     pub(crate) fn correct(&mut self, forces: &Sites, dt: f64) {
         for (site, forces) in forces.iter().enumerate() {
             for (axis, force) in forces.iter().enumerate() {
@@ -79,7 +79,7 @@ impl Molecule {
         }
     }
 
-    /// BNDRY: what leaves the box comes in on the other side.
+    /// BNDRY: moves a molecule that leaves the box in on the other side.
     pub(crate) fn wrap(&mut self, side: f64) {
         for axis in 0..3 {
             let out = (self.motion[0][0][axis] / side).floor() * side;
@@ -89,7 +89,7 @@ impl Molecule {
         }
     }
 
-    /// KINETI: energy of its motion.
+    /// KINETI: returns the kinetic energy.
     pub(crate) fn kinetic(&self, dt: f64) -> f64 {
         let energy = |(velocity, mass): (&Vector, f64)| {
             let square: f64 = velocity.iter().map(|v| (v / dt).powi(2)).sum();
@@ -98,7 +98,7 @@ impl Molecule {
         self.motion[1].iter().zip(MASS).map(energy).sum()
     }
 
-    /// INTRAF: forces of the bonds and of the angle between them; and their energy.
+    /// INTRAF: returns the forces of the bonds and of the angle between them, and their energy.
     pub(crate) fn bonds(&self) -> (Sites, f64) {
         let [oxygen, first, second] = *self.sites();
         let mut forces = [[0.0; 3]; 3];

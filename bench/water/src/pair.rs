@@ -1,18 +1,18 @@
 //! Two molecules: the distances of their sites, and the forces between them.
 //!
-//! Both the attraction of the oxygens and that of the charges are shifted so that energy and force go to zero at the
-//! cut-off: pairs can come and go without a jump in the energy.
+//! Both the attraction of the oxygens and that of the charges are shifted so that energy and force
+//! go to zero at the cut-off: pairs can come and go without a jump in the energy.
 
 use crate::molecule::{CHARGE, KCAL, Sites, Vector, difference, dot};
 
-/// Depth and width of the attraction between oxygens (SPC/Fw).
+/// The depth and width of the attraction between oxygens (SPC/Fw).
 const DEPTH: f64 = 0.155_425_3 * KCAL;
 const WIDTH: f64 = 3.165_492;
-/// Energy of two elementary charges at 1 Å: 1389.35 kJ/mol.
+/// The energy of two elementary charges at 1 Å: 1389.35 kJ/mol.
 const COULOMB: f64 = 138_935.46;
 
-/// CSHIFT: from each site of the second molecule to each of the first, along the shortest way around the box; `None`:
-/// all of them are farther apart than the cut-off.
+/// CSHIFT: returns the vectors from each site of the second molecule to each of the first, along
+/// the shortest way around the box; `None` if all of them are longer than the cut-off.
 pub(crate) fn shift(a: &Sites, b: &Sites, side: f64, cutoff: f64) -> Option<[[Vector; 3]; 3]> {
     let around = difference(a[0], b[0]).map(|d| (d / side).round() * side);
     let from = |site: &Vector| difference(*site, around);
@@ -28,7 +28,7 @@ pub(crate) fn shift(a: &Sites, b: &Sites, side: f64, cutoff: f64) -> Option<[[Ve
     near.then_some(arms)
 }
 
-/// Forces on the sites of both, and the energy.
+/// Returns the forces on the sites of both, and the energy.
 pub(crate) fn forces(arms: &[[Vector; 3]; 3], cutoff: f64) -> (Sites, Sites, f64) {
     let (mut on_a, mut on_b, mut energy) = ([[0.0; 3]; 3], [[0.0; 3]; 3], 0.0);
     for i in 0..3 {
@@ -56,7 +56,7 @@ pub(crate) fn forces(arms: &[[Vector; 3]; 3], cutoff: f64) -> (Sites, Sites, f64
     (on_a, on_b, energy)
 }
 
-/// Energy and slope at `r`, less what they would be at the cut-off.
+/// Returns the energy and slope at `r`, less their values at the cut-off.
 fn shifted(of: impl Fn(f64) -> (f64, f64), r: f64, cutoff: f64) -> (f64, f64) {
     let ((energy, slope), (last, last_slope)) = (of(r), of(cutoff));
     (energy - last - last_slope * (r - cutoff), slope - last_slope)

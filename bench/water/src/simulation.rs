@@ -1,8 +1,9 @@
-//! The simulation: a box of molecules, shared out to threads that meet at barriers (as WATER of the SPLASH suite does;
-//! Kohr 1994, §6.1 and table 2 for the procedures).
+//! The simulation: a box of molecules, shared out to threads that meet at barriers (as WATER of the
+//! SPLASH suite does; Kohr 1994, §6.1 and table 2 for the procedures).
 //!
-//! Each thread moves its own molecules. Positions are published before forces are computed; forces on a molecule are
-//! added up under a lock of its own, since pairs belong to the thread of one of the two.
+//! Each thread moves its own molecules. Positions are published before forces are computed; forces
+//! on a molecule are added up under a lock of its own, since pairs belong to the thread of one of
+//! the two.
 
 use std::sync::Barrier;
 
@@ -12,17 +13,17 @@ use crate::molecule::{Molecule, Sites};
 use crate::pair;
 use crate::trace::{Probes, Procedure};
 
-/// What to simulate.
+/// The parameters of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) molecules: usize,
     pub(crate) steps: usize,
     pub(crate) threads: usize,
-    /// Time of a step, in ps.
+    /// The time of a step, in ps.
     pub(crate) dt: f64,
 }
 
-/// Energies after a step.
+/// The energies after a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Energies {
     pub(crate) kinetic: f64,
@@ -35,14 +36,15 @@ impl Energies {
     }
 }
 
-/// Distance of neighbours in a cubic lattice at the density of water.
+/// The distance of neighbors in a cubic lattice at the density of water.
 const SPACING: f64 = 3.104;
-/// Mean velocity of a site along an axis at first, in Å/ps: some 100 K, and as much will come from the lattice.
+/// The mean initial velocity of a site along an axis, in Å/ps: some 100 K, and as much will come
+/// from the lattice.
 const VELOCITY: f64 = 2.0;
-/// No farther than this, and no more than half of the box.
+/// The maximum cut-off, which is at most half of the box.
 const CUTOFF: f64 = 9.0;
 
-/// What threads share.
+/// The state that threads share.
 struct Shared {
     setting: Setting,
     side: f64,
@@ -53,7 +55,7 @@ struct Shared {
     energies: Vec<Mutex<Energies>>,
 }
 
-/// Runs it; the energies after each step.
+/// Runs the simulation; returns the energies after each step.
 pub(crate) fn run<P: Probes>(setting: Setting) -> Vec<Energies> {
     let _main = P::procedure(Procedure::Main);
     let per_side = (setting.molecules as f64).cbrt().ceil() as usize;
@@ -88,7 +90,7 @@ pub(crate) fn run<P: Probes>(setting: Setting) -> Vec<Energies> {
     shared.energies.into_iter().map(Mutex::into_inner).collect()
 }
 
-/// Molecules on a lattice, turned and pushed at random, but always the same.
+/// Returns molecules on a lattice, turned and pushed at random, but always the same.
 fn lattice(setting: Setting, per_side: usize) -> Vec<Molecule> {
     let mut seed = 0x2545_F491_4F6C_DD1D_u64;
     let mut random = || {
@@ -107,7 +109,7 @@ fn lattice(setting: Setting, per_side: usize) -> Vec<Molecule> {
     (0..setting.molecules).map(molecule).collect()
 }
 
-/// What a thread does: MDMAIN.
+/// MDMAIN: the work of a thread.
 fn work<P: Probes>(shared: &Shared, first: usize, mut mine: Vec<Molecule>) {
     let _mdmain = P::procedure(Procedure::Mdmain);
     let dt = shared.setting.dt;
@@ -146,7 +148,7 @@ fn work<P: Probes>(shared: &Shared, first: usize, mut mine: Vec<Molecule>) {
         energies.kinetic += kinetic;
         energies.potential += potential;
     }
-    // Nobody ends before all have: the parent is as busy as its children.
+    // No thread ends before all have finished: the parent is as busy as its children.
     meet::<P>(&shared.barrier);
 }
 
@@ -155,7 +157,7 @@ fn meet<P: Probes>(barrier: &Barrier) {
     barrier.wait();
 }
 
-/// INTRAF: forces within molecules; their energy.
+/// INTRAF: adds the forces within molecules; returns their energy.
 fn intra<P: Probes>(shared: &Shared, first: usize, mine: &[Molecule]) -> f64 {
     let _intraf = P::procedure(Procedure::Intraf);
     let mut energy = 0.0;
@@ -167,15 +169,15 @@ fn intra<P: Probes>(shared: &Shared, first: usize, mine: &[Molecule]) -> f64 {
     energy
 }
 
-/// INTERF: forces between molecules; their energy. A pair belongs to the one from which the other is no more than half
-/// of all molecules ahead.
+/// INTERF: adds the forces between molecules; returns their energy. A pair belongs to the molecule
+/// from which the other is no more than half of all molecules ahead.
 fn inter<P: Probes>(shared: &Shared, first: usize, count: usize) -> f64 {
     let _interf = P::procedure(Procedure::Interf);
     let positions = shared.positions.read();
     let n = positions.len();
     let mut energy = 0.0;
     for i in first..first + count {
-        // Of two that are just opposite each other the lower one has the pair.
+        // Of two molecules that are exactly opposite each other, the lower one has the pair.
         let reach = if n.is_multiple_of(2) && i >= n / 2 { (n - 1) / 2 } else { n / 2 };
         for ahead in 1..=reach {
             let j = (i + ahead) % n;

@@ -1,4 +1,5 @@
-//! The instruments of the program, and variants of it that have none, or only a clock around one procedure.
+//! The instruments of the program, and variants of it that have none, or only a clock around one
+//! procedure.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -24,16 +25,16 @@ pub(crate) enum Procedure {
     Update,
 }
 
-/// Tells of what the program does, or does not.
+/// Probes of the program's actions, which may do nothing.
 pub(crate) trait Probes: 'static {
-    /// As long as it lives the procedure runs.
+    /// Lives as long as the procedure runs.
     type Guard;
     fn procedure(which: Procedure) -> Self::Guard;
-    /// Waits at a barrier.
+    /// Begins waiting at a barrier.
     fn barrier(which: u64) -> Self::Guard;
-    /// Waits for a lock.
+    /// Begins waiting for a lock.
     fn lock(which: u64) -> Self::Guard;
-    /// Has the lock.
+    /// Begins holding the lock.
     fn held(which: u64) -> Self::Guard;
 }
 
@@ -48,30 +49,32 @@ impl Probes for Plain {
     fn held(_: u64) {}
 }
 
-/// No instruments but a clock around barriers and the procedures that run for long each time: what instruments are
-/// compared with.
+/// No instruments except a clock around barriers and the procedures with long calls, with which the
+/// instruments are compared.
 pub(crate) struct Timed;
 
-/// Nanoseconds of each interval so far, by procedure, of all threads; those of MDMAIN without the waiting in it.
+/// The nanoseconds of each interval so far, by procedure, of all threads; those of MDMAIN without
+/// its waiting.
 static TIMES: [Mutex<Vec<u64>>; NAMES.len()] = [const { Mutex::new(Vec::new()) }; NAMES.len()];
 
 thread_local! {
-    /// Nanoseconds that this thread has waited at barriers since its MDMAIN began.
+    /// The nanoseconds for which this thread has waited at barriers since its MDMAIN began.
     static WAITED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Names of the procedures that have a clock around them, with the median of their intervals.
+/// Returns the names of the procedures that have a clock around them, with the median of their
+/// intervals.
 pub(crate) fn timed() -> impl Iterator<Item = (&'static str, u64)> {
     NAMES.iter().zip(&TIMES).filter_map(|(name, times)| Some((*name, median(&mut times.lock())?)))
 }
 
-/// What half of all are not above; `None`: there are none.
+/// Returns the median, the value that half of them do not exceed; `None` if there are none.
 pub(crate) fn median(times: &mut [u64]) -> Option<u64> {
     times.sort_unstable();
     times.get(times.len() / 2).copied()
 }
 
-/// Notes the time for which it lives: of a procedure, or (`None`) of waiting.
+/// Measures the time for which it lives: that of a procedure, or (`None`) of waiting.
 pub(crate) struct Stopwatch(Option<Procedure>, Instant);
 
 impl Stopwatch {

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// How long the kernel may cache names and attributes. The period is long because changes go
-/// through the mount; a change made beside the mount is found when the file is opened (see
+/// The time for which the kernel may cache names and attributes. The period is long because changes
+/// go through the mount; a change made beside the mount is found when the file is opened (see
 /// `outdated`).
 pub(crate) const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// The generation of every inode. The inode on the host is held open for as long as the kernel

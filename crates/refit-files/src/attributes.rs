@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn times_before_1970_survive() {
         assert_eq!(system_time((-2, 800_000_000)), UNIX_EPOCH - Duration::from_millis(1200),);
-        // What the library returns for (-2 s, 800 ms).
+        // The value that the library returns for (-2 s, 800 ms).
         let sent = UNIX_EPOCH - Duration::new(2, 800_000_000);
         assert_eq!(host_time(sent), (-2, 800_000_000));
         assert_eq!(host_time(UNIX_EPOCH + Duration::new(7, 5)), (7, 5));

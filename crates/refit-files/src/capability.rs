@@ -1,4 +1,4 @@
-//! What is known about a file's `security.capability`, to avoid asking the host each time.
+//! The cached knowledge of a file's `security.capability`, to avoid asking the host each time.
 //!
 //! The kernel asks for the attribute before the first write after each open, and a write removes
 //! it. Few files have one, and it changes through the mount, so the host's answer stays valid until

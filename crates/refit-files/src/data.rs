@@ -18,8 +18,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a call waits for a frame while all frames are in use and none of them waits for the
-/// host. The time that a disk takes is not limited.
+/// The time for which a call waits for a frame while all frames are in use and none of them waits
+/// for the host. The time that a disk takes is not limited.
 const FRAMES_TIMEOUT: Duration = Duration::from_secs(30);
 /// For how long a call waits by yielding its processor. Frames that are being filled or copied
 /// become free within that time.

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long written data may wait before it is written back.
+/// The maximum age of written data at its write-back.
 const WRITE_BACK_DELAY: Duration = Duration::from_secs(2);
-/// How much earlier a file may be written back when the thread is running anyway. Waking up for
-/// each file would take the processor from the programs each time.
+/// The time by which a file may be written back early when the thread is running anyway. Waking up
+/// for each file would take the processor from the programs each time.
 const WRITE_BACK_SLACK: Duration = Duration::from_millis(500);
 
 /// The files to be written back, the oldest first.

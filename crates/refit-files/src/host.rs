@@ -34,7 +34,7 @@ pub(crate) struct HostFile {
 
 #[derive(Debug)]
 struct Descriptor {
-    /// What `fd` is open for; `None` for `O_PATH`.
+    /// The access for which `fd` is open; `None` for `O_PATH`.
     access: Option<Access>,
     closed: bool,
     fd: Arc<OwnedFd>,

@@ -47,10 +47,10 @@ pub(crate) struct Inode {
     /// The number of look-ups that the kernel has not forgotten yet. Changed only with the table
     /// locked.
     pub(crate) lookups: AtomicU64,
-    /// How many times the inode is open.
+    /// The number of opens of the inode.
     pub(crate) opens: AtomicU32,
-    /// How many of the opens may write. While there are none, the kernel has no unwritten data of
-    /// the inode.
+    /// The number of opens that may write. While there are none, the kernel has no unwritten data
+    /// of the inode.
     pub(crate) writers: AtomicU32,
     /// For how many of the opens the kernel caches writes, including the size of the file.
     pub(crate) collecting: AtomicU32,
@@ -71,10 +71,10 @@ pub(crate) struct Inode {
     pub(crate) data: RwLock<Option<Data>>,
     pub(crate) times: Mutex<Times>,
     pub(crate) stream: Mutex<Option<Stream>>,
-    /// How many of `lookups` the kernel must still forget before it shows the file as it is. A file
-    /// that was changed beside the mount has some, because the kernel keeps the size and the times
-    /// of a file whose writes it caches for as long as it knows the file. Changed only with the
-    /// table locked.
+    /// The number of `lookups` that the kernel must still forget before it shows the file as it is.
+    /// A file that was changed beside the mount has some, because the kernel keeps the size and the
+    /// times of a file whose writes it caches for as long as it knows the file. Changed only with
+    /// the table locked.
     pub(crate) outdated_lookups: AtomicU64,
     /// The number of changes beside the mount of which the kernel is being notified. Until it has
     /// been, it may answer from its cache.

@@ -43,7 +43,7 @@ pub struct MountStats {
     /// Times that a file was found to be changed on the host by others, whereupon its cached data
     /// was dropped.
     pub changed_beside: u64,
-    /// Those changes for which dirty pages overwrote what others had written.
+    /// The number of those changes for which dirty pages overwrote what others had written.
     pub written_over: u64,
 }
 

@@ -36,7 +36,8 @@ const HELPER: &str = "fusermount3";
 /// `STATX_MNT_ID_UNIQUE`: a mount ID that is never reused (Linux 6.8).
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// How long an unmount waits for copies of the mount in other mount namespaces to disappear.
+/// The time for which an unmount waits for copies of the mount in other mount namespaces to
+/// disappear.
 const COPIES_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// The parameters of a mount.

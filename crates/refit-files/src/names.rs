@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How often and for how long a request waits for descriptors. The total is short, because the wait
-/// occupies a worker that the requests that release descriptors need.
+/// The number and the length of the waits of a request for descriptors. The total is short, because
+/// the wait occupies a worker that the requests that release descriptors need.
 const DESCRIPTOR_ATTEMPTS: usize = 60;
 const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(5);
 

@@ -16,7 +16,7 @@ const LOW_WATERMARK: (u64, u64) = (5, 10);
 /// pauses, so that the release keeps up.
 const THROTTLE: (u64, u64) = (17, 20);
 const THROTTLE_PAUSE: Duration = Duration::from_millis(1);
-/// How long the kernel may take to forget inodes before it is asked for more.
+/// The time that the kernel gets to forget inodes before it is asked for more.
 const FORGET_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// The state of the release of inodes.

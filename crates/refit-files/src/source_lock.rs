@@ -21,7 +21,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a server that is finishing is waited for. It may have much data to store.
+/// The time for which a mount waits for a server that is finishing. That server may have much data
+/// to store.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(120);
 /// The interval at which a lock is tried. The kernel notifies of a released lock only a thread that
 /// waits for that one lock.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const MIN_RESERVE: u64 = 64 << 20;
 /// The divisor of the memory that gives what the kernel may hold of a mount.
 const RESERVE_DIVISOR: u64 = 256;
-/// How long the free space of a file system is cached.
+/// The time for which the free space of a file system is cached.
 const CACHE_TIME: Duration = Duration::from_millis(10);
 
 /// The space that a mount needs on the host.

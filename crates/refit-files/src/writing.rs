@@ -26,10 +26,10 @@ use std::time::Duration;
 /// large.
 const PROBED_SIZE: u64 = 1 << 40;
 
-/// How long the kernel may take to report that a removed file is closed and forgotten.
+/// The time within which the kernel reports that a removed file is closed and forgotten.
 const FORGET_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What happens to dirty pages in the range of a write that bypasses the cache.
+/// The treatment of dirty pages in the range of a write that bypasses the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dirty {
     /// They are stored first.

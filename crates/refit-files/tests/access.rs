@@ -1,4 +1,4 @@
-//! Who may reach a file through a mount, and what the host learns of it.
+//! Tests of access to files through a mount, and of the attributes that reach the host.
 
 mod common;
 
@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 const NOBODY: u32 = 65534;
 const NONE: u32 = u32::MAX;
 
-/// An ACL as the kernel wants it: version 2, then tag, permissions and id of each entry.
+/// Returns an ACL in the kernel's format: version 2, then tag, permissions and id of each entry.
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {
@@ -25,7 +25,8 @@ fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     bytes
 }
 
-/// Owner `rw`, nobody as given, group and others nothing.
+/// Returns an ACL with `rw` for the owner, `permissions` for nobody, and nothing for group and
+/// others.
 fn acl_for_nobody(permissions: u16) -> Vec<u8> {
     let (owner, user, group, mask, others) = (0x01, 0x02, 0x04, 0x10, 0x20);
     acl(&[
@@ -43,7 +44,7 @@ fn nobody_reads(path: &Path) -> bool {
     cat.status().unwrap().success()
 }
 
-/// Nobody has to get through the test's own directories.
+/// Opens the test's own directories to the user nobody.
 fn open_to_all(served: &Served) {
     let everyone = fs::Permissions::from_mode(0o755);
     fs::set_permissions(served.mountpoint.parent().unwrap(), everyone.clone()).unwrap();
@@ -167,8 +168,8 @@ fn a_file_without_a_name_from_the_beginning_is_refused() {
     });
 }
 
-/// What somebody without privileges does to a set-user-id program that everybody may write; shell, with the file as `$1`
-/// and another one as `$2`.
+/// Changes that an unprivileged user makes to a set-user-ID program that everybody may write: shell
+/// commands, with the file as `$1` and another file as `$2`.
 const CHANGES: [(&str, &str); 7] = [
     ("write", "echo other > $1"),
     ("append", "echo other >> $1"),

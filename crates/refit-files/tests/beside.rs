@@ -1,5 +1,5 @@
-//! Files that are changed in the source beside a live mount: whoever opens them next sees them as
-//! they are.
+//! Tests of files that are changed in the source beside a live mount: the next open shows the
+//! change.
 
 mod common;
 
@@ -17,10 +17,10 @@ fn read(served: &Served, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Changes a file of the source that nobody has open. On kernels before 6.13 a version is told from
-/// the one before by the tick of a clock.
+/// Changes a file of the source that is not open. On kernels before 6.13 a version is distinguished
+/// from the previous one by the tick of a clock.
 fn beside<T>(served: &Served, name: &str, change: impl FnOnce(&Path) -> T) -> T {
-    // The kernel tells of a close after the fact.
+    // The kernel reports a close after the fact.
     while served.mount().stats().opens > 0 {
         std::thread::yield_now();
     }

@@ -1,4 +1,4 @@
-//! Reading, writing, mapping and cutting files through a mount.
+//! Tests of reading, writing, mapping and truncating files through a mount.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn a_program_that_runs_keeps_its_code() {
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        // Truncating needs no file that is open for writing.
+        // Truncation does not require the file to be open for writing.
         for how in [OFlags::WRONLY, OFlags::RDONLY] {
             let truncating = rustix::fs::open(&path, how | OFlags::TRUNC, 0.into());
             assert_eq!(truncating.unwrap_err(), rustix::io::Errno::TXTBSY);
@@ -82,7 +82,7 @@ fn unwritten_data_is_no_hole() {
             .open(served.path("fresh"))
             .unwrap();
         file.write_all_at(b"data", 1 << 20).unwrap();
-        // Nothing has been synced or closed: the data may be in the kernel's cache only.
+        // Nothing has been synced or closed, so the data may exist in the kernel's cache only.
         assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(1 << 20)), Ok(1 << 20));
         let at = rustix::fs::seek(&file, SeekFrom::Data(0)).unwrap();
         assert!(at <= 1 << 20);
@@ -132,7 +132,7 @@ fn every_mode_of_fallocate() {
         assert!(fs::read(&path).unwrap() == expected);
         file.write_all_at(b"tail", 99_998).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 100_002);
-        // The kernel does not pass this one on.
+        // The kernel does not forward this request.
         let collapse = allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096);
         assert_eq!(collapse, Err(rustix::io::Errno::OPNOTSUPP));
     });
@@ -167,7 +167,7 @@ fn appending_by_two_processes_loses_nothing() {
 #[test]
 fn mappings_shared_and_private() {
     in_both_modes(|served| {
-        // Python is the unmodified program here; its absence is no failure of ours.
+        // Python stands for an unmodified program; the test passes without it.
         let script = "
 import mmap, os
 fd = os.open('m', os.O_RDWR)
@@ -194,7 +194,7 @@ shared.flush()
             (&data[4096..4100], &data[..4], &data[8192..8196]),
             (&b"both"[..], &b"0000"[..], &b"file"[..])
         );
-        // `flush` is msync: it is on the host.
+        // `flush` calls msync(2), so the data is on the host.
         assert_eq!(&fs::read(served.host("m")).unwrap()[4096..4100], b"both");
     });
 }
@@ -240,7 +240,8 @@ fn direct_writes_on_a_caching_mount_change_the_time() {
     let mut file = File::options().append(true).open(served.path("d")).unwrap();
     file.write_all(b"yz").unwrap();
     drop(file);
-    // The kernel shows it only after it has dropped the file, which it does when it hears of the close.
+    // The kernel shows the new time only after it has dropped the file, which it does when it
+    // learns of the close.
     let time = |m: &fs::Metadata| (m.mtime(), m.mtime_nsec());
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     loop {
@@ -265,7 +266,7 @@ fn direct_io_by_the_program() {
             .custom_flags(OFlags::DIRECT.bits() as i32)
             .open(served.path("o"))
             .unwrap();
-        // Aligned, since the program promised that.
+        // Aligned, as `O_DIRECT` requires of the program.
         let memory = vec![0u8; 3 * 4096];
         let start = memory.as_ptr().align_offset(4096);
         let mut memory = memory;
@@ -279,13 +280,14 @@ fn direct_io_by_the_program() {
     });
 }
 
-/// The kernel keeps the pages locked that a fault reads, until the server answers; meanwhile the
-/// server does not know yet how long another descriptor has made the file.
+/// While a fault reads pages, the kernel keeps them locked until the server replies. The server
+/// does not know yet how long another descriptor has made the file.
 #[test]
 fn faults_in_files_opened_for_direct_io() {
     let Some(served) = Served::new(CacheMode::Kernel) else { return };
     let collected = File::create_new(served.path("f")).unwrap();
-    // Another process maps: a fault holds the lock on the memory map, which the server needs.
+    // The mapping is in another process, because a fault holds the lock of the memory map, which
+    // the server needs.
     let maps = |flags: &str, page: u64| {
         collected.write_all_at(&[0; 4096], page).unwrap();
         let script = format!(
@@ -413,7 +415,7 @@ fn set_group_id_without_execution_stays_for_the_group_only() {
                 let mut shell = Command::new("sh");
                 shell.arg("-c").arg(how).current_dir(&served.mountpoint).uid(4001).gid(group);
                 assert!(shell.status().unwrap().success());
-                // `stat` asks for the mode alone, which the kernel then tells from memory.
+                // `stat` requests the mode alone, which the kernel then answers from its cache.
                 let shown = Command::new("stat").args(["-c", "%a"]).arg(&path).output().unwrap();
                 assert_eq!(shown.stdout, format!("{left:o}\n").into_bytes(), "{how}");
                 let mode = fs::metadata(served.host("locked")).unwrap().mode() & 0o7777;

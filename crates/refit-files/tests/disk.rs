@@ -1,4 +1,4 @@
-//! A disk that does not answer holds up whoever needs it, and no swap.
+//! A disk that does not respond delays the calls that need it, but no swap.
 
 mod common;
 
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// What waits for the disk.
+/// The kind of operation that waits for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     Sync,
@@ -26,17 +26,17 @@ enum Wait {
     Truncate,
 }
 
-/// The host's file on a disk that answers when the test says so.
+/// The host's file on a disk that responds when the test says so.
 struct SlowDisk {
     file: File,
-    /// What is in the memory of the host already.
+    /// Whether the host has the data in its page cache already.
     in_memory: AtomicBool,
     waits: Sender<Wait>,
     answers: Mutex<Receiver<Result<(), i32>>>,
 }
 
 impl SlowDisk {
-    /// Returns what the disk answers; an error once the test is over.
+    /// Waits, and returns the response of the disk; an error once the test is over.
     fn wait(&self, wait: Wait) -> Result<(), i32> {
         self.waits.send(wait).map_err(|_| libc::EIO)?;
         self.answers.lock().unwrap().recv().unwrap_or(Err(libc::EIO))
@@ -120,13 +120,13 @@ impl Root<FileRepresentativeInterface> for SlowHost {
     }
 }
 
-/// The test's end of a slow disk.
+/// The test's side of a slow disk.
 struct Disk {
     waits: Receiver<Wait>,
     answers: Sender<Result<(), i32>>,
 }
 
-/// The object of the file `name`, which no other test has.
+/// Returns the object of the file `name`; no other test uses that name.
 fn object(interface: &str, name: &str) -> ObjectId {
     let path = format!("/{name}");
     let all = objects();
@@ -148,7 +148,7 @@ fn slow_down(served: &Served, name: &str, in_memory: bool) -> Disk {
     Disk { waits: their_waits, answers: their_answers }
 }
 
-/// Only a call that waits for the disk takes as long as that.
+/// Returns options with a timeout that only a call waiting for the disk can reach.
 fn options() -> SwapOptions {
     SwapOptions { deadline: Duration::from_secs(20), ..SwapOptions::default() }
 }
@@ -162,7 +162,7 @@ fn swaps_while_the_disk_works<T: Send>(
 ) -> T {
     thread::scope(|scope| {
         let worker = scope.spawn(work);
-        // Dropped with the scope: a test that fails does not wait for the disk.
+        // Dropped with the scope, so that a failing test does not wait for the disk.
         let Disk { waits, answers } = disk;
         assert_eq!(waits.recv(), Ok(wait));
         let file = object("fcm", name);
@@ -173,7 +173,7 @@ fn swaps_while_the_disk_works<T: Send>(
         }
         assert!(!worker.is_finished(), "nobody waited for the disk");
         answers.send(answer).unwrap();
-        // Whatever else it waits for fails.
+        // All further waits of `work` for the disk fail.
         drop(answers);
         worker.join().unwrap()
     })
@@ -183,7 +183,7 @@ fn bystander(name: &str) -> String {
     format!("{name}-bystander")
 }
 
-/// Serves a file `name` of some bytes, and another one beside it, both of them open.
+/// Serves two files, `name` with some bytes and another one, and opens both.
 fn with_file(name: &str, flags: OFlags, test: impl Fn(&Served, File)) {
     in_both_modes(|served| {
         fs::write(served.host(name), [7; 10_000]).unwrap();
@@ -206,7 +206,7 @@ fn fsync_holds_up_no_swap_and_its_error_is_told_once() {
                 file.sync_all().map_err(errno)
             });
             assert_eq!(synced, answer);
-            // What was written before the disk was asked was in the host's file by then.
+            // Data written before the disk was asked had reached the host's file by then.
             assert_eq!(&fs::read(served.host("synced")).unwrap()[100..111], bytes.as_bytes());
         }
     });
@@ -254,7 +254,7 @@ fn a_page_that_is_written_in_part_holds_up_no_swap() {
 fn a_call_that_waits_makes_its_swap_late_and_is_named() {
     with_file("cut", OFlags::empty(), |served, file| {
         let Disk { waits, answers } = slow_down(served, "cut", true);
-        // Found before: who asks for the list of objects waits for the cache as well.
+        // Looked up in advance, because listing the objects waits for the cache as well.
         let cache = object("fcm", "cut");
         let cut = thread::scope(|scope| {
             let cut = scope.spawn(|| file.set_len(1000).map_err(errno));

@@ -1,4 +1,5 @@
-//! Mounting, unmounting, what cannot be mounted, and what survives a crash.
+//! Tests of mounting and unmounting, of mounts that are refused, and of the data that survives a
+//! crash.
 
 mod common;
 
@@ -10,7 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
-/// A mount that cannot be leaves nothing behind and says why in one line.
+/// Asserts that a refused mount leaves nothing behind and gives its reason in one line.
 fn refused(change: impl FnOnce(&mut refit_files::MountOptions), expected: fn(&MountError) -> bool) {
     let (_directory, source, mountpoint) = directories();
     let mut options = options(&source, &mountpoint, CacheMode::Kernel);
@@ -120,7 +121,7 @@ fn somebody_else_unmounts() {
     assert_eq!(fs::read(served.host("f")).unwrap(), b"data");
 }
 
-/// Mounts a tmpfs, which is somebody else's.
+/// Mounts a tmpfs, as another user of the mount point would.
 fn mount_another(mountpoint: &std::path::Path) {
     let flags = rustix::mount::MountFlags::empty();
     rustix::mount::mount("other", mountpoint, "tmpfs", flags, None).unwrap();
@@ -205,7 +206,7 @@ fn every_request_is_answered_once() {
         assert_eq!(fs::read(&path).unwrap(), common::pattern(5000, n));
         fs::remove_file(&path).unwrap();
     }
-    // What was sent before is answered before this is.
+    // Requests sent earlier are answered before this one.
     let stats = served.mount().stats();
     let (events, lost) = served.mount().stop_request_journal();
     assert_eq!(lost, 0);
@@ -213,7 +214,7 @@ fn every_request_is_answered_once() {
     for (unique, event) in events {
         counts.entry(unique).or_default()[usize::from(event == RequestEvent::Answered)] += 1;
     }
-    // A release may be under way still: begun, not answered.
+    // A release may still be in progress: begun, but not answered.
     let open = counts.values().filter(|c| **c == [1, 0]).count();
     assert!(open <= 2, "{open}");
     assert!(counts.values().all(|c| *c == [1, 1] || *c == [1, 0]));
@@ -221,7 +222,8 @@ fn every_request_is_answered_once() {
     served.unmount();
 }
 
-/// Serves for [`fsynced_data_survives_sigkill`] when it is called by that; does nothing in a normal run.
+/// Serves a mount for [`fsynced_data_survives_sigkill`], which starts this test; does nothing in a
+/// normal run.
 #[test]
 fn serve_for_another_test() {
     let Some(directories) = std::env::var_os("REFIT_TEST_SERVE") else { return };
@@ -232,7 +234,7 @@ fn serve_for_another_test() {
     let mode = if mode == "direct" { CacheMode::Direct } else { CacheMode::Kernel };
     let _mount = mount(options(source.as_ref(), mountpoint.as_ref(), mode)).unwrap();
     println!("\nserving");
-    // Until it is killed.
+    // Serves until it is killed.
     loop {
         std::thread::park();
     }

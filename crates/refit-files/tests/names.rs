@@ -134,7 +134,7 @@ fn a_large_directory_is_listed_once_each_while_it_shrinks() {
         let entry = entry.unwrap();
         assert!(seen.insert(entry.file_name()), "{:?} twice", entry.file_name());
         assert_eq!(entry.metadata().unwrap().len(), 0);
-        // What has been listed is removed, as `rm -r` does.
+        // Removes the listed entries, as `rm -r` does.
         fs::remove_file(entry.path()).unwrap();
     }
     assert_eq!(seen.len(), count);

@@ -1,4 +1,5 @@
-//! What is written reaches the source in time, or its writer is told: closing, unmounting, full disks, a second server.
+//! Written data reaches the source in time, or its writer gets an error: closing, unmounting, full
+//! disks, a second server.
 
 mod common;
 
@@ -17,7 +18,7 @@ fn unmount_behind_its_back(mountpoint: &Path) {
     rustix::mount::unmount(mountpoint, UnmountFlags::empty()).unwrap();
 }
 
-/// A small file system of its own, as source.
+/// A small file system of its own, used as source.
 struct Small {
     source: PathBuf,
     mountpoint: PathBuf,
@@ -44,15 +45,15 @@ impl Small {
         self.mountpoint.join(name)
     }
 
-    /// Takes all the room behind the server's back, but for some bytes.
+    /// Allocates all but `bytes` of the free space without the server's knowledge.
     fn fill_but(&self, bytes: u64) {
         let filler = File::create(self.source.join("filler")).unwrap();
-        // Not the machine's disk, should somebody have unmounted this.
+        // Never fills the machine's own disk, in case the small file system was unmounted.
         let kind = rustix::fs::fstatfs(&filler).unwrap().f_type;
         assert_eq!(kind, libc::TMPFS_MAGIC, "the small file system is gone");
         let statistics = rustix::fs::fstatvfs(&filler).unwrap();
         let mut step = (statistics.f_bavail * statistics.f_frsize).saturating_sub(bytes);
-        // The server may take some at the same time.
+        // The server may allocate space at the same time.
         while step >= 4096 {
             let end = filler.metadata().unwrap().len();
             let none = rustix::fs::FallocateFlags::empty();
@@ -121,7 +122,7 @@ fn the_next_server_waits_for_the_one_before() {
             file.write_all_at(&data, round).unwrap();
             drop(file);
             unmount_behind_its_back(&mountpoint);
-            // It has not been told to end, and may be at it still.
+            // The previous server was not told to end, and may still be storing data.
             let next = mount(options(&source, &mountpoint, cache)).unwrap();
             let seen = fs::read(mountpoint.join("f")).unwrap();
             assert!(seen[round as usize..] == data, "{cache:?} {round}");
@@ -145,7 +146,7 @@ fn a_directory_has_one_server() {
     };
     refused(&served.source);
     refused(&served.host("inner"));
-    // Another name of it.
+    // Another name of the source.
     let link = directory.path().join("link");
     std::os::unix::fs::symlink(&served.source, &link).unwrap();
     refused(&link);
@@ -193,14 +194,15 @@ fn a_full_disk_is_told_at_the_write() {
     }
 }
 
-/// More than a server wants to be free before it lets data wait.
+/// Returns more than the free space that a server requires before it lets data wait.
 fn plenty() -> u64 {
     let info = rustix::system::sysinfo();
     let memory = info.totalram as u64 * u64::from(info.mem_unit);
     (64 << 20).max(memory / 256) + (40 << 20)
 }
 
-/// A file of which the server, or the kernel, holds more than the host has room for: the room went to others.
+/// Writes a file of which the server, or the kernel, holds more than the host has room for, because
+/// other files have taken the space.
 fn with_room_taken(cache: CacheMode, then: impl FnOnce(&Small, Mount, File)) {
     let Some(small) = Small::new(plenty()) else { return };
     let served = small.serve(cache);
@@ -219,7 +221,8 @@ fn with_room_taken(cache: CacheMode, then: impl FnOnce(&Small, Mount, File)) {
                 assert_eq!(errno(&error), Some(libc::ENOSPC), "{cache:?}");
                 return then(&small, served, file);
             }
-            // The background was faster than the filler: its blocks are there already.
+            // The write-back was faster than the filler: the blocks of the file are allocated
+            // already.
             Ok(()) => {
                 small.make_room();
                 file.set_len(0).unwrap();
@@ -233,13 +236,13 @@ fn what_finds_no_room_is_told_at_close_and_kept() {
     for cache in MODES {
         with_room_taken(cache, |small, served, file| {
             drop(file);
-            // It is refused with the file's name, and nothing is lost.
+            // The unmount is refused with the file's name, and no data is lost.
             let error = served.unmount().unwrap_err();
             assert!(error.to_string().contains("/f: No space left"), "{error}");
             let UnmountError::NotStored { mount: served, files } = error else { panic!("{error}") };
             assert_eq!((files.0.len(), files.0[0].errno), (1, libc::ENOSPC));
             assert!(fs::read(small.path("f")).unwrap() == pattern(1 << 20, 5));
-            // Others are told at the write meanwhile.
+            // In the meantime, other writers get the error at their write.
             let more = fs::write(small.path("g"), pattern(1 << 20, 6)).unwrap_err();
             assert_eq!(errno(&more), Some(libc::ENOSPC), "{cache:?}");
             small.make_room();
@@ -280,7 +283,8 @@ fn few_frames_and_no_room_end_soon() {
     for cache in MODES {
         let Some(small) = Small::new(plenty()) else { return };
         let served = small.serve(cache);
-        // Opened while there is room: the kernel may collect, and the cache may hold.
+        // Opened while there is space, so that the kernel may collect writes and the cache may hold
+        // them.
         let file = File::create(small.path("f")).unwrap();
         file.write_all_at(&[1], 0).unwrap();
         small.fill_but(0);
@@ -292,7 +296,7 @@ fn few_frames_and_no_room_end_soon() {
         let refused = refused.or(file.sync_all().err()).expect("there is no room");
         assert_eq!(errno(&refused), Some(libc::ENOSPC), "{cache:?}");
         drop(file);
-        // Reads get frames all the same.
+        // Reads still get frames.
         small.make_room();
         fs::write(small.path("g"), "there is room").unwrap();
         assert_eq!(fs::read(small.path("g")).unwrap(), b"there is room");
@@ -329,7 +333,7 @@ fn a_direct_read_does_not_end_where_the_kernel_has_more() {
     let written = File::create(served.path("f")).unwrap();
     written.write_all_at(b"begin", 0).unwrap();
     written.write_all_at(b"end", 5 << 20).unwrap();
-    // Opens from now on are direct; the one before goes on collecting.
+    // Later opens are direct; the earlier one continues to collect writes.
     served.mount().set_cache_mode("/f", CacheMode::Direct);
     written.write_all_at(b"more", 9 << 20).unwrap();
     let mut seen = Vec::new();

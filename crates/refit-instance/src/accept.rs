@@ -26,7 +26,8 @@ use tokio::net::UnixListener;
 /// closing of the reserved one and `accept`.
 const RESERVED: usize = 16;
 
-/// How often the reserve is refilled, and how often `accept` is retried if the reserve is used up.
+/// The interval at which the reserve is refilled, and at which `accept` is retried if the reserve
+/// is used up.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A listener with a reserve of descriptors.

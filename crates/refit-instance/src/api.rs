@@ -47,7 +47,7 @@ use crate::wraps;
 /// The maximum length of a body, in bytes.
 const BODY_BYTES: usize = 64 * 1024;
 
-/// How often a follower of the journal checks whether its client is still connected.
+/// The interval at which a follower of the journal checks whether its client is still connected.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(OpenApi)]
@@ -435,7 +435,7 @@ async fn mount(
     .await
 }
 
-/// How to unmount.
+/// The query parameters of an unmount.
 #[derive(Debug, Default, serde::Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 struct UnmountQuery {

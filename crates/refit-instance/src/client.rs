@@ -26,12 +26,12 @@ use crate::directory::{self, reason};
 use crate::refusal::{Kind, Refusal};
 use crate::wire::OBJECTS_HEADER;
 
-/// How long an instance may be silent before it is taken to hang. Streams send a line every two
-/// seconds.
+/// The time for which an instance may be silent before it is taken to hang. Streams send a line
+/// every two seconds.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an instance may take for a request that is work and not only a query, such as writing
-/// everything back and unmounting.
+/// The time that an instance may take for a request that is work and not only a query, such as
+/// writing everything back and unmounting.
 pub(crate) const WORK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A client of one instance.
@@ -49,7 +49,7 @@ pub struct Lines<T> {
     socket: PathBuf,
     runtime: Runtime,
     pub(crate) patience: Duration,
-    /// How long the client has waited for data without receiving any.
+    /// The time for which the client has waited for data without receiving any.
     waited: Duration,
     body: Incoming,
     read: Vec<u8>,

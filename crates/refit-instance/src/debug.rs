@@ -12,7 +12,7 @@ use crate::rejection::blocking;
 /// The last events of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventsInfo {
-    /// How many older ones are not kept any more.
+    /// The number of older ones that are no longer kept.
     pub dropped: u64,
     /// The others, oldest first.
     pub events: Vec<EventInfo>,
@@ -33,7 +33,7 @@ pub struct EventInfo {
     pub thread: String,
     /// The spans that it happened in, outermost first, each with its fields.
     pub spans: Vec<String>,
-    /// What happened.
+    /// The message of the event.
     pub message: String,
     /// Its other fields, name and value, in the order of the source.
     pub fields: Vec<Vec<String>>,

@@ -35,7 +35,7 @@ pub struct SocketDirectory(PathBuf);
 
 /// The result of the search for instances.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct RunningInstances {
     /// Sockets that accept connections, with the process that bound them, sorted by process.
     pub live: Vec<(u32, PathBuf)>,
     /// Processes whose sockets were left behind; the sockets have been removed.
@@ -108,7 +108,7 @@ impl SocketDirectory {
 /// # Errors
 ///
 /// The directory named by `REFIT_RUNTIME_DIR` can be written by others.
-pub fn find() -> Result<Found, Refusal> {
+pub fn find() -> Result<RunningInstances, Refusal> {
     let named = named();
     let found = look_for(&candidates());
     match found.distrusted.first() {
@@ -117,8 +117,8 @@ pub fn find() -> Result<Found, Refusal> {
     }
 }
 
-fn look_for(directories: &[PathBuf]) -> Found {
-    let mut found = Found::default();
+fn look_for(directories: &[PathBuf]) -> RunningInstances {
+    let mut found = RunningInstances::default();
     for directory in directories {
         if fs::symlink_metadata(directory).is_ok() {
             match check(directory) {
@@ -137,7 +137,7 @@ fn named() -> Option<PathBuf> {
     env::var_os(OVERRIDE).filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
-fn look_into(directory: &Path, found: &mut Found) {
+fn look_into(directory: &Path, found: &mut RunningInstances) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
@@ -300,7 +300,7 @@ mod tests {
         drop(directory.listen(42).expect("listens"));
         fs::write(directory.0.join("notes.txt"), "not a socket").expect("written");
 
-        let mut found = Found::default();
+        let mut found = RunningInstances::default();
         look_into(&directory.0, &mut found);
         assert_eq!(found.live, [(41, directory.socket(41))]);
         assert_eq!(found.dead, [42]);

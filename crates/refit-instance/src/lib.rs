@@ -49,7 +49,7 @@ pub mod wire;
 mod wraps;
 
 pub use client::{Client, Lines};
-pub use directory::{Found, SocketDirectory, find};
+pub use directory::{RunningInstances, SocketDirectory, find};
 pub use glob::Glob;
 pub use host::{host, host_of, host_of_kernel};
 pub use instance::{Instance, InstanceOptions};

@@ -17,7 +17,7 @@ pub struct Refusal {
     pub asked: String,
     /// The obstacle, e.g. `no such implementation`.
     pub obstacle: String,
-    /// What to do, e.g. `there are: shared, partitioned`; empty if that is obvious.
+    /// The remedy, e.g. `there are: shared, partitioned`; empty if that is obvious.
     pub remedy: String,
 }
 

@@ -34,7 +34,7 @@ use crate::state::Core;
 /// Streaming answers have threads of their own.
 const BLOCKING_THREADS: usize = 96;
 
-/// How long answers may take to be sent after the instance has been told to end.
+/// The time within which answers have to be sent after the instance has been told to end.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The thread that serves the control API.
@@ -104,7 +104,8 @@ async fn serve(shared: Shared, listener: ReservingListener) {
     }
 }
 
-/// Serves a request, and records what asks for a change; what only reads is recorded at the most verbose level.
+/// Serves a request, and records what asks for a change; what only reads is recorded at the most
+/// verbose level.
 async fn recorded(request: Request, peer: Peer, next: Next) -> Response {
     static REQUESTS: AtomicU64 = AtomicU64::new(0);
     // Relaxed: it only has to be another one.

@@ -28,7 +28,7 @@ pub struct SwapRequest {
     pub clustering: Clustering,
     /// The conditions that the new implementation must satisfy; only with one object.
     pub probation: Option<Probation>,
-    /// How often the swap is retried when it misses its deadline.
+    /// The number of times that the swap is retried when it misses its deadline.
     pub retries: u32,
     /// The number of the change.
     pub change: ChangeId,
@@ -38,7 +38,7 @@ pub struct SwapRequest {
     pub dry_run: bool,
     /// The protocol for the state; `None` means the best one that both implementations know.
     pub protocol: Option<String>,
-    /// What happens to the state of the old implementation.
+    /// The treatment of the state of the old implementation.
     pub handover: Handover,
     /// Becomes true when the client has disconnected, upon which the swap is rolled back.
     pub cancel: Arc<AtomicBool>,

@@ -17,7 +17,7 @@ use crate::wire::{Upgrade, UpgradeLine};
 /// The interval between two lines about the progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often the thread checks whether the upgrade has ended.
+/// The interval at which the thread checks whether the upgrade has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// An upgrade in progress, which is listed as such until this is dropped.

@@ -116,7 +116,7 @@ pub struct Swap {
     /// The default is that of the implementation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reps: Option<String>,
-    /// How often each swap is retried when it misses its deadline.
+    /// The number of times that each swap is retried when it misses its deadline.
     #[serde(default)]
     pub retries: u32,
     /// A condition that each object must satisfy for a while, or it is swapped back.
@@ -139,7 +139,7 @@ pub struct Swap {
     /// The protocol for the state. The default is the best one that both implementations know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// What happens to the state of the old implementation.
+    /// The treatment of the state of the old implementation.
     #[serde(default, skip_serializing_if = "Handover::is_transfer")]
     pub handover: Handover,
     /// Only objects of the mount at this mount point.
@@ -147,7 +147,7 @@ pub struct Swap {
     pub mount: Option<String>,
 }
 
-/// What happens to the state of the old implementation in a swap.
+/// The treatment of the state of the old implementation in a swap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Handover {
@@ -216,7 +216,7 @@ pub struct SwapPart {
     pub implementation: String,
 }
 
-/// How objects are swapped repeatedly: in turn, each to the implementation that follows its present
+/// Repeated swaps of objects: in turn, each to the implementation that follows its present
 /// one in the list of `implementation` and `others`, and from the last to the first. Objects that
 /// come or go meanwhile are taken into account.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]

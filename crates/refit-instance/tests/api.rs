@@ -1,4 +1,4 @@
-//! The control API over a real socket, with objects that behave exactly as a test wants.
+//! Tests of the control API over a real socket, with objects that behave as a test specifies.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,8 @@ use refit_instance::{
 };
 use tempfile::TempDir;
 
-/// Objects that are swapped at once, except `fcm:/stuck`, which goes on until it is cancelled.
+/// Objects that are swapped at once, except `fcm:/stuck`, whose swap continues until it is
+/// cancelled.
 #[derive(Default)]
 struct Toy {
     ended: Arc<AtomicBool>,
@@ -129,7 +130,7 @@ impl Served for ToyMount {
         BTreeMap::from([("requests".to_owned(), 9)])
     }
     fn unmount(&self, discard: bool) -> Result<(), Refusal> {
-        // It stands for data that cannot be stored, too.
+        // Stands for data that cannot be stored, too.
         if self.busy.load(Ordering::Relaxed) && !discard {
             return Err(Refusal::new(Kind::Busy, "unmount /m", "it is in use", "end its users"));
         }
@@ -177,10 +178,10 @@ fn mount_request(source: &str) -> MountRequest {
     }
 }
 
-/// Speaks HTTP by hand, for what no client would say; returns status and body.
+/// Sends raw bytes as HTTP, for requests that no client would make; returns status and body.
 fn raw(socket: &Path, request: &[u8]) -> (u16, String) {
     let mut stream = UnixStream::connect(socket).expect("it listens");
-    // It may answer and close before it has read everything.
+    // The instance may reply and close before it has read everything.
     let _ = stream.write_all(request);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -210,7 +211,8 @@ fn says_that_it_lives() {
     assert_eq!(health.version, env!("CARGO_PKG_VERSION"));
 }
 
-/// Reads OpenMetrics with the parser of another project; as JSON, samples by name and labels.
+/// Reads OpenMetrics with the parser of another project; prints samples by name and labels, as
+/// JSON.
 const PARSER: &str = "
 import json, sys
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
@@ -225,7 +227,8 @@ fn tells_what_it_counts() {
     let swapped = stage.client.swap(&Swap::once("fcm:/logs/*", "partitioned")).expect("both can");
     assert_eq!(swapped.count(), 2);
     let text = stage.client.metrics().expect("it answers");
-    // Debian's interpreter: another one that comes first in the path does not have Debian's modules.
+    // Debian's interpreter, because another one that comes first in the path lacks Debian's
+    // modules.
     let python = "/usr/bin/python3";
     if !Path::new("/usr/lib/python3/dist-packages/prometheus_client").is_dir() {
         println!("skipped: the parser is missing; `apt-get install python3-prometheus-client`");
@@ -341,7 +344,8 @@ fn stops_swapping_when_the_requester_goes_away() {
     assert!(lines.next().expect("a line").expect("a report").committed());
     drop(lines);
     let journal = || stage.instance.journal().next_id();
-    // Numbers are given to swaps as they begin: from some moment on there is none but our own.
+    // Swaps get their numbers when they begin, so from some moment on all numbers belong to this
+    // test.
     let mut last = journal();
     let quiet = (0..1000).any(|_| {
         thread::sleep(std::time::Duration::from_millis(10));
@@ -525,7 +529,7 @@ fn refuses_other_users() {
         return;
     }
     let socket = stage.instance.socket();
-    // What keeps others out before their credentials are looked at is taken away first.
+    // Removes the protection that keeps others out before their credentials are checked.
     let open = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("our own");
     };
@@ -533,7 +537,7 @@ fn refuses_other_users() {
     open(socket.parent().expect("it has one"), 0o755);
     open(&socket, 0o666);
     let (status, body) = thread::spawn(move || {
-        // Of this thread alone: credentials belong to threads in Linux.
+        // Only of this thread, since credentials belong to threads in Linux.
         let nobody = rustix::process::Uid::from_raw(65534);
         rustix::thread::set_thread_uid(nobody).expect("root may");
         raw(&socket, &get("/objects"))
@@ -568,7 +572,7 @@ fn there_is_no_memory_where_no_program_runs() {
     assert_eq!(stage.client.process(1), Ok(None));
     let socket = stage.instance.socket();
     assert_eq!(raw(&socket, &get("/processes/-1")).0, 404);
-    // Whoever forgets the limit does not lift it.
+    // A request without a limit does not lift it.
     for (body, status) in [
         ("{}", 400),
         ("{\"limit_bytes\": -1}", 400),

@@ -1,7 +1,7 @@
-//! An instance without a free descriptor still answers.
+//! Tests that an instance without a free descriptor still answers.
 //!
-//! The instance runs in a process of its own, which is this test started again: it uses up its descriptors, and
-//! the test, which has some, asks.
+//! The instance runs in a process of its own, which is this test started again. It uses up its
+//! descriptors, and the test, which has some, sends requests.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -19,7 +19,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 const NAME: &str = "answers_without_a_free_descriptor";
 const DIRECTORY: &str = "REFIT_TEST_DIRECTORY";
 
-/// One object.
+/// A system of one object.
 struct Toy;
 
 impl System for Toy {
@@ -94,7 +94,8 @@ fn answers_without_a_free_descriptor() {
         .expect("it serves");
     let client = Client::new(Path::new(&socket)).expect("a client");
 
-    // A follower stays, and many come one after the other: each leaves its place to the next.
+    // A follower stays connected, and many arrive one after the other: each makes room for the
+    // next.
     let follow = ChangesQuery { follow: true, ..ChangesQuery::default() };
     let mut follower = client.changes(&follow).expect("it answers");
     for round in 0..50 {

@@ -1,4 +1,4 @@
-//! Wrappers through the control API, around real objects.
+//! Tests of wrappers through the control API, around real objects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use refit_objects::{
 
 #[interface(name = "tally", state = u64)]
 trait Tally {
-    /// Adds.
+    /// Adds `n`, and returns the sum.
     fn add(&self, n: u64) -> u64;
 }
 

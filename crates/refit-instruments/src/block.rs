@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! file   = MAGIC, version (u32), 0 (u32), block …
-//! block  = MARK (u32), kind (u16), 0 (u16), length of the content (u32), CRC-32 of kind and content (u32), content,
+//! block  = MARK (u32), kind (u16), 0 (u16), length of the content (u32),
+//!          CRC-32 of kind and content (u32), content,
 //!          zeros up to the next multiple of 8
 //! ```
 //!

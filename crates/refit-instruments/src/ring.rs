@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!            drained            reserved                 limit
-//!   ─────────────┼──────────────────┼──────────────────────┼────────► records, counted from the begin on
+//!   ─────────────┼──────────────────┼──────────────────────┼────────► records, from the first
 //!    given back    written, or being   free: all times are 0
 //! ```
 //!

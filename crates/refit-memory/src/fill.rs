@@ -29,7 +29,7 @@ impl Cell {
         }
         pages.faults += run.len() as u64;
         let ticket = pages.take_off(first, first + run.len() as u64 - 1, false);
-        // Whatever the host has beyond this file's size does not belong to the file. Bytes that are
+        // Data of the host beyond this file's size does not belong to the file. Bytes that are
         // written there while the lock is dropped go to other pages, since these are busy.
         let start = first * PAGE_SIZE as u64;
         let known = file.on_host().saturating_sub(start);

@@ -1,5 +1,5 @@
-//! What a cached page costs beyond the page itself, and what a cache costs that is empty, counted at
-//! the allocator.
+//! Measures the memory that a cached page costs beyond the page itself, and the memory of an empty
+//! cache, counted at the allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use refit_memory::{
 };
 use refit_objects::{Implementations, OwnedRep, Root, TransferError};
 
-/// Bytes that are allocated now.
+/// The number of bytes that are currently allocated.
 static HEAP: AtomicIsize = AtomicIsize::new(0);
 
 struct Counting;
 
-// SAFETY: everything is passed on to the system's allocator unchanged.
+// SAFETY: all calls are forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HEAP.fetch_add(layout.size() as isize, Relaxed);
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: forwards the caller's guarantee.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         HEAP.fetch_sub(layout.size() as isize, Relaxed);
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: forwards the caller's guarantee.
         unsafe { System.dealloc(place, layout) }
     }
 }
@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A file of zeros that takes whatever is written.
+/// A file of zeros that accepts and discards all writes.
 struct Zeros;
 
 impl FileRepresentative for Zeros {
@@ -117,9 +117,10 @@ fn cache_over(frames: &Arc<FramePool>, implementation: &str) -> FileCacheRef {
         .unwrap()
 }
 
-/// Bytes per page, descriptors included, when `pages` pages that lie `apart` are cached.
+/// Returns the bytes per page, descriptors included, when `pages` pages at a distance of `apart`
+/// are cached.
 fn bytes_per_page(implementation: &str, pages: u64, apart: u64, dirty: bool) -> f64 {
-    // What a thread or the object system allocates once is no page's.
+    // One-time allocations of the thread and of the object system must not be attributed to a page.
     let warm = FramePool::new(64 * PAGE_SIZE as u64).unwrap();
     cache_over(&warm, implementation).read(0, &mut [0; 64 * PAGE_SIZE]).unwrap();
     let before = heap();
@@ -137,7 +138,7 @@ fn bytes_per_page(implementation: &str, pages: u64, apart: u64, dirty: bool) -> 
     (heap() - before) as f64 / pages as f64
 }
 
-/// One test, so that no other thread allocates meanwhile.
+/// One test, so that no other thread allocates at the same time.
 #[test]
 fn pages_and_empty_caches_cost_what_is_promised() {
     for implementation in ["shared", "partitioned"] {
@@ -176,7 +177,7 @@ fn processors() -> isize {
     refit_sys::processor::count() as isize
 }
 
-/// An object with next to nothing in it.
+/// Creates a file representative with almost no state.
 fn fr_of_its_own() -> refit_memory::FileRepresentativeRef {
     refit_objects::create("test", Box::new(Zeros), Arc::new(Zeros))
 }

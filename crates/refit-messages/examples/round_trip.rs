@@ -1,6 +1,8 @@
-//! How long a question and its answer take: `cargo run --release -p refit-messages --example round_trip`.
+//! Measures the time from a question to its answer: `cargo run --release -p refit-messages
+//! --example round_trip`.
 //!
-//! Two instances in one process, where every thread may run anywhere, or all of them on one processor.
+//! Two instances run in one process, first with every thread free to run anywhere, then with all of
+//! them on one processor.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -13,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 const ROUNDS: usize = 20_000;
 
-/// Is answered by a body of so many bytes.
+/// A request for a body of this many bytes.
 #[derive(Serialize, Deserialize)]
 struct Fetch(u32);
 
@@ -33,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     for shared in [true, false] {
         for pinned in [false, true] {
-            // Threads that are made from here on stay where this one is.
+            // Threads that are created from here on inherit this affinity.
             let mut processors = CpuSet::new();
             for processor in 0..if pinned { 1 } else { CpuSet::MAX_CPU } {
                 processors.set(processor);

@@ -24,7 +24,7 @@ use crate::socket::Socket;
 use crate::wire::{RINGS, Wire};
 use crate::{InstanceId, Layer, MessageError, Refusal, Transport, Way};
 
-/// How long one side waits for each step of the other before they are peers.
+/// The time for which one side waits for each step of the other before they are peers.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of connections in their handshake at a time.
 const MAX_HANDSHAKES: usize = 64;

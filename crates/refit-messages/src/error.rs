@@ -84,7 +84,7 @@ pub enum Refusal {
     /// Its first bytes are not those of an instance.
     #[error("what answers there is no instance of refit")]
     Stranger,
-    /// It uses another version of this layer.
+    /// The instance uses another version of this layer.
     #[error(
         "it speaks version {theirs} of the messages, this one version {ours}; run the same refit"
     )]
@@ -94,7 +94,7 @@ pub enum Refusal {
         /// The one of this instance.
         ours: u16,
     },
-    /// It is another release, whose messages may have other formats.
+    /// The instance is of another release, whose messages may have other formats.
     #[error("it is refit {theirs}, this one refit {ours}; run the same refit")]
     Release {
         /// Its release.
@@ -102,25 +102,25 @@ pub enum Refusal {
         /// The one of this instance.
         ours: String,
     },
-    /// It has the number of this instance.
+    /// The instance has the number of this one.
     #[error("it calls itself {0}, as this one; give one of them another number")]
     SameId(InstanceId),
     /// This instance has a peer of that number already.
     #[error("there is another connection with {0} already")]
     Taken(InstanceId),
-    /// It refuses, for this reason.
+    /// The other side refuses, for this reason.
     #[error("it refuses: {0}")]
     ByPeer(Box<Refusal>),
-    /// It refuses, for a reason that this instance does not know.
+    /// The other side refuses, for a reason that this instance does not know.
     #[error("it refuses, for reason {0}")]
     ByPeerFor(u8),
-    /// It is a process of another user, but only those of the same user may join.
+    /// The instance is a process of another user, but only those of the same user may join.
     #[error("its process belongs to user {0}, not to this one's")]
     User(u32),
-    /// It did not complete its part in time.
+    /// The other side did not complete its part of the handshake in time.
     #[error("it does not answer")]
     Silent,
-    /// It has certificates, and this instance has none.
+    /// The other side uses certificates, and this instance has none.
     #[error("it speaks TLS, and this instance was given no certificates")]
     Encrypted,
     /// TLS reports an error, most likely of a certificate.
@@ -155,7 +155,7 @@ pub enum Malformed {
     /// A message where a question is expected, or vice versa.
     #[error("a message of kind {0} is a question on one side only")]
     NotThatSort(u16),
-    /// It arrived on the other connection.
+    /// The message arrived on the other connection.
     #[error("a message of kind {0} came the {1:?} way")]
     WrongWay(u16, Way),
     /// postcard cannot decode it.

@@ -7,7 +7,7 @@
 //! | 4–7 | length of the message |
 //! | 8–11 | length of the body |
 //! | 12–19 | ticket: which question this is, or is the answer to; 0 where there is none |
-//! | 20–27 | when it was sent, in nanoseconds of the host's monotonic clock; 0 where that is not told |
+//! | 20–27 | time of sending, in nanoseconds of the host's monotonic clock; 0 if not included |
 
 use crate::{LIMIT, Malformed};
 

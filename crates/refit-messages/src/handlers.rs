@@ -11,13 +11,13 @@ use crate::frame::{Header, Sort};
 use crate::link::Link;
 use crate::{InstanceId, Malformed, Message, MessageError, Peer, Refusal, Request, Way};
 
-/// How long a peer on another host may be silent before it counts as lost.
+/// The time for which a peer on another host may be silent before it counts as lost.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// Decodes and handles a message of its type.
 type Handle = Box<dyn Fn(&Arc<Link>, &Header, &[u8], &[u8]) -> Result<(), Malformed> + Send + Sync>;
 /// A callback for each new peer.
-type Found = Box<dyn Fn(&Peer) + Send + Sync>;
+type PeerCallback = Box<dyn Fn(&Peer) + Send + Sync>;
 /// A callback for each lost peer.
 type Lost = Box<dyn Fn(InstanceId, &str) + Send + Sync>;
 /// A callback for each instance that was refused.
@@ -33,7 +33,7 @@ pub(crate) struct Handler {
 pub struct Builder {
     pub(crate) own: InstanceId,
     pub(crate) handlers: HashMap<u16, Handler>,
-    pub(crate) found: Vec<Found>,
+    pub(crate) found: Vec<PeerCallback>,
     pub(crate) lost: Vec<Lost>,
     refused: Vec<Refused>,
     pub(crate) silence: Duration,

@@ -12,7 +12,7 @@ use crate::socket::Socket;
 use crate::tickets::{Outcome, Tickets};
 use crate::{ENDED, InstanceId, MessageError, Way, receiving};
 
-/// How messages reach a peer.
+/// The transport of messages to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Shared memory, on the same host.
@@ -32,7 +32,7 @@ pub struct Peer {
     pub dialed: bool,
     /// The time at which it became a peer.
     pub since: Instant,
-    /// How messages reach it.
+    /// The transport of messages to it.
     pub transport: Transport,
     /// The release of the peer, which is that of this instance.
     pub release: &'static str,

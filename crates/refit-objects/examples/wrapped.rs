@@ -1,8 +1,8 @@
-//! A counter with wrappers around it: one that fits any object, and one that knows counters.
+//! A counter with two wrappers: one that fits any object, and one that is specific to counters.
 //!
-//! `wrapped` shows what they do; `wrapped bare|before|both|typed N` makes N calls and nothing else, so that the
-//! instructions of a call can be counted from outside:
-//! `valgrind --tool=callgrind target/release/examples/wrapped both 1000000`.
+//! `wrapped` shows their effect; `wrapped bare|before|both|typed N` makes N calls and nothing else,
+//! so that the instructions of a call can be counted from outside: `valgrind --tool=callgrind
+//! target/release/examples/wrapped both 1000000`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,10 +11,10 @@ use refit_objects::{
     interface, object,
 };
 
-/// Adds numbers up.
+/// An object that adds up numbers.
 #[interface(name = "counter", state = u64)]
 trait Counter {
-    /// Adds; the sum before.
+    /// Adds `n`, and returns the sum before.
     fn add(&self, n: u64) -> u64;
 }
 
@@ -39,7 +39,7 @@ impl State<u64> for Sum {
     }
 }
 
-/// Fits any object; does nothing.
+/// A wrapper of any object that does nothing.
 struct Empty {
     post: bool,
 }
@@ -54,7 +54,7 @@ impl Wrapper for Empty {
     fn postcall(&self, _call: &PostCall<'_>) {}
 }
 
-/// Knows counters: nobody adds more than ten at once.
+/// A wrapper of counters that permits no addition of more than ten at once.
 struct AtMostTen;
 
 impl CounterWrapper for AtMostTen {

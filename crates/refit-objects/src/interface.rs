@@ -1,4 +1,5 @@
-//! What an implementation of a clustered object has to provide; `#[interface]` generates the rest.
+//! The functions that an implementation of a clustered object provides; `#[interface]` generates
+//! the rest.
 
 use serde::Serialize;
 

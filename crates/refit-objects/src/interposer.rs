@@ -9,7 +9,7 @@
 //! attachment wraps everything that was there before.
 //!
 //! ```text
-//!   entry ──► interposer rep (latency) ──► interposer rep (count) ──► rep of the root, or of the mediator
+//!   entry ──► interposer rep (latency) ──► interposer rep (count) ──► rep of the root or mediator
 //! ```
 //!
 //! The vtable of an interposer's rep consists of shims that the macro generates: precall, the same

@@ -6,16 +6,20 @@
 //! #[interface(name = "counter", state = u64)]
 //! pub trait Counter { fn add(&self, n: u64) -> u64; }
 //!
-//! #[derive(Default)] struct Sum(AtomicU64); // one implementation; another may have a lock, or a number per processor
+//! // One implementation; another may have a lock, or a number per processor.
+//! #[derive(Default)] struct Sum(AtomicU64);
 //! impl Counter for Sum { fn add(&self, n: u64) -> u64 { self.0.fetch_add(n, Relaxed) + n } }
 //! impl State<u64> for Sum {
 //!     fn export(&self) -> Result<u64, TransferError> { Ok(self.0.load(Relaxed)) }
-//!     fn import(&self, state: u64) -> Result<(), TransferError> { Ok(self.0.store(state, Relaxed)) }
+//!     fn import(&self, state: u64) -> Result<(), TransferError> {
+//!         Ok(self.0.store(state, Relaxed))
+//!     }
 //! }
 //! let choices = Choices::new().with("sum", CounterInterface::rep, Sum::default);
 //! let counter: CounterRef = choices.create("example", "sum").unwrap();
 //! assert_eq!(counter.add(3), 3);
-//! assert!(swap_named(counter.id(), "sum", 1, &SwapOptions::default()).committed()); // other threads may call meanwhile
+//! // Other threads may call the object meanwhile.
+//! assert!(swap_named(counter.id(), "sum", 1, &SwapOptions::default()).committed());
 //! assert_eq!(counter.add(4), 7); // nothing was lost
 //! # refit_objects::destroy(counter.id());
 //! ```

@@ -23,9 +23,9 @@ use crate::wrapping::{WrapError, attach, detach};
 /// The terms of a probation.
 #[derive(Clone, Debug)]
 pub struct Probation {
-    /// How long calls are measured before the swap.
+    /// The time for which calls are measured before the swap.
     pub before: Duration,
-    /// How long the condition has to hold after it.
+    /// The time for which the condition has to hold after it.
     pub after: Duration,
     /// The condition. It is evaluated continuously once [`Self::enough`] calls have been made, and
     /// at the end.

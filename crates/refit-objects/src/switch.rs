@@ -4,10 +4,13 @@
 //! | phase | what happens | what calls notice |
 //! |---|---|---|
 //! | prepare | the new roots and the mediators are created | nothing |
-//! | install (forward) | the mediators replace the roots, entries are flushed; the swapper waits until every request that began before has ended | one miss per processor, then tracking |
+//! | install (forward) | mediators replace roots, entries flushed | a miss per CPU; tracking |
 //! | quiesce (block) | the swapper waits until no tracked call is inside | new calls wait |
 //! | transfer | each old root exports, its new one imports | the same |
-//! | commit | the new roots replace the mediators, entries are flushed, waiting calls continue | one miss per processor |
+//! | commit | new roots replace mediators, entries flushed | a miss per CPU |
+//!
+//! At the end of install, the swapper waits until every request that began before has ended. After
+//! the commit, waiting calls continue.
 //!
 //! At any point before commit the switch can be given up: its deadline passes, its requester goes
 //! away, an object is about to be destroyed, import or export fails or panics, a hook fails. Then

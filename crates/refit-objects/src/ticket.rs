@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::retire::collect;
 
-/// How long a waiter sleeps before it checks its deadline.
+/// The time for which a waiter sleeps before it checks its deadline.
 const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A wait for an event that usually comes within a microsecond: spin, then sleep in short naps. A

@@ -25,26 +25,26 @@ use crate::description::{ArgumentInfo, InterfaceInfo, MethodShape};
 use crate::id::ObjectId;
 use crate::rep::VtPtr;
 
-/// How a call continues after an untyped `precall`.
+/// The continuation of a call after an untyped `precall`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// It goes to the object; there is no postcall.
+    /// The call goes to the object; there is no postcall.
     Forward,
-    /// It goes to the object, then to `postcall`, which gets this number.
+    /// The call goes to the object, then to `postcall`, which gets this number.
     Postcall(u64),
-    /// It returns to the caller with this `errno`, if the method can express it (see
+    /// The call returns to the caller with this `errno`, if the method can express it (see
     /// [`PreCall::can_fail`]); otherwise as [`After::Forward`].
     Fail(i32),
 }
 
-/// How a call continues after the `pre_…` of a typed wrapper.
+/// The continuation of a call after the `pre_…` of a typed wrapper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pre<R> {
-    /// It goes to the object; there is no postcall.
+    /// The call goes to the object; there is no postcall.
     Forward,
-    /// It goes to the object, then to `post_…`, which gets this number.
+    /// The call goes to the object, then to `post_…`, which gets this number.
     Postcall(u64),
-    /// It returns to the caller with this result; the object is not called.
+    /// The call returns to the caller with this result; the object is not called.
     Answer(R),
 }
 
@@ -200,11 +200,11 @@ impl PreCall<'_> {
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It returned, and not with `Err`.
+    /// The call returned, and not with `Err`.
     Returned,
-    /// It returned an `Err`.
+    /// The call returned an `Err`.
     Failed,
-    /// It panicked; the panic continues to the caller.
+    /// The call panicked; the panic continues to the caller.
     Unwound,
 }
 

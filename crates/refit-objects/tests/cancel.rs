@@ -1,4 +1,5 @@
-//! A swap can be cancelled in every phase and while it waits for anything; then nothing has changed.
+//! A swap can be cancelled in every phase and while it waits for anything; then nothing has
+//! changed.
 
 mod common;
 

@@ -6,7 +6,7 @@ use refit_objects::{After, Outcome, PostCall, PreCall, Value, Wrapper, attach, d
 
 use store::store;
 
-/// Cuts what is read down to two bytes, adds less than it was asked to, and tells of more.
+/// A wrapper that truncates reads to two bytes, adds less than it was asked to, and reports more.
 struct Meddler;
 
 impl Wrapper for Meddler {

@@ -1,5 +1,5 @@
-//! Two objects are swapped at once, and a call of each calls the other: nobody can go on before one swap gives up
-//! (Hui 2000, §4.4.2).
+//! Two objects are swapped at once, and a call of each calls the other: neither swap can continue
+//! before the other gives up (Hui 2000, §4.4.2).
 
 mod common;
 
@@ -11,19 +11,20 @@ use common::{CounterRef, Hold, counter};
 use refit_change::{Phase, Report};
 use refit_objects::{SwapOptions, destroy, object, swap_named};
 
-/// What the two swaps and the two calls tell each other.
+/// The state through which the two swaps and the two calls synchronize.
 #[derive(Default)]
 struct Stage {
-    /// Swaps whose mediator is in place, so that requests which begin now are not waited for.
+    /// The number of swaps whose mediator is in place, so that they do not wait for requests which
+    /// begin now.
     installed: AtomicUsize,
-    /// Swaps that block new calls.
+    /// The number of swaps that block new calls.
     blocking: AtomicUsize,
-    /// A swap has ended: what is not so by now will not be.
+    /// Whether a swap has ended; a condition that does not hold by then never will.
     over: AtomicBool,
 }
 
 impl Stage {
-    /// Waits until both swaps have come to this.
+    /// Waits until both swaps have reached this point.
     fn meet(&self, place: &AtomicUsize) {
         place.fetch_add(1, Ordering::AcqRel);
         self.wait(|| place.load(Ordering::Acquire) == 2);
@@ -36,8 +37,8 @@ impl Stage {
     }
 }
 
-/// Swaps an object. When its mediator is in place a thread goes in, which calls `other` from inside as soon as both
-/// objects block new calls.
+/// Swaps an object. When its mediator is in place, a thread calls the object, and from inside of it
+/// calls `other` as soon as both objects block new calls.
 fn swap_with_a_call_inside(
     stage: &Arc<Stage>,
     [c, other]: [CounterRef; 2],
@@ -47,7 +48,7 @@ fn swap_with_a_call_inside(
     let hook = {
         let stage = Arc::clone(stage);
         move |phase| {
-            // In the first attempt; in later ones the calls are inside already.
+            // Only in the first attempt; in later ones the calls are already inside.
             if phase == Phase::Install && !inside.swap(true, Ordering::Relaxed) {
                 stage.meet(&stage.installed);
                 go_inside(&stage, c, other);
@@ -74,14 +75,14 @@ fn go_inside(stage: &Arc<Stage>, c: CounterRef, other: CounterRef) {
     let named = std::thread::Builder::new().name(name);
     named.spawn(move || c.stay(&stays, other)).expect("a thread can be started");
     hold.wait_inside();
-    // On a thread of its own: the hook must go on for the object to block.
+    // On a thread of its own, because the hook must return before the object blocks.
     std::thread::spawn(move || {
         stage.wait(|| stage.blocking.load(Ordering::Acquire) == 2);
         hold.release();
     });
 }
 
-/// Both swaps, that of the first object with these options; the names are fresh each time.
+/// Runs both swaps, that of the first object with these options. The names are new each time.
 fn cross(round: usize, options: SwapOptions) -> ([CounterRef; 2], [Report; 2]) {
     let [a, b] = ["a", "b"].map(|name| counter(&format!("{name}{round}"), "shared"));
     let stage = Arc::new(Stage::default());
@@ -94,11 +95,12 @@ fn cross(round: usize, options: SwapOptions) -> ([CounterRef; 2], [Report; 2]) {
     ([a, b], reports)
 }
 
-/// A swap waits for all requests of the process that began before it: two scenes would be in each other's way.
+/// Serializes the scenes. A swap waits for all requests of the process that began before it, so
+/// that two scenes would disturb each other.
 static SCENE: Mutex<()> = Mutex::new(());
 
-/// Repeats the scene until the two calls really wait for each other: where the machine is slow the deadline may pass
-/// before. `seen` looks at the reports.
+/// Repeats the scene until the two calls really wait for each other; on a slow machine the deadline
+/// may pass earlier. `seen` examines the reports.
 fn until_it_is_a_cycle(
     options: &SwapOptions,
     seen: impl Fn(&[CounterRef; 2], &[Report; 2]) -> bool,
@@ -107,7 +109,7 @@ fn until_it_is_a_cycle(
     for round in 0..120 {
         let (objects, reports) = cross(round, options.clone());
         let done = seen(&objects, &reports);
-        // Whatever happened: both calls came through, and were counted once.
+        // In every case both calls have completed and were counted once.
         for c in objects {
             while c.sum() != 1 {
                 std::thread::yield_now();
@@ -134,7 +136,7 @@ fn a_cyclic_wait_ends_by_deadline_and_the_report_names_the_edge() {
         assert_eq!(edge.thread, a.name.replace("counter:", "in-"));
         assert_eq!(edge.waits_for, b.name);
         assert!(edge.age_us > 0);
-        // That one gave up lets the other one through.
+        // The other swap continues once this one has given up.
         assert!(second.committed(), "{second:?}");
         assert_eq!([&*a.implementation, &*b.implementation], ["shared", "partitioned"]);
         true
@@ -148,7 +150,7 @@ fn a_swap_that_gave_up_in_a_cycle_is_done_when_it_is_tried_again() {
     until_it_is_a_cycle(&again, |_, [first, second]| {
         assert!(first.committed(), "{first:?}");
         assert!(second.committed(), "{second:?}");
-        // Once it was in the way of the other one.
+        // The first attempt conflicted with the other swap.
         first.attempts > 1
     });
 }

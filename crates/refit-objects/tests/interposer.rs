@@ -240,7 +240,7 @@ fn a_wrapper_that_panics_while_the_method_unwinds_does_not_hide_that() {
     destroy(s.id());
 }
 
-/// Holds its call until it is told to go on.
+/// Holds its call until it is released.
 #[derive(Default)]
 struct Stuck {
     inside: AtomicBool,
@@ -430,7 +430,8 @@ fn wrappers_stay_when_objects_are_swapped_together() {
 }
 
 proptest! {
-    /// Wrappers are attached and detached in any order; calls see those that are left, in order of attachment.
+    /// Wrappers are attached and detached in any order; calls see those that are left, in order of
+    /// attachment.
     #[test]
     fn order_is_that_of_attachment(steps in prop::collection::vec(0..6_u8, 1..30), post: bool) {
         let s = store("any order");

@@ -1,5 +1,5 @@
-//! Wrappers come and go, from several threads at once, while calls run and the object is swapped. Alone in its
-//! process, so that at the end nothing at all may be left.
+//! Wrappers come and go, from several threads at once, while calls run and the object is swapped.
+//! Alone in its process, so that at the end nothing at all may be left.
 
 mod store;
 
@@ -89,8 +89,8 @@ fn call(s: StoreRef, thread: usize, number: &mut u64) {
     s.add(1);
 }
 
-/// Attaches and detaches, in an order of its own; its own calls are seen by what it has attached, and by nothing else
-/// of its own.
+/// Attaches and detaches, in an order of its own; its own calls are seen by what it has attached,
+/// and by nothing else of its own.
 fn change(s: StoreRef, thread: usize, number: &mut u64, swaps: &AtomicU64) {
     let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(thread as u64 + 1);
     let mut mine: Vec<(WrapperId, Arc<Watching>, u64)> = Vec::new();

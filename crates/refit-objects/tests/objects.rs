@@ -1,4 +1,4 @@
-//! Objects without swaps: look-up, lazy reps, miss handling, stale references.
+//! Tests of objects without swaps: look-up, lazy reps, miss handling, stale references.
 
 mod common;
 
@@ -45,7 +45,7 @@ fn a_stale_reference_panics_and_reaches_nobody_else() {
     stale.add(5);
     destroy(stale.id());
     assert!(object(stale.id()).is_none());
-    // Whatever takes the place in the table has another serial number.
+    // The next object in this place of the table has another serial number.
     let others: Vec<_> = (0..64).map(|n| counter(&format!("other {n}"), "shared")).collect();
     assert!(std::panic::catch_unwind(|| stale.add(1)).is_err());
     assert!(others.iter().all(|o| o.sum() == 0));
@@ -97,7 +97,7 @@ fn destroying_twice_is_once() {
 /// An interface that no object has.
 #[refit_objects::interface(name = "bell", state = ())]
 pub trait Bell {
-    /// Makes a sound.
+    /// Rings the bell.
     fn ring(&self);
 }
 
@@ -114,7 +114,7 @@ fn a_reference_is_given_only_for_what_is_there_and_of_its_interface() {
     assert_eq!(reference::<CounterInterface>(id), None, "destroyed");
 }
 
-/// Entries are a cache: throwing them away while calls and swaps run loses nothing.
+/// Entries are a cache: nothing is lost when they are discarded during calls and swaps.
 #[test]
 fn the_table_is_discarded_at_random_while_calls_run() {
     let c = counter("discard", "partitioned");
@@ -179,7 +179,7 @@ fn the_degree_of_clustering_is_swapped_like_anything_else() {
     destroy(c.id());
 }
 
-/// Whatever arguments are called, the generated code calls its own variables something else.
+/// Argument names that could collide with the variables of the generated code.
 mod names {
     use refit_objects::{Choices, State, TransferError, destroy, interface};
 

@@ -1,4 +1,5 @@
-//! Implementations whose export, import or letting go does not return: the deadline passes, and calls go on.
+//! Tests of implementations whose export, import or relinquish does not return: the deadline
+//! passes, and calls continue.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
@@ -24,7 +25,7 @@ pub(crate) trait Data {
     fn sum(&self) -> u64;
 }
 
-/// A gate that steps wait at until it is opened.
+/// A gate at which steps wait until it is opened.
 #[derive(Default)]
 struct Gate {
     open: Mutex<bool>,
@@ -44,7 +45,7 @@ impl Gate {
     }
 }
 
-/// Which step of the transfer does not return.
+/// The step of the transfer that does not return.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stuck {
     Nowhere,
@@ -53,31 +54,31 @@ enum Stuck {
     Relinquish,
 }
 
-/// What the roots of one test share.
+/// The state that the roots of one test share.
 #[derive(Default)]
 struct World {
     gate: Gate,
-    /// Of roots that were told that their swap was rolled back, and committed.
+    /// The number of roots that were told that their swap was rolled back, or committed.
     rolled_back: AtomicU64,
     committed: AtomicU64,
     imported: AtomicBool,
 }
 
 #[derive(Clone)]
-struct Held {
+struct StuckRoot {
     name: &'static str,
     stuck: Stuck,
     sum: Arc<AtomicU64>,
     world: Arc<World>,
 }
 
-impl Notes for Held {
+impl Notes for StuckRoot {
     fn add(&self, n: u64) -> u64 {
         self.sum.fetch_add(n, SeqCst) + n
     }
 }
 
-impl Root<NotesInterface> for Held {
+impl Root<NotesInterface> for StuckRoot {
     fn implementation(&self) -> &str {
         self.name
     }
@@ -126,7 +127,7 @@ impl Implementations<NotesInterface> for Both {
             _ => return None,
         };
         let (sum, world) = (Arc::default(), Arc::clone(&self.world));
-        Some(Box::new(Held { name, stuck, sum, world }))
+        Some(Box::new(StuckRoot { name, stuck, sum, world }))
     }
 }
 
@@ -161,7 +162,7 @@ fn calls_go_on_with_the_old_object_when_export_or_import_does_not_return() {
     for stuck in [[Stuck::Export, Stuck::Nowhere], [Stuck::Nowhere, Stuck::Import]] {
         let (n, world) = notes("stuck", stuck);
         n.add(5);
-        // A caller that arrives while calls wait, and must not wait for the export.
+        // A caller that arrives while calls are blocked must not wait for the export.
         let report = std::thread::scope(|scope| {
             let swap = scope.spawn(|| swap_named(n.id(), "two", 1, &short()));
             let mut sum = 5;
@@ -178,7 +179,7 @@ fn calls_go_on_with_the_old_object_when_export_or_import_does_not_return() {
         assert_eq!(world.rolled_back.load(SeqCst), 0, "its import may still be running");
         world.gate.open();
         until(|| world.rolled_back.load(SeqCst) == 1);
-        // An export that came too late was not imported any more.
+        // The result of an export that returned too late was not imported.
         assert_eq!(world.imported.load(SeqCst), stuck[1] == Stuck::Import);
         // Both steps work now, and nothing was lost.
         until(|| swap_named(n.id(), "two", 2, &patient()).committed());
@@ -228,7 +229,7 @@ impl Data for Sum {
     }
 }
 
-/// Exports nothing.
+/// A root that exports nothing.
 struct Mute;
 macro_rules! mute {
     ($interface:ty) => {
@@ -260,7 +261,7 @@ macro_rules! mute {
 mute!(SumsInterface);
 mute!(DataInterface);
 
-/// What may be lost is said by the interface and by whoever asks, and by nobody else.
+/// State is lost only if both the interface and the requester of the swap permit it.
 #[test]
 fn state_is_left_behind_only_where_the_interface_says_so() {
     let sums = create::<SumsInterface>("sums", Box::new(Mute), Arc::new(Mute));
@@ -278,7 +279,7 @@ fn state_is_left_behind_only_where_the_interface_says_so() {
     destroy(data.id());
 }
 
-/// A library does not change the scheduling of its caller's thread unless it was told to.
+/// A library does not change the scheduling of its caller's thread unless it was asked to.
 #[test]
 fn the_swapping_thread_stays_ordinary_unless_it_asks_otherwise() {
     for urgent in [false, true] {
@@ -289,7 +290,7 @@ fn the_swapping_thread_stays_ordinary_unless_it_asks_otherwise() {
             see.lock().unwrap().push(scheduling_policy());
             Ok(())
         };
-        // Somebody calls all the time, so that the swap has somebody to hurry for.
+        // A thread calls all the time, so that the swap has a reason to hurry.
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -313,7 +314,7 @@ fn the_swapping_thread_stays_ordinary_unless_it_asks_otherwise() {
     }
 }
 
-/// The scheduling policy of the calling thread, as `/proc` tells it; `0` is the ordinary one.
+/// Returns the scheduling policy of the calling thread from `/proc`; `0` is the ordinary one.
 fn scheduling_policy() -> String {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("procfs is there");
     let fields = stat.rsplit_once(')').expect("a name in parentheses").1;

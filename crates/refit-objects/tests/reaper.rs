@@ -1,4 +1,5 @@
-//! What was detached is freed although nobody settles, retires or swaps. Alone in its process: nobody does.
+//! Detached memory is freed although no thread settles, retires or swaps. The test has a process of
+//! its own, so that no other test does.
 
 mod store;
 
@@ -23,7 +24,7 @@ impl Wrapper for Idle {
 #[test]
 fn what_was_detached_is_freed_without_anybody_asking() {
     let s = store("reaped");
-    // At once, when the reaper takes its time, and when it has fallen asleep and must be woken.
+    // At once, while the reaper takes its time, and after it has fallen asleep and must be woken.
     for pause in [0, 500, 6_000] {
         std::thread::sleep(Duration::from_millis(pause));
         let idle = Arc::new(Idle);

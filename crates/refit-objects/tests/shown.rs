@@ -1,4 +1,5 @@
-//! An object that is being swapped is shown as what it was, but for the name of its implementation, which tells of both.
+//! An object that is being swapped is shown as the old one, except for the name of its
+//! implementation, which contains both.
 
 #[expect(dead_code, reason = "no call is held inside here")]
 mod common;

@@ -1,6 +1,7 @@
-//! Many swaps under load, every call accounted for: answered exactly once, and in the order of its thread.
+//! Many swaps under load, with every call accounted for: answered exactly once, and in the order of
+//! its thread.
 //!
-//! Short in the normal run; `ci/soak.sh` does a million swaps and more.
+//! The normal run is short; `ci/soak.sh` makes a million swaps and more.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,20 +12,21 @@ use refit_objects::{
     request, settle, swap_named,
 };
 
-/// Threads that can call at once; how many do is said by `REFIT_SOAK_THREADS`. With one more than there are processors each
-/// swap waits for a thread that is not running, for a turn of the scheduler.
+/// The maximum number of threads that call at once; `REFIT_SOAK_THREADS` sets the number. With one
+/// thread more than there are processors, each swap waits for a thread that is not running, for a
+/// turn of the scheduler.
 const THREADS: usize = 8;
 
-/// What a thread is to have its calls noted by.
+/// An object in which threads note their calls.
 #[interface(name = "ledger", state = Vec<u64>)]
 pub trait Ledger {
-    /// Notes call `n` of a thread; the calls of the thread that were noted before.
+    /// Notes call `n` of a thread; returns the number of its calls that were noted before.
     fn note(&self, thread: usize, n: u64) -> u64;
     /// Notes call `n` by a call from inside.
     fn note_inside(&self, again: LedgerRef, thread: usize, n: u64) -> u64;
 }
 
-/// One lock for all threads, or one for each.
+/// The notes, under one lock for all threads or one for each.
 struct Notes {
     name: &'static str,
     locks: Arc<[Mutex<Vec<u64>>]>,

@@ -1,4 +1,5 @@
-//! A listener and the report tell of each call that waits for a swap. Alone in its process: there is one listener.
+//! A listener and the report mention each call that waits for a swap. The test has a process of its
+//! own, because there is one listener.
 
 #[expect(dead_code, reason = "no call is held inside here")]
 mod common;

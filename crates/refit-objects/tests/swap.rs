@@ -1,4 +1,5 @@
-//! Swaps: nothing is lost, nobody inside is blocked, and whatever goes wrong is taken back.
+//! Tests of swaps: nothing is lost, no request that is inside is blocked, and every failure is
+//! rolled back.
 
 mod common;
 
@@ -14,7 +15,8 @@ use refit_objects::{
     swap_named,
 };
 
-/// Other tests of this process hold requests open for a while.
+/// Returns options with a long deadline, because other tests of this process hold requests open for
+/// a while.
 fn patient(hook: impl Fn(Phase) -> Result<(), String> + Send + Sync + 'static) -> SwapOptions {
     SwapOptions {
         deadline: Duration::from_secs(60),
@@ -51,7 +53,7 @@ fn state_survives_every_pair_of_implementations() {
     destroy(c.id());
 }
 
-/// Threads add while the object is swapped to and fro; every addition is counted once.
+/// Threads add while the object is swapped back and forth; every addition is counted once.
 #[test]
 fn no_call_is_lost_or_repeated_under_load() {
     let c = counter("load", "shared");
@@ -81,7 +83,7 @@ fn no_call_is_lost_or_repeated_under_load() {
     destroy(c.id());
 }
 
-/// Starts a call that stays inside until it is released, and waits until it is there.
+/// Starts a call that stays inside until it is released, and waits until it is inside.
 fn stay_inside<'s>(
     scope: &'s std::thread::Scope<'s, '_>,
     c: CounterRef,
@@ -93,7 +95,8 @@ fn stay_inside<'s>(
     started.expect("a thread can be started")
 }
 
-/// Swaps until somebody is named: where the machine is slow the deadline may pass before the swap has begun.
+/// Swaps until the report names a blocker; on a slow machine the deadline may pass before the swap
+/// has begun.
 fn until_named(swap: impl Fn() -> Report) -> Report {
     loop {
         let report = swap();
@@ -113,7 +116,7 @@ fn a_missed_deadline_names_who_is_in_the_way_and_changes_nothing() {
         let options = SwapOptions { deadline: Duration::from_millis(30), ..Default::default() };
         let report = until_named(|| swap_named(c.id(), "partitioned", 7, &options));
         assert!(matches!(&report.end, End::RolledBack(why) if why.contains("deadline")));
-        // Other tests of this process may be in the way too.
+        // Other tests of this process may be among the blockers.
         let blocker = report.blockers.iter().find(|b| b.object == "counter:deadline");
         let blocker = blocker.expect("the thread that is inside is named");
         assert_eq!((blocker.thread.as_str(), blocker.method.as_str()), ("stays", "stay"));
@@ -127,7 +130,8 @@ fn a_missed_deadline_names_who_is_in_the_way_and_changes_nothing() {
     destroy(c.id());
 }
 
-/// A call that entered in the forward phase is still inside when new calls are blocked, and calls the object again.
+/// A call that entered in the forward phase is still inside when new calls are blocked, and calls
+/// the object again.
 #[test]
 fn a_request_that_is_inside_is_never_blocked() {
     let c = counter("reentrant", "shared");
@@ -164,7 +168,8 @@ fn a_request_that_is_inside_is_never_blocked() {
     destroy(c.id());
 }
 
-/// The same with a call that does not leave: the deadline passes while new calls are blocked, and they go on.
+/// A tracked call does not leave: the deadline passes while new calls are blocked, and they
+/// continue.
 #[test]
 fn a_tracked_call_that_does_not_leave_is_named() {
     let c = counter("tracked", "shared");
@@ -202,14 +207,14 @@ fn a_tracked_call_that_does_not_leave_is_named() {
     if report.phases.iter().any(|p| p.phase == Phase::Quiesce) {
         let blocker = report.blockers.first().expect("somebody is named");
         assert_eq!((blocker.thread.as_str(), blocker.method.as_str()), ("stays", "stay"));
-        // No longer than all of this has taken.
+        // No longer than the whole test has taken.
         assert!(blocker.age_us > 0 && Duration::from_micros(blocker.age_us) <= began.elapsed());
     }
     assert_eq!(c.sum(), 2);
     destroy(c.id());
 }
 
-/// Nested calls keep going in while the object is in any phase; a helper thread with a token does so too.
+/// Nested calls can enter the object in any phase; so can a helper thread with a token.
 #[test]
 fn nested_calls_and_helpers_with_a_token_never_deadlock() {
     let c = counter("nested", "shared");
@@ -273,7 +278,7 @@ fn blocked_calls_go_on_in_the_old_object_after_a_roll_back() {
         let hook = move |phase| {
             if phase == Phase::Transfer {
                 blocking.store(true, Ordering::Release);
-                // Give the caller time to be blocked; the test holds either way.
+                // Gives the caller time to be blocked; the test holds either way.
                 std::thread::sleep(Duration::from_millis(20));
                 return Err("changed my mind".into());
             }
@@ -376,7 +381,7 @@ fn a_request_that_the_swap_waits_for_can_destroy_the_object() {
         request(|| {
             inside.send(()).expect("the swapper listens");
             waits.recv().expect("the swap has begun");
-            // The swap waits for this request, and this for the swap.
+            // The swap waits for this request, and this request for the swap.
             destroy(c.id());
         });
         let report = swapper.join().expect("no panic");
@@ -386,7 +391,7 @@ fn a_request_that_the_swap_waits_for_can_destroy_the_object() {
     assert!(object(c.id()).is_none());
 }
 
-/// A root of the counter that tells when it is let go.
+/// A root of the counter that reports when it relinquishes.
 struct Telling {
     sum: Arc<AtomicU64>,
     told: Arc<AtomicU64>,
@@ -434,7 +439,7 @@ fn the_loser_of_a_swap_lets_go_once_and_the_winner_never() {
     destroy(c.id());
 }
 
-/// Who is in the way leaves between two attempts.
+/// The blocking request ends between two attempts.
 #[test]
 fn a_swap_that_is_late_is_tried_again() {
     let c = counter("again", "shared");
@@ -448,7 +453,7 @@ fn a_swap_that_is_late_is_tried_again() {
         };
         let report = until_named(|| swap_named(c.id(), "partitioned", 1, &late));
         assert_eq!(report.attempts, 2);
-        // The hook counts the attempts; at the second one the caller may go.
+        // The hook counts the attempts; at the second one the caller may leave.
         scope.spawn(|| {
             while begun.load(Ordering::Relaxed) < 2 {
                 std::thread::yield_now();

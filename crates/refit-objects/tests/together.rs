@@ -1,4 +1,5 @@
-//! Several objects swapped as one change: no request sees a mix, and it is all of them or none.
+//! Tests of several objects that are swapped as one change: no request sees a mix of old and new,
+//! and all of them are swapped or none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,14 +11,14 @@ use refit_objects::{
     destroy, interface, object, request, settle, swap_named, swap_together,
 };
 
-/// Tells which implementation serves.
+/// An object that shows which implementation serves.
 #[interface(name = "flag", state = u64)]
 pub trait Flag {
-    /// 0 or 1.
+    /// Returns the number of the implementation, 0 or 1.
     fn shows(&self) -> u64;
-    /// What this one shows and what the other one does.
+    /// Returns the numbers of this object and of `other`.
     fn both(&self, other: FlagRef) -> [u64; 2];
-    /// Counts.
+    /// Counts the call, and returns the count.
     fn count(&self) -> u64;
 }
 
@@ -84,7 +85,7 @@ fn patient() -> SwapOptions {
     SwapOptions { deadline: Duration::from_secs(60), ..SwapOptions::default() }
 }
 
-/// Requests in every shape, each of which must see one side only; how many there were.
+/// Makes requests in every shape, each of which must see one side only; returns their number.
 fn look(a: FlagRef, b: FlagRef, stop: &AtomicBool) -> u64 {
     let mut looks = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -116,7 +117,7 @@ fn no_request_sees_a_mix() {
         let lookers: Vec<_> = (0..3).map(|_| scope.spawn(|| look(a, b, &stop))).collect();
         for n in 0..1_500 {
             let to = ["one", "zero"][n % 2];
-            // The order in which they are named does not matter.
+            // The order in which the objects are named does not matter.
             let objects = if n % 3 == 0 { [(a, to), (b, to)] } else { [(b, to), (a, to)] };
             let objects = objects.map(|(flag, to)| (flag.id(), to));
             let report = swap_together(&objects, n as u64, &patient());
@@ -178,7 +179,7 @@ fn all_or_none() {
     destroy(flags[2].id());
 }
 
-/// A request that is inside when calls block holds the change up to the deadline, and is named.
+/// A request that is inside when calls block delays the change up to the deadline, and is named.
 #[test]
 fn a_request_that_stays_is_named_and_the_change_taken_back() {
     let (a, b) = (flag("stay-a"), flag("stay-b"));

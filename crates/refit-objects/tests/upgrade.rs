@@ -178,7 +178,7 @@ fn what_is_made_during_an_upgrade_that_fails_is_swapped_back_too() {
     tallies.iter().chain(&made).for_each(|t| destroy(t.id()));
 }
 
-/// Callers, makers and destroyers at work while the class goes to and fro.
+/// Callers, makers and destroyers at work while the class is upgraded back and forth.
 #[test]
 fn nothing_is_lost_while_the_class_is_upgraded_under_load() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -99,7 +99,8 @@ fn latency_measures_what_a_call_takes() {
     let latency = object(s.id()).expect("it lives").wrappers.remove(1);
     let stats: BTreeMap<_, _> = latency.stats.into_iter().collect();
     assert_eq!(stats["add.calls"], 1000);
-    // One of a hundred took five milliseconds; most of the others next to nothing, whatever the machine does.
+    // One of a hundred took five milliseconds; most of the others next to nothing, whatever the
+    // machine does.
     assert!(stats["add.max_ns"] >= 4_900_000, "{stats:?}");
     assert!(stats["add.p50_ns"] < 4_000_000, "{stats:?}");
     assert!(stats["add.p50_ns"] <= stats["add.p99_ns"]);

@@ -147,7 +147,7 @@ struct SpinPolicy {
     period: u32,
     /// Requests until the next spin.
     skip: u32,
-    /// How long the next spin lasts, if that was announced; zero skips it.
+    /// The length of the next spin, if that was announced; zero skips it.
     once: Option<Duration>,
 }
 

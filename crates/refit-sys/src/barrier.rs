@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
 
-    /// What the two sides of the litmus test share, each on a cache line of its own.
+    /// A word that the two sides of the litmus test share, on a cache line of its own.
     #[repr(align(128))]
     #[derive(Default)]
     struct Line(AtomicUsize);

@@ -112,7 +112,7 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
         }
-        // What is no UTF-8 is a character a byte.
+        // Each byte that is not UTF-8 is a character.
         assert!(super::matches(b"a?", b"a\xff") && super::matches(b"a??", b"a\xe2\x82"));
         assert!(!super::matches(b"a?", b"a\xe2\x82"));
     }

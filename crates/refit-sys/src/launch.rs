@@ -14,7 +14,7 @@ use crate::foreign::Memory;
 use crate::seccomp::{self, Action, Condition, Filter, Install};
 use crate::trace::{Options, Stop, Tracee};
 
-/// How long the loader may take; it reads files, possibly over a network.
+/// The time that the loader may take; it reads files, possibly over a network.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// The argument with which personality(2) changes nothing and returns the current persona.
 const PERSONALITY_IS: libc::c_ulong = 0xffff_ffff;

@@ -2,14 +2,24 @@
 //!
 //! The modules, by subject:
 //!
-//! | subject | modules |
-//! |---|---|
-//! | this process | [`processor`], the processor a thread runs on; [`placement`] and [`adaptive_spin`], keeping workers near the programs they serve; [`barrier`], asymmetric memory barriers; [`clock`], cheap time stamps; [`credentials`], per-thread identities for files; [`latest`], the latest of several `'static` values; [`waiting`], work that waits for a ring; [`step`], counting instructions; [`keeper`], keeping descriptors open past the end of the process |
-//! | memory that is a file | [`memfd`], creating, sealing and punching; [`memory`], mapping; [`words`], sharing as atomic words, on which [`futex`] waits; [`mod@ring`], rings of bytes; [`library`], loading libraries from bytes |
-//! | other processes | [`process`], whether they exist; [`mod@status`], their status; [`pidfd`], descriptors of them; [`perf`], what the scheduler does with them |
-//! | their threads | [`trace`], stopping them, their state, system calls made in them, their events ([`trace::next`]); [`seccomp`], intercepting their system calls |
-//! | their memory | [`maps`] and [`smaps`], mappings and their use; [`pagemap`], the state of pages; [`foreign`], reading and writing; [`userfault`], serving page faults; [`agent`], making calls that act on the memory |
-//! | their start | [`launch`], starting them stopped; [`auxv`], what the kernel passes to them; [`layout`], where the kernel records their parts |
+//! - *this process*: [`processor`], the processor a thread runs on; [`placement`] and
+//!   [`adaptive_spin`], keeping workers near the programs they serve; [`barrier`], asymmetric
+//!   memory barriers; [`clock`], cheap time stamps; [`credentials`], per-thread identities for
+//!   files; [`latest`], the latest of several `'static` values; [`waiting`], work that waits for a
+//!   ring; [`step`], counting instructions; [`keeper`], keeping descriptors open past the end of
+//!   the process
+//! - *memory that is a file*: [`memfd`], creating, sealing and punching; [`memory`], mapping;
+//!   [`words`], sharing as atomic words, on which [`futex`] waits; [`mod@ring`], rings of bytes;
+//!   [`library`], loading libraries from bytes
+//! - *other processes*: [`process`], whether they exist; [`mod@status`], their status; [`pidfd`],
+//!   descriptors of them; [`perf`], what the scheduler does with them
+//! - *their threads*: [`trace`], stopping them, their state, system calls made in them, their
+//!   events ([`trace::next`]); [`seccomp`], intercepting their system calls
+//! - *their memory*: [`maps`] and [`smaps`], mappings and their use; [`pagemap`], the state of
+//!   pages; [`foreign`], reading and writing; [`userfault`], serving page faults; [`agent`], making
+//!   calls that act on the memory
+//! - *their start*: [`launch`], starting them stopped; [`auxv`], what the kernel passes to them;
+//!   [`layout`], where the kernel records their parts
 //!
 //! The crate has no policy: no module here knows what an object or a file is.
 //!

@@ -27,21 +27,21 @@ bitflags! {
     pub struct Categories: u64 {
         /// The kernel tracks its writes asynchronously (`WP_ASYNC`).
         const FOLLOWED = raw::PAGE_IS_WPALLOWED as u64;
-        /// It is not write-protected: it was written since the last scan that protected it.
+        /// The page is not write-protected: it was written since the last scan that protected it.
         const WRITTEN = raw::PAGE_IS_WRITTEN as u64;
-        /// It belongs to a file, or to shared memory.
+        /// The page belongs to a file, or to shared memory.
         const FILE = raw::PAGE_IS_FILE as u64;
-        /// It is in memory.
+        /// The page is in memory.
         const PRESENT = raw::PAGE_IS_PRESENT as u64;
-        /// It is in swap.
+        /// The page is in swap.
         const SWAPPED = raw::PAGE_IS_SWAPPED as u64;
-        /// It is the shared page of zeros, which backs all pages that were only read.
+        /// The page is the shared page of zeros, which backs all pages that were only read.
         const ZERO = raw::PAGE_IS_PFNZERO as u64;
-        /// It is part of a huge page.
+        /// The page is part of a huge page.
         const HUGE = raw::PAGE_IS_HUGE as u64;
-        /// It was written since soft-dirty bits were cleared, on kernels that have them.
+        /// The page was written since soft-dirty bits were cleared, on kernels that have them.
         const SOFT_DIRTY = raw::PAGE_IS_SOFT_DIRTY as u64;
-        /// It is a guard page (`MADV_GUARD_INSTALL`).
+        /// The page is a guard page (`MADV_GUARD_INSTALL`).
         const GUARD = raw::PAGE_IS_GUARD as u64;
         /// Properties that later kernels add.
         const _ = !0;

@@ -6,7 +6,7 @@
 //!
 //! | function | `\` becomes | for |
 //! |---|---|---|
-//! | [`name()`] | `\\`, so that [`bytes`] gives back exactly what there was | names that users type again |
+//! | [`name()`] | `\\`, so that [`bytes`] restores the exact name | names that users type again |
 //! | [`line()`] | `\` | one line of text for people |
 
 use std::borrow::Cow;

@@ -145,13 +145,13 @@ pub fn waits(thread: u32) -> Option<Waits> {
 /// The activity of a thread at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// It was running or runnable, in a system call or not.
+    /// The thread was running or runnable, in a system call or not.
     Running,
-    /// It waited in this system call.
+    /// The thread waited in this system call.
     Call(i64),
-    /// It waited elsewhere: for a page, or because it was stopped.
+    /// The thread waited elsewhere: for a page, or because it was stopped.
     Waiting,
-    /// It is a kernel thread that works for the process (`io_uring`).
+    /// The thread is a kernel thread that works for the process (`io_uring`).
     Kernels,
 }
 

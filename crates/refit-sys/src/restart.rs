@@ -1,5 +1,5 @@
-//! What happens to a blocking system call, by its number, when its thread is stopped without a
-//! signal (x86-64).
+//! The effect of a stop without a signal on a blocking system call of the thread, by the call's
+//! number (x86-64).
 //!
 //! A stop interrupts a call as a signal does, but no handler runs. The kernel then leaves one of
 //! four kinds of value in `rax` (`signal(7)`, "Interruption of system calls by stop signals", and

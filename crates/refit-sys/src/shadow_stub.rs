@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   thread's runner                               the thread, in this code
-//!     call: number, arguments ──► slot (CALL) ──► makes the call, with its own descriptors and signals
+//!     call: number, arguments ──► slot (CALL) ──► makes the call with its descriptors and signals
 //!     result ◄─────────────────── slot (DONE) ◄── stores the result there
 //! ```
 //!

@@ -35,7 +35,8 @@ pub struct Waiting<T> {
 }
 
 impl<T> Waiting<T> {
-    /// Returns the number of rings so far. Whatever was freed before those is visible afterwards.
+    /// Returns the number of rings so far. Everything that was freed before those is visible
+    /// afterwards.
     pub fn rings(&self) -> u64 {
         // Pairs with `ring`.
         self.rings.load(Ordering::Acquire)

@@ -61,7 +61,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What can be done.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve directories; runs until Ctrl-C, then stores everything and unmounts
@@ -137,7 +137,7 @@ The file is checked before any code of it runs. The same path can be loaded agai
     Cache {
         /// Pattern over file names, with or without `fcm:`
         glob: String,
-        /// Who caches
+        /// Cache mode
         mode: CacheArg,
     },
 
@@ -165,7 +165,7 @@ The file is checked before any code of it runs. The same path can be loaded agai
     Tend {
         /// The process that becomes the program
         process: u32,
-        /// How much memory its tree may have, in bytes
+        /// Memory limit of its tree, in bytes
         #[arg(long, value_name = "BYTES")]
         memory: Option<u64>,
         /// Have its programs hold nothing of this kernel
@@ -286,7 +286,7 @@ dump both: groups, threads and residencies have the same numbers on either.")]
     },
 }
 
-/// Which C header.
+/// A C header.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum HeaderArg {
     /// `refit_move.h`: refit_move(instance) and refit_instance()

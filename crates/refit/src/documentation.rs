@@ -1,5 +1,6 @@
-//! What the documents tell people to type is understood by the command: every `refit …` in a code block of the README, of
-//! `CONTRIBUTING.md`, of `docs/` and of the help texts is parsed as the shell and the command would.
+//! Checks that the command accepts the commands in the documents: every `refit …` in a code block
+//! of the README, of `CONTRIBUTING.md`, of `docs/` and of the help texts is parsed as the shell and
+//! the command would.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,8 @@ use clap::{CommandFactory, Parser};
 
 use crate::cli::Cli;
 
-/// The words of a command line, up to what the shell would make of the rest (`|`, `&`, `>`, a comment); `None` if a quote is not closed.
+/// Returns the words of a command line, up to the part that the shell interprets (`|`, `&`, `>`, a
+/// comment); `None` if a quote is not closed.
 fn words(line: &str) -> Option<Vec<String>> {
     let mut words: Vec<String> = Vec::new();
     let (mut word, mut inside, mut quote) = (String::new(), false, None);
@@ -45,7 +47,8 @@ fn words(line: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
-/// Lines of code blocks, fenced or indented, that begin with `refit`, perhaps behind a prompt, each with those in which a quote goes on.
+/// Returns the lines of code blocks, fenced or indented, that begin with `refit`, perhaps behind a
+/// prompt, each with the lines in which a quote continues.
 fn command_lines(text: &str) -> Vec<String> {
     let mut fenced = false;
     let mut found: Vec<String> = Vec::new();
@@ -66,15 +69,16 @@ fn command_lines(text: &str) -> Vec<String> {
     found
 }
 
-/// Why a line is not understood.
+/// Returns the reason that a line is not accepted.
 fn wrong(line: &str) -> Option<String> {
-    // A pattern that stands for several commands, such as `refit shutdown [--kill]`, or that goes on in the next line.
+    // A pattern that stands for several commands, such as `refit shutdown [--kill]`, or that
+    // continues in the next line.
     if line.contains('…') || line.contains("...") || line.contains(" [-") || line.ends_with('\\')
     {
         return None;
     }
     let Some(words) = words(line) else { return Some("a quote is not closed".to_owned()) };
-    // Names of arguments, and variables of the shell, stand for numbers of processes there.
+    // Names of arguments, and variables of the shell, stand for process numbers there.
     let words = words.iter().map(|word| match word.starts_with('$') {
         true => "4711".to_owned(),
         false => word.replace("PID", "4711").replace("TID", "4712"),

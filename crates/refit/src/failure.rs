@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well.
+//! The unsuccessful ends of a command.
 
 use std::fmt::Display;
 use std::io;
@@ -15,19 +15,19 @@ pub(crate) enum Failure {
     /// Several lines, exit code 1.
     #[error("{}", .0.iter().map(|r| format!("refit: {r}")).collect::<Vec<_>>().join("\n"))]
     Several(Vec<Refusal>),
-    /// Everything has been said already, exit code 1.
+    /// All errors have been printed already, exit code 1.
     #[error("")]
     Said,
     /// The command line makes no sense, exit code 2.
     #[error("{0}")]
     Usage(clap::Error),
-    /// Nobody reads our output any more: that is how `refit ls | head` ends, and no failure.
+    /// The reader of the output is gone: `refit ls | head` ends this way, which is no failure.
     #[error("")]
     Unread,
 }
 
 impl Failure {
-    /// A refusal in its three parts.
+    /// Creates a refusal from its three parts.
     pub(crate) fn new(
         asked: impl Into<String>,
         obstacle: impl Into<String>,
@@ -43,7 +43,8 @@ impl Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// For standard output only: other errors are told with what was asked.
+    /// Converts errors of standard output only; other errors are reported with the operation that
+    /// failed.
     fn from(e: io::Error) -> Self {
         if e.kind() == io::ErrorKind::BrokenPipe {
             return Failure::Unread;

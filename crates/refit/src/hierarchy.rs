@@ -1,19 +1,20 @@
-//! What stands on what: the references that objects of one instance hold, followed both ways.
+//! The hierarchy of objects: the references that objects of one instance hold, followed both ways.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use refit_instance::wire::ObjectInfo;
 
-/// How deep a drawing goes: compositions are shallow, and a circle must not be drawn for ever.
+/// The maximum depth of a drawing: compositions are shallow, and a circle must not be drawn for
+/// ever.
 const DEEPEST: usize = 8;
 
-/// Users of an object that a drawing names one by one.
+/// The number of users of an object that a drawing names one by one.
 const NAMED: usize = 4;
 
-/// The objects of one instance, and who calls whom.
+/// The objects of one instance, and their calls of each other.
 pub(crate) struct Hierarchy<'a> {
     objects: BTreeMap<u64, &'a ObjectInfo>,
-    /// Callers by what they call.
+    /// Callers by the object that they call.
     users: BTreeMap<u64, Vec<u64>>,
 }
 
@@ -28,12 +29,12 @@ impl<'a> Hierarchy<'a> {
         Hierarchy { objects: objects.iter().map(|object| (object.id, object)).collect(), users }
     }
 
-    /// Everything that stands on this object, itself left out.
+    /// Returns all objects that stand on this one, without itself.
     pub(crate) fn on(&self, object: u64) -> BTreeSet<u64> {
         self.reached(object, &|id| self.users.get(&id).cloned().unwrap_or_default())
     }
 
-    /// Everything on which this object stands, itself left out.
+    /// Returns all objects on which this one stands, without itself.
     pub(crate) fn under(&self, object: u64) -> BTreeSet<u64> {
         self.reached(object, &|id| {
             let object = self.objects.get(&id);
@@ -51,7 +52,8 @@ impl<'a> Hierarchy<'a> {
         reached
     }
 
-    /// The object, what it stands on below it, and what stands on it in the last line.
+    /// Returns the lines of a drawing: the object, below it the objects on which it stands, and in
+    /// the last line those that stand on it.
     pub(crate) fn draw(&self, object: u64) -> Vec<String> {
         let mut lines = Vec::new();
         self.draw_below(object, "", "", "", 0, &mut lines);

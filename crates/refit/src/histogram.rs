@@ -1,7 +1,7 @@
 //! Times as a picture: how many changes took how long.
 //!
-//! Buckets double from one to the next, since times of changes spread over orders of magnitude: a median of
-//! some microseconds with a tail of milliseconds must both be seen.
+//! Buckets double from one to the next, since times of changes spread over orders of magnitude: a
+//! median of some microseconds with a tail of milliseconds must both be seen.
 
 use hdrhistogram::Histogram;
 
@@ -58,7 +58,8 @@ impl Times {
     }
 }
 
-/// A line per bucket from the first that is not empty to the last; `from` says where a bucket begins.
+/// A line per bucket from the first that is not empty to the last; `from` says where a bucket
+/// begins.
 pub(crate) fn bars(buckets: &[u64], from: impl Fn(usize) -> String) -> Vec<String> {
     let Some(first) = buckets.iter().position(|n| *n > 0) else { return Vec::new() };
     let last = buckets.iter().rposition(|n| *n > 0).unwrap_or(first);

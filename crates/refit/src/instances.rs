@@ -1,10 +1,10 @@
-//! The instances a command talks to.
+//! The instances to which a command talks.
 
 use refit_instance::{Client, Glob, Kind, Refusal, find};
 
 use crate::failure::Failure;
 
-/// An instance that is asked.
+/// An instance that a command asks.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) pid: u32,
@@ -12,8 +12,9 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// What it says; nothing if it has ended since it was found, as any does whose program or mount ends: what is asked of all is asked of those that
-    /// are left.
+    /// Returns the answer of the instance; `None` if it has ended since it was found, as an
+    /// instance does when its program or mount ends. A request to all instances is thus a request
+    /// to the remaining ones.
     pub(crate) fn says<T>(
         &self,
         ask: impl FnOnce(&Client) -> Result<T, Refusal>,
@@ -24,16 +25,18 @@ impl Live {
         }
     }
 
-    /// Whether it did not answer because it has ended since it was found.
+    /// Returns whether it did not answer because it has ended since it was found.
     pub(crate) fn has_ended(&self, why: &Refusal) -> bool {
         why.kind == Kind::Unreachable && !self.client.is_there()
     }
 }
 
-/// Live instances of this user, or only the one that was named; dead ones are reported and cleared away.
+/// Returns the live instances of this user, or only the named one. Dead ones are reported and their
+/// sockets removed.
 ///
 /// # Errors
-/// There is none, or not the one that was named.
+///
+/// There is none, or not the named one.
 pub(crate) fn live(asked: &str, only: Option<u32>) -> Result<Vec<Live>, Failure> {
     let all = answering(only)?;
     match only {
@@ -53,10 +56,11 @@ pub(crate) fn live(asked: &str, only: Option<u32>) -> Result<Vec<Live>, Failure>
     }
 }
 
-/// The same, where there need not be any.
+/// Returns the instances that answer, of which there may be none.
 ///
 /// # Errors
-/// Sockets cannot be looked for.
+///
+/// The socket directories cannot be searched.
 pub(crate) fn answering(only: Option<u32>) -> Result<Vec<Live>, Failure> {
     let found = find()?;
     for refusal in &found.distrusted {
@@ -69,7 +73,7 @@ pub(crate) fn answering(only: Option<u32>) -> Result<Vec<Live>, Failure> {
     for (pid, socket) in found.live {
         if only.is_none_or(|only| only == pid) {
             let live = Live { pid, client: Client::new(&socket)? };
-            // One that does not answer must not keep us from the others.
+            // An instance that does not answer must not prevent access to the others.
             match live.says(Client::health) {
                 Ok(Some(_)) => all.push(live),
                 Ok(None) => {}
@@ -80,10 +84,11 @@ pub(crate) fn answering(only: Option<u32>) -> Result<Vec<Live>, Failure> {
     Ok(all)
 }
 
-/// Refuses a name, as opposed to a pattern, that objects of several mounts have, on whatever instances.
+/// Refuses a name, as opposed to a pattern, that objects of several mounts have, on any instances.
 ///
 /// # Errors
-/// It names them, and how to say which one is meant.
+///
+/// The mounts, and the way to select one of them.
 pub(crate) fn unambiguous(
     asked: &str,
     live: &[Live],
@@ -116,7 +121,8 @@ mod tests {
 
     use super::*;
 
-    /// What is found out from one that hangs up, and then ends or listens on.
+    /// Returns the result of asking an instance that hangs up, and then ends or continues to
+    /// listen.
     fn asked(name: &str, ends: bool) -> Result<Option<()>, Failure> {
         let socket = std::env::temp_dir().join(format!("refit-{}-{name}.sock", std::process::id()));
         let listener = UnixListener::bind(&socket).expect("a socket");

@@ -1,4 +1,4 @@
-//! What a command, or an instance, records of its own steps: `--log`, `REFIT_LOG` and the format.
+//! The log of the steps of a command, or of an instance: `--log`, `REFIT_LOG` and the format.
 
 use std::process::Command;
 use std::sync::OnceLock;
@@ -8,24 +8,26 @@ use refit_log::{Filter, Format};
 
 use crate::failure::Failure;
 
-/// The variable that `--log` takes the place of.
+/// The variable that `--log` overrides.
 const FILTER: &str = "REFIT_LOG";
-/// The variable that `--log-format` takes the place of.
+/// The variable that `--log-format` overrides.
 const FORMAT: &str = "REFIT_LOG_FORMAT";
 
-/// What is recorded on standard error, and how.
+/// Arguments that configure the log on standard error.
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {
-    /// Write events of refit's own to standard error: a level, and levels of modules [env: REFIT_LOG]
+    /// Write events of refit's own to standard error: a level, and levels of modules [env:
+    /// REFIT_LOG]
     #[arg(long, global = true, value_name = "FILTER", value_parser = checked, help_heading = "Log")]
     log: Option<String>,
 
-    /// How they are written; `journal` where standard error is the journal [env: REFIT_LOG_FORMAT]
+    /// Format of these events; `journal` where standard error is the journal [env:
+    /// REFIT_LOG_FORMAT]
     #[arg(long, global = true, value_enum, value_name = "FORMAT", help_heading = "Log")]
     log_format: Option<FormatArg>,
 }
 
-/// How events are written.
+/// The formats of events.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FormatArg {
     /// A line for people
@@ -56,18 +58,19 @@ impl From<FormatArg> for Format {
     }
 }
 
-/// Checks a filter where it is given, as wrong usage.
+/// Checks a filter when it is parsed, so that a wrong one is wrong usage.
 fn checked(text: &str) -> Result<String, String> {
     Filter::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// What was asked for on the command line, for instances that this command starts.
+/// The variables for the options on the command line, for instances that this command starts.
 static ASKED: OnceLock<Vec<(&'static str, String)>> = OnceLock::new();
 
-/// Begins to record.
+/// Starts the log.
 ///
 /// # Errors
-/// The filter, or a variable's format, is none.
+///
+/// The filter, or the format in a variable, is invalid.
 pub(crate) fn start(args: &LogArgs) -> Result<(), Failure> {
     let filter = args.log.clone().or_else(|| std::env::var(FILTER).ok());
     let asked = "write a log";
@@ -82,13 +85,13 @@ pub(crate) fn start(args: &LogArgs) -> Result<(), Failure> {
     };
     let log = args.log.iter().map(|text| (FILTER, text.clone()));
     let log_format = args.log_format.iter().map(|format| (FORMAT, format.name().to_owned()));
-    // It is called once.
+    // The function is called once.
     let _ = ASKED.set(log.chain(log_format).collect());
     let started = refit_log::start(filter, format);
     started.map_err(|error| Failure::new(asked, error.to_string(), "report it"))
 }
 
-/// Has an instance that is about to be started record what this command was asked to.
+/// Passes the log settings of this command to an instance that is about to be started.
 pub(crate) fn hand_on(command: &mut Command) -> &mut Command {
     command.envs(ASKED.get().into_iter().flatten().map(|(name, value)| (name, value)))
 }
@@ -104,8 +107,8 @@ fn from_environment() -> Result<Format, Failure> {
     }
 }
 
-/// Returns whether standard error is the journal's socket, as systemd names it to a service (systemd.exec(5)). The variable
-/// is inherited by programs whose output goes elsewhere.
+/// Returns whether standard error is the journal's socket, as systemd names it to a service
+/// (systemd.exec(5)). The variable is inherited by programs whose output goes elsewhere.
 fn writes_to_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let Ok(found) = rustix::fs::fstat(std::io::stderr()) else { return false };

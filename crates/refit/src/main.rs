@@ -1,7 +1,8 @@
 //! The refit command: a thin layer over the control API of the instances of this user.
 //!
-//! `refit mount` *is* an instance and runs until it is told to stop; every other command finds the live
-//! instances, asks each of them, and prints what they say. Exit codes: 0 done, 1 refused or failed, 2 usage.
+//! `refit mount` *is* an instance and runs until it is told to stop; every other command finds the
+//! live instances, asks each of them, and prints what they say. Exit codes: 0 done, 1 refused or
+//! failed, 2 usage.
 
 #![forbid(unsafe_code)]
 

@@ -23,7 +23,8 @@ impl Output {
         self.json
     }
 
-    /// A line for people. Names in it come from anywhere: what would act on a terminal, or begin another line, is escaped.
+    /// A line for people. Names in it come from anywhere: what would act on a terminal, or begin
+    /// another line, is escaped.
     pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
         Ok(writeln!(self.to, "{}", printable::line(text))?)
     }
@@ -50,12 +51,14 @@ impl Output {
     }
 }
 
-/// A line on standard error, for people, with what would act on a terminal escaped. Nothing can be done if nobody reads it.
+/// Prints a line on standard error, for people, with control characters escaped. Nothing can be
+/// done if the line cannot be written.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{}", printable::line(text));
 }
 
-/// Whether standard output is a terminal on which more can be done than to print one line after the other.
+/// Whether standard output is a terminal on which more can be done than to print one line after the
+/// other.
 pub(crate) fn can_draw() -> bool {
     let term = std::env::var_os("TERM").unwrap_or_default();
     io::stdout().is_terminal() && !term.is_empty() && term != "dumb"

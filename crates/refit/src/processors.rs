@@ -6,13 +6,13 @@ use std::time::Duration;
 use refit_sys::pidfd::Pidfd;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Those that this process may use.
+/// Returns the processors that this process may use.
 pub(crate) fn own() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::MAX_CPU).filter(|&one| set.is_set(one)).collect()
 }
 
-/// A set, e.g. `0-3,6`.
+/// Parses a set, e.g. `0-3,6`.
 pub(crate) fn parse(list: &str) -> Result<Vec<usize>, String> {
     let own = own();
     let mut found = Vec::new();
@@ -36,13 +36,13 @@ pub(crate) fn parse(list: &str) -> Result<Vec<usize>, String> {
     }
 }
 
-/// As it is written.
+/// Returns a set in that form.
 pub(crate) fn list(processors: &[usize]) -> String {
     let texts: Vec<String> = processors.iter().map(usize::to_string).collect();
     texts.join(",")
 }
 
-/// This process, and what it starts, runs on them.
+/// Binds this process, and its future children, to these processors.
 pub(crate) fn bind(processors: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     processors.iter().for_each(|&one| set.set(one));
@@ -52,7 +52,7 @@ pub(crate) fn bind(processors: &[usize]) -> io::Result<()> {
 /// Asks a process to end, and waits for it.
 pub(crate) fn end(process: u32) {
     let Ok(handle) = Pidfd::open(process) else { return };
-    // It has ended, if not.
+    // A failure means that the process has ended.
     let _ = handle.signal(signal_hook::consts::SIGTERM);
     let _ = handle.wait_for_end(Duration::from_secs(10));
 }

@@ -2,7 +2,7 @@
 
 use refit_sys::printable;
 
-/// How a column is set.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
@@ -17,7 +17,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with these columns.
+    /// Creates a table with these columns.
     pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
         Table {
             align: columns.iter().map(|(_, align)| *align).collect(),
@@ -25,13 +25,14 @@ impl Table {
         }
     }
 
-    /// Adds a row; a cell per column. What is not printable is escaped here, so that columns stay below each other.
+    /// Adds a row, with a cell per column. Unprintable characters are escaped here, so that columns
+    /// stay aligned.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.align.len());
         self.rows.push(cells.iter().map(|cell| printable::line(cell).into_owned()).collect());
     }
 
-    /// The lines, the titles first.
+    /// Returns the lines, the titles first.
     pub(crate) fn lines(&self) -> Vec<String> {
         let widths: Vec<usize> = (0..self.align.len())
             .map(|c| self.rows.iter().map(|row| row[c].chars().count()).max().unwrap_or(0))

@@ -1,4 +1,4 @@
-//! What has become of swaps: counted by their ends, their times, and the calls that they held up.
+//! The outcomes of swaps: counted by their kind, with their times and the calls that they delayed.
 
 use refit_change::{End, Report};
 
@@ -7,23 +7,23 @@ use crate::format;
 use crate::histogram::Times;
 use crate::output::Output;
 
-/// Swaps so far.
+/// The outcomes of the swaps so far.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// Of those that committed or were rolled back.
+    /// The times of swaps that committed or were rolled back.
     pub(crate) times: Times,
     pub(crate) committed: u64,
     pub(crate) rolled_back: u64,
     pub(crate) refused: u64,
-    /// Dry runs that came to their end.
+    /// The number of completed dry runs.
     pub(crate) rehearsed: u64,
-    /// Calls that were forwarded and tracked.
+    /// The number of calls that were forwarded and tracked.
     pub(crate) forwarded: u64,
-    /// Calls that had to wait.
+    /// The number of calls that had to wait.
     pub(crate) blocked: u64,
-    /// The longest that any of them waited.
+    /// The longest wait of any of them.
     pub(crate) longest_block_ns: u64,
-    /// Why the last one that did not commit did not.
+    /// The reason that the last failed one did not commit.
     pub(crate) why: String,
 }
 
@@ -44,7 +44,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts one.
+    /// Counts a swap.
     pub(crate) fn add(&mut self, report: &Report) {
         self.forwarded += report.forwarded;
         self.blocked += report.blocked;
@@ -65,17 +65,17 @@ impl Tally {
         self.times.add(report.total_ns());
     }
 
-    /// Those that did not commit.
+    /// Returns the number of swaps that did not commit.
     pub(crate) fn failed(&self) -> u64 {
         self.rolled_back + self.refused
     }
 
-    /// All of them.
+    /// Returns the number of all swaps.
     pub(crate) fn total(&self) -> u64 {
         self.committed + self.rehearsed + self.failed()
     }
 
-    /// `12 committed, 0 rolled back, 0 refused`.
+    /// Returns, for example, `12 committed, 0 rolled back, 0 refused`.
     pub(crate) fn ends(&self) -> String {
         format!(
             "{} committed, {} rolled back, {} refused",
@@ -85,7 +85,7 @@ impl Tally {
         )
     }
 
-    /// `3 calls forwarded, 1 had to wait, 12.0 µs at most`.
+    /// Returns, for example, `3 calls forwarded, 1 had to wait, 12.0 µs at most`.
     pub(crate) fn calls(&self) -> String {
         let waited = match self.blocked {
             0 => "none had to wait".to_owned(),
@@ -98,7 +98,7 @@ impl Tally {
         format!("{} forwarded, {waited}", format::counted(self.forwarded, "call"))
     }
 
-    /// For people: ends, times, calls, and the picture of the times.
+    /// Prints, for people, the outcomes, times, calls, and the picture of the times.
     pub(crate) fn print(&self, out: &mut Output) -> Result<(), Failure> {
         out.line(&format!("{}; {}", self.ends(), self.times.summary()))?;
         out.line(&self.calls())?;

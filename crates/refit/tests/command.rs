@@ -118,7 +118,7 @@ fn the_socket_of_a_dead_instance_is_reported_and_removed() {
     let sockets = stage.path("sockets");
     fs::create_dir(&sockets).expect("made");
     fs::set_permissions(&sockets, fs::Permissions::from_mode(0o700)).expect("closed");
-    // What a killed process leaves behind: a name, and nobody who listens.
+    // The remains of a killed process: a socket without a listener.
     drop(UnixListener::bind(sockets.join("77.sock")).expect("bound"));
     let (code, _, stderr) = stage.run(&["ls"]);
     assert_eq!(code, 1);
@@ -353,7 +353,7 @@ fn classes_are_upgraded_whole_held_up_and_interrupted() {
     let pid = Pid::from_raw(slow.id() as i32).expect("a process");
     kill_process(pid, Signal::INT).expect("it runs");
     assert_eq!(slow.wait().expect("it ends").code(), Some(1));
-    // The upgrade is over when it can be held up no more; then everything is as it was.
+    // The upgrade is over when it can be paused no more; then everything is as before.
     while stage.run(&["upgrade", "fcm", "--resume"]).0 == 0 {
         std::thread::yield_now();
     }

@@ -1,19 +1,19 @@
-//! What the documents tell people to type is run: the code blocks with commands of the README, of
+//! Runs the commands that the documents show: the code blocks with commands of the README, of
 //! `CONTRIBUTING.md` and of `docs/`, those of one document in order, by one shell, in a directory
 //! and a world of their own.
 //!
-//! Comments of the document's source stand before a block:
+//! Comments of the document's source precede a block:
 //!
 //! ```text
-//! <!-- before: COMMANDS -->     what a reader has done already: made the files, started the program;
-//!                               descriptors 8 and 9 are free, to keep files in use
-//! <!-- not run: REASON -->      why the block cannot be run here; it is counted
+//! <!-- before: COMMANDS -->     the commands that a reader has run already: the files exist, the
+//!                               program runs; descriptors 8 and 9 are free, to keep files in use
+//! <!-- not run: REASON -->      the reason that the block cannot be run here; it is counted
 //! <!-- fails -->                the last command shows a refusal
 //! ```
 //!
 //! All other blocks must exit 0. `PID`, `TID`, `FILE`, `COMMAND` and `4711` in a block stand for
-//! what `before` has put into a variable of that name (`PID` for 4711). Where there is a prompt,
-//! all other lines are output, and are not compared.
+//! the value that `before` has stored in a variable of that name (`PID` for 4711). In a block with
+//! a prompt, all other lines are output, and are not compared.
 
 mod stage;
 
@@ -29,10 +29,11 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use stage::Stage;
 
-/// How long one block may take on a busy machine. What takes that long hangs.
+/// The time that one block may take on a busy machine. A block that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a shell knows that people know: a background job is there before the next thing is typed.
+/// The knowledge that people have and a shell lacks: a background job is ready before the next
+/// command is typed.
 const PRELUDE: &str = r#"
 mount --make-rprivate / && mount -t tmpfs none /mnt && mount -t tmpfs none /run \
     && mkdir /mnt/data || exit 1
@@ -70,14 +71,15 @@ fn documents(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether somebody can type this.
+/// Returns whether a line is a command that a person can type.
 fn is_command(line: &str) -> bool {
     let begins = ["$ ", "refit ", "./", "cargo ", "curl "].iter().any(|one| line.starts_with(one));
-    // Pictures of what happens have arrows.
+    // Pictures of processes contain arrows.
     begins && !line.contains("──")
 }
 
-/// The code blocks of a document that have commands, and how many have none.
+/// Returns the code blocks of a document that contain commands, and the number of those that
+/// contain none.
 fn blocks(text: &str) -> (Vec<Block>, usize) {
     let lines: Vec<&str> = text.lines().collect();
     let (mut found, mut others, mut remarks, mut at) = (Vec::new(), 0, String::new(), 0);
@@ -138,7 +140,8 @@ fn blocks(text: &str) -> (Vec<Block>, usize) {
     (found, others)
 }
 
-/// The lines of a block that are typed: all, or those behind prompts and what continues them.
+/// Returns the typed lines of a block: all of them, or those behind prompts and their
+/// continuations.
 fn typed(text: &str) -> String {
     if !text.lines().any(|line| line.starts_with("$ ")) {
         return text.to_owned();
@@ -150,14 +153,14 @@ fn typed(text: &str) -> String {
             let line = begins.unwrap_or(line);
             typed.push_str(line);
             typed.push('\n');
-            // A quote that goes on in the next line.
+            // A quote that continues in the next line.
             open ^= line.matches('\'').count() % 2 == 1;
         }
     }
     typed
 }
 
-/// A block as the shell gets it.
+/// Returns a block in the form in which the shell gets it.
 fn script(block: &Block) -> String {
     let mut script = format!("echo 'begun {}' >&3\n{}\n", block.line, block.before);
     if block.fails {
@@ -191,7 +194,7 @@ fn script(block: &Block) -> String {
     script
 }
 
-/// Runs the blocks of a document; what went wrong.
+/// Runs the blocks of a document; returns the failures.
 fn run(document: &str, blocks: &[Block]) -> Result<(), String> {
     let stage = Stage::new();
     let parts = blocks.iter().filter(|block| block.not_run.is_none()).map(script);
@@ -208,7 +211,7 @@ fn run(document: &str, blocks: &[Block]) -> Result<(), String> {
     let from = BufReader::new(shell.stdout.take().expect("a pipe"));
     std::thread::spawn(move || {
         for line in from.lines().map_while(Result::ok) {
-            // Whoever has heard of the end listens no more.
+            // The receiver stops listening after the end.
             let _ = tell.send(line);
         }
     });
@@ -222,7 +225,7 @@ fn run(document: &str, blocks: &[Block]) -> Result<(), String> {
         }
     };
     if ended == Err("it takes too long") {
-        // It may end by itself just now.
+        // The shell may be ending by itself.
         let _ = kill_process_group(Pid::from_child(&shell), Signal::INT);
     }
     if told.recv_timeout(LIMIT).is_err() || shell.try_wait().is_err() {

@@ -1,4 +1,4 @@
-//! Hosts that lack something: one clear line, exit code 1, nothing left behind.
+//! Tests of hosts that lack a facility: one clear line, exit code 1, nothing left behind.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,7 +10,8 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A scratch directory that anybody can use, with `src` and `mnt` in it, and a socket directory of `uid`'s.
+/// Creates a scratch directory that every user can use, with `src` and `mnt` in it, and a socket
+/// directory of `uid`.
 fn scratch(uid: u32) -> tempfile::TempDir {
     let scratch = tempfile::tempdir().expect("a scratch directory can be made");
     for (name, mode) in [("", 0o755), ("src", 0o777), ("mnt", 0o777), ("run", 0o700)] {
@@ -24,7 +25,8 @@ fn scratch(uid: u32) -> tempfile::TempDir {
     scratch
 }
 
-/// Asserts that it failed with one line that says one of these, and that nothing is left.
+/// Asserts that the command failed with one line that contains one of these texts, and that nothing
+/// is left.
 fn one_line(output: &Output, says: &[&str], scratch: &Path) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
@@ -37,8 +39,9 @@ fn one_line(output: &Output, says: &[&str], scratch: &Path) {
     assert!(!mounts.contains(&*scratch.to_string_lossy()), "no mount is left");
 }
 
-/// What is mounted over `/dev` is to be seen in this namespace only. The root of a changed root directory is no mount,
-/// so it is `/dev` that is made private, not everything.
+/// The command that hides `/dev/fuse`. The mount over `/dev` must be visible in this namespace
+/// only. The root of a changed root directory is no mount, so `/dev` is made private instead of
+/// everything.
 const HIDE: &str = "mount --make-private /dev && mount -t tmpfs none /dev && exec \"$0\" \"$@\"";
 
 #[test]
@@ -69,7 +72,7 @@ fn without_permission_to_mount() {
         return;
     }
     let scratch = scratch(NOBODY);
-    // The binary is copied: where it was built, nobody may not look.
+    // The binary is copied, because the user nobody may not access its build directory.
     let binary = scratch.path().join("refit");
     std::fs::copy(env!("CARGO_BIN_EXE_refit"), &binary).expect("there is room for it");
     let output = Command::new("/usr/bin/setpriv")
@@ -81,6 +84,6 @@ fn without_permission_to_mount() {
         .env("PATH", "/nonexistent") // no fusermount3 to help
         .output()
         .expect("setpriv is there");
-    // Which of the two depends on the device's mode on this host.
+    // The message depends on the device's mode on this host.
     one_line(&output, &["not permitted", "may not open /dev/fuse"], scratch.path());
 }

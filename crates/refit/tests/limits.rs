@@ -1,4 +1,4 @@
-//! Programs within a limit of memory see what they would see without one: their children, their advice, their ends.
+//! Programs within a memory limit behave as without one: their children, their advice, their ends.
 
 mod stage;
 
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use stage::Stage;
 use stage::running::{build, can_limit};
 
-/// What all the programs here begin with.
+/// The beginning of all programs here.
 const PRELUDE: &str = r#"#define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
@@ -63,7 +63,7 @@ static int ended(pid_t child) {
 }
 "#;
 
-/// Runs a program within 16 MiB, where that can be: it does the same as without a limit.
+/// Runs a program within 16 MiB, where that is possible: it behaves as without a limit.
 fn limited(stage: &Stage, name: &str, body: &str) -> Option<Output> {
     can_limit(stage).then(|| {
         let program = build(stage, name, &format!("{PRELUDE}{body}"));
@@ -71,7 +71,8 @@ fn limited(stage: &Stage, name: &str, body: &str) -> Option<Output> {
     })
 }
 
-/// As [`limited`], one of the programs that are moved, within less than it touches.
+/// As [`limited`], for one of the programs of the matrix of moves, within less memory than it
+/// touches.
 fn limited_as_moved(stage: &Stage, name: &str) {
     if can_limit(stage) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/moves/programs");
@@ -134,7 +135,7 @@ int main(void) {
     );
 }
 
-/// As many as there are programs about advice, children and filters in the matrix of moves.
+/// Runs all programs about advice, children and filters of the matrix of moves.
 #[test]
 fn what_holds_for_programs_that_move_holds_within_a_limit() {
     let stage = Stage::new();
@@ -214,7 +215,7 @@ int main(void) {
     );
 }
 
-/// `docs/guide/limit.md` says why `/proc/self/mem` cannot wait for pages.
+/// `docs/guide/limit.md` explains why `/proc/self/mem` cannot wait for pages.
 #[test]
 fn what_a_program_reads_of_its_memory_from_outside_is_right_or_refused() {
     let stage = Stage::new();
@@ -249,7 +250,7 @@ int main(void) {
     );
 }
 
-/// Where images are written as files in the directory.
+/// Runs only where core images are written as files to the directory.
 #[test]
 fn an_image_of_a_program_has_all_of_its_memory() {
     let stage = Stage::new();
@@ -277,7 +278,7 @@ int main(void) {
     let image = all.into_iter().find(name).expect("an image");
     let image = std::fs::read(image.path()).expect("it is readable");
     let word = |at: u64| ((at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 7).to_ne_bytes();
-    // One word of each page of 512.
+    // One word of each of the 512 pages.
     let pages: Vec<[u8; 8]> = (0..512).map(|page| word(512 * page)).collect();
     let there = |page: &&[u8; 8]| image.chunks_exact(8).any(|word| word == *page);
     assert_eq!(pages.iter().filter(there).count(), 512);

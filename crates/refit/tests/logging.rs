@@ -1,4 +1,5 @@
-//! What a command and an instance record of their own steps: filters, formats, and the last events of a live instance.
+//! Tests of the logs of a command and of an instance: filters, formats, and the last events of a
+//! live instance.
 
 mod stage;
 
@@ -9,7 +10,7 @@ use serde_json::Value;
 
 use stage::Stage;
 
-/// Serves with these options and variables until it is interrupted; what it has said on standard error.
+/// Serves with these options and variables until it is interrupted; returns its standard error.
 fn logged(options: &[&str]) -> Option<String> {
     let stage = Stage::new();
     let mut serving = stage.serve_with(options)?;
@@ -44,7 +45,7 @@ fn programs_and_the_journal_read_it_too() {
     });
     assert!(mounts, "{said}");
     let Some(said) = logged(&["--log", "info", "--log-format", "journal"]) else { return };
-    // A priority, and no time: the journal adds it.
+    // A priority, but no time, which the journal adds.
     assert!(said.lines().any(|line| line.starts_with("<6>INFO  refit_files::mount")), "{said}");
 }
 
@@ -75,7 +76,7 @@ fn the_last_events_of_an_instance_can_be_read_whatever_the_filter() {
         lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let numbers: Vec<u64> = events.iter().filter_map(|event| event["number"].as_u64()).collect();
     assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1), "{numbers:?}");
-    // A change that somebody asks for is recorded, with who asked.
+    // A requested change is recorded with its requester.
     stage.run(&["cache", "/*", "direct"]);
     let (_, text, _) = stage.run(&["debug-dump"]);
     assert!(text.contains("a request request=") && text.contains("method=POST"), "{text}");

@@ -1,4 +1,5 @@
-//! `refit run --memory`, `refit limit` and `refit show PID`: programs within a limit, and what is told of them.
+//! Tests of `refit run --memory`, `refit limit` and `refit show PID`: programs within a limit, and
+//! the reports about them.
 
 mod stage;
 
@@ -12,10 +13,11 @@ use stage::Stage;
 use stage::running::{Running, build, can_limit, until};
 
 const MIB: u64 = 1 << 20;
-/// What the program writes.
+/// The memory that the program writes, in MiB.
 const WHOLE: u64 = 48;
 
-/// For each line that it reads: writes its memory anew, page by page, compares it, and says so.
+/// A program that, for each line of its input, writes its memory anew, page by page, compares it,
+/// and reports the result.
 const PATTERN: &str = r#"#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +29,7 @@ int main(int argc, char **argv) {
     for (uint64_t round = 1; fgets(line, sizeof line, stdin); round++) {
         if (line[0] == 'f')
             madvise(all, words * 8, MADV_FREE);
-        // Half of them can be compressed.
+        // Half of the pages can be compressed.
         for (size_t i = 0; i < words; i++)
             all[i] = i / page % 2 ? (i + round) * 0x9e3779b97f4a7c15u : i / page ^ round;
         for (size_t i = 0; i < words; i++)
@@ -42,7 +44,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// The program, running, which goes on as it is told.
+/// The running program, which advances on command.
 struct Pattern<'a> {
     stage: &'a Stage,
     running: Running,
@@ -64,7 +66,7 @@ impl<'a> Pattern<'a> {
         self.lines.write_all(b"\n").expect("it reads");
     }
 
-    /// Begins with telling the kernel that it needs nothing of what there is.
+    /// Begins a round, in which the program first discards all of its memory.
     fn begin_free(&mut self) {
         self.lines.write_all(b"f\n").expect("it reads");
     }
@@ -75,7 +77,7 @@ impl<'a> Pattern<'a> {
         assert_eq!(answer, "as written\n");
     }
 
-    /// One round, from begin to end.
+    /// Runs one whole round.
     fn round(&mut self) {
         self.begin();
         self.end();
@@ -85,7 +87,7 @@ impl<'a> Pattern<'a> {
         self.running.id().to_string()
     }
 
-    /// Limits it; what it says of what was.
+    /// Sets its limit; returns the report about the previous one.
     fn limit(&self, limit: &str) -> Value {
         let (code, stdout, stderr) = self.stage.run(&["--json", "limit", &self.id(), limit]);
         assert_eq!((code, &*stderr), (0, ""));
@@ -101,12 +103,12 @@ impl<'a> Pattern<'a> {
     /// Swaps all objects of a kind.
     fn swap(&self, all: &str, to: &str) {
         until("a swap of all", || {
-            // A region that ends between its listing and its swap is refused.
+            // The swap of a region that ends after it was listed is refused.
             self.stage.run(&["swap", all, to, "--deadline", "50s"]).0 == 0
         });
     }
 
-    /// Waits until it has no more than it may.
+    /// Waits until its memory is within the limit.
     fn keeps_to(&self, mebibytes: u64) {
         until("less memory", || {
             let memory = &self.show()["memory"];
@@ -118,7 +120,7 @@ impl<'a> Pattern<'a> {
         });
     }
 
-    /// What regions count, in sum.
+    /// Returns the sum of a counter of all regions.
     fn sum(&self, what: &str) -> u64 {
         let shown = self.show();
         let regions = shown["regions"].as_array().expect("a list");
@@ -254,7 +256,7 @@ fn a_region_is_the_kernels_and_served_again_while_a_program_runs() {
         })
     };
     for _ in 0..2 {
-        // It is in the middle of what it does.
+        // The program is in the middle of a round.
         pattern.begin();
         pattern.swap("region:*", "native");
         pattern.end();
@@ -307,7 +309,7 @@ fn a_cache_that_is_gone_through_is_swapped_for_as_long_as_somebody_adapts() {
 fn what_cannot_be_limited_is_refused_in_a_line() {
     let stage = Stage::new();
     let own = std::process::id().to_string();
-    // Larger than any number of a process.
+    // Larger than any process number.
     let nobody = "4194305";
     for command in ["limit", "show"] {
         for (pid, says) in [

@@ -1,4 +1,5 @@
-//! `refit run --memory` where something fails: the disk, its room, the instance, what is left of memory; and where there is much of everything.
+//! Tests of `refit run --memory` with failures, of the disk, of its space, of the instance, and of
+//! the remaining memory, and with large numbers of everything.
 
 mod stage;
 
@@ -13,11 +14,12 @@ use serde_json::Value;
 use stage::Stage;
 use stage::running::{Running, build, can_limit, until};
 
-/// Where [`TOUCHES`] has its memory, so that its region is known by name.
+/// The address of the memory of [`TOUCHES`], by which its region is known.
 const PLACE: &str = "100000000000";
 
-/// Fills 32 MiB with what cannot be compressed. For each line that it reads then: looks at all pages, and says how many could not be
-/// had (`SIGBUS`) and how many are not as they were written, and writes them anew.
+/// A program that fills 32 MiB with data that cannot be compressed. For each line of its input it
+/// then reads all pages, reports how many were unavailable (`SIGBUS`) and how many differ from the
+/// written data, and writes them anew.
 const TOUCHES: &str = r#"#define _GNU_SOURCE
 #include <setjmp.h>
 #include <signal.h>
@@ -51,7 +53,7 @@ int main(int argc, char **argv) {
         }
         printf("lost %d wrong %d\n", gone, wrong);
         fflush(stdout);
-        // What was lost is given up; there is new memory in its place.
+        // Lost pages are given up; new memory takes their place.
         if (gone)
             mmap(all, (size_t)PAGES << 12, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -61,7 +63,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// The program, running, which goes on as it is told.
+/// The running program, which advances on command.
 struct Touches {
     stage: Stage,
     running: Running,
@@ -70,7 +72,7 @@ struct Touches {
 }
 
 impl Touches {
-    /// Returns when its memory is filled. `None` where programs cannot be limited.
+    /// Starts it, and waits until its memory is filled. `None` where programs cannot be limited.
     fn start(limit: &str) -> Option<Self> {
         let stage = Stage::new();
         if !can_limit(&stage) {
@@ -97,7 +99,7 @@ impl Touches {
         answer
     }
 
-    /// Looks at all pages, and writes them anew; what it says of them.
+    /// Lets it check all pages and write them anew; returns its report.
     fn round(&mut self) -> String {
         self.lines.write_all(b"\n").expect("it reads");
         self.answer()
@@ -110,7 +112,7 @@ impl Touches {
         serde_json::from_str(&stdout).expect("one JSON object")
     }
 
-    /// Has it end; what is on its standard error then.
+    /// Ends it; returns its standard error.
     fn last_words(mut self) -> String {
         drop(self.lines);
         assert_eq!(self.running.0.wait().expect("ours").code(), Some(0));
@@ -120,12 +122,12 @@ impl Touches {
         error
     }
 
-    /// Waits until some of its memory is out.
+    /// Waits until some of its memory is evicted.
     fn has_pages_out(&self) {
         until("pages in the store", || number(&self.show()["memory"]["store"]["in_file"]) > 0);
     }
 
-    /// Waits until it has no more than it may.
+    /// Waits until its memory is within the limit.
     fn keeps_to_its_limit(&self) {
         until("less memory", || {
             let memory = &self.show()["memory"];
@@ -134,7 +136,7 @@ impl Touches {
         });
     }
 
-    /// What is behind the region that it fills fails from now on.
+    /// Makes a method of the objects behind its region fail from now on.
     fn wrap(&self, method: &str) {
         let behind = format!("fr:{}/{PLACE}", self.running.id());
         let said = self.stage.run(&["wrap", &behind, "fault", "error=5", method]);
@@ -160,7 +162,8 @@ fn a_full_disk_ends_the_limit_and_not_the_program() {
     if !can_limit(&stage) {
         return;
     }
-    // A mount namespace of its own, in which `/var/tmp` has no room. The command may lie there itself.
+    // A mount namespace of its own, in which `/var/tmp` has no space. The command itself may be
+    // there.
     let refit = stage.path("refit");
     std::fs::write(&refit, "").expect("written");
     let program = build(&stage, "touches", TOUCHES);
@@ -197,8 +200,8 @@ fn pages_that_the_disk_does_not_give_back_are_lost_and_no_others() {
     assert_eq!(wrong, "0");
     let lost: u64 = lost.parse().expect("a number");
     assert!(lost > 0, "{answer}");
-    // What is wrapped has ended with the region, in whose place the program has mapped another.
-    // A page that is touched again while its loss is told can be counted twice.
+    // The wrapped object has ended with its region, in whose place the program has mapped another.
+    // A page that is touched again while its loss is being reported can be counted twice.
     until("that they are counted", || number(&touches.show()["memory"]["lost"]) >= lost);
     for _ in 0..2 {
         assert_eq!(touches.round(), ALL_THERE);
@@ -222,7 +225,7 @@ fn pages_that_the_disk_does_not_take_stay_in_memory() {
     }
     until("that it is full", || touches.show()["memory"]["full"] == true);
     touches.unwrap();
-    // It is tried again.
+    // The eviction is tried again.
     touches.keeps_to_its_limit();
     assert_eq!(touches.round(), ALL_THERE);
     touches.keeps_to_its_limit();
@@ -236,14 +239,14 @@ fn nobody_runs_on_without_the_instance_that_has_its_pages() {
     let Some(mut touches) = Touches::start("16M") else { return };
     touches.has_pages_out();
     let instance = i32::try_from(number(&touches.show()["instance"])).expect("a process");
-    // It is about to touch pages, or just does.
+    // The program is about to touch pages, or is touching them.
     touches.lines.write_all(b"\n").expect("it reads");
     kill_process(Pid::from_raw(instance).expect("not 0"), Signal::KILL).expect("it runs");
     assert_eq!(touches.running.0.wait().expect("ours").signal(), Some(9));
     let mut said = String::new();
     touches.answers.read_to_string(&mut said).expect("text");
     assert!(said.lines().all(|line| line == ALL_THERE.trim_end()), "{said}");
-    // Where nobody collects the dead, one that has ended stays as a zombie.
+    // Where no process reaps the dead, one that has ended stays as a zombie.
     let there = |process: i32| {
         let state = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         Path::new(&format!("/proc/{process}")).exists() && !state.contains(") Z")
@@ -253,7 +256,7 @@ fn nobody_runs_on_without_the_instance_that_has_its_pages() {
     assert_eq!(listed, "");
 }
 
-/// Runs a program of C within a limit, to its end: exit code and what it has said.
+/// Compiles and runs a C program within a limit, to its end; returns exit code and output.
 fn within(limit: &str, source: &str) -> Option<(Option<i32>, String)> {
     let stage = Stage::new();
     if !can_limit(&stage) {
@@ -314,7 +317,7 @@ fn a_thousand_threads_fault_at_once_on_one_region() {
         static pthread_barrier_t barrier;
         static _Atomic int wrong;
         static uint64_t word(uint64_t page, uint64_t round) { return (page + round * 77777) * 0x9e3779b97f4a7c15u; }
-        // Pages of a thread lie far from each other, between those of all others.
+        // Pages of a thread are far from each other, between those of all others.
         static uint64_t *at(uint64_t page) { return all + page * 512; }
         static void *work(void *argument) {
             uint64_t thread = (uintptr_t)argument;
@@ -325,7 +328,7 @@ fn a_thousand_threads_fault_at_once_on_one_region() {
                     for (int w = 0; w < 512; w++) at(page)[w] = word(page, round) + w;
                 }
                 pthread_barrier_wait(&barrier);
-                // What another has written.
+                // Data that another thread has written.
                 for (uint64_t i = 0; i < PAGES; i++) {
                     uint64_t page = i * THREADS + (thread + 499) % THREADS;
                     for (int w = 0; w < 512; w++) if (at(page)[w] != word(page, round) + w) { wrong++; break; }

@@ -1,4 +1,5 @@
-//! `refit run --movable`: programs of every kind hold nothing of the kernel that runs them, and do what they do without.
+//! Tests of `refit run --movable`: programs of every kind hold nothing of the kernel that runs
+//! them, and behave as without it.
 
 mod stage;
 
@@ -12,7 +13,8 @@ use serde_json::Value;
 use stage::Stage;
 use stage::running::{Running, build, can_limit, until};
 
-/// Says what it holds, and where it lies; a child of it does, and one that has become it anew, and a thread.
+/// A program that prints the kernel state that it holds, and its addresses. A child of it, a child
+/// that has executed it anew, and a thread do the same.
 const HOLDS: &str = r#"#define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -63,7 +65,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// All but the line of addresses.
+/// The prefixes of all lines except that of addresses.
 const SAID: [&str; 5] = ["program", "thread", "child", "vforked", "anew"];
 
 fn finish(command: &mut Command) -> Output {
@@ -74,7 +76,7 @@ fn movable(stage: &Stage, command: &[&str]) -> Output {
     finish(stage.refit(&["run", "--movable", "--"]).args(command))
 }
 
-/// Asserts that what a command says twice is the same, and tells of nothing that is the kernel's.
+/// Asserts that the output of a command is the same twice, and shows no state of the kernel.
 fn holds_nothing(stage: &Stage, command: &[&str]) {
     let first = movable(stage, command);
     assert_eq!((first.status.code(), &first.stderr[..]), (Some(5), &b""[..]), "{command:?}");
@@ -96,7 +98,7 @@ fn compiled(stage: &Stage, name: &str, compiler: &[&str]) -> String {
     to.to_str().expect("UTF-8").to_owned()
 }
 
-/// Whether there is such a program.
+/// Returns whether there is such a program.
 fn there(program: &str, version: &str) -> bool {
     let there = Command::new(program).arg(version).output();
     let there = there.is_ok_and(|told| told.status.success());
@@ -212,8 +214,8 @@ fn rights_are_given_up_only_where_that_is_needed() {
     assert_eq!(said(finish(&mut command)), "1");
 }
 
-/// Fills 32 MiB, says "filled", and for a line that it reads says whether all is as it was written. With an argument it has a
-/// filter of its own.
+/// A program that fills 32 MiB, prints "filled", and for a line of its input prints whether the
+/// memory is unchanged. With an argument it installs a filter of its own.
 const FILLS: &str = r#"#define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -237,7 +239,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Runs it within a limit until what is shown of it is such; what it says at its end.
+/// Runs it within a limit until the report about it satisfies `is`; returns its final output.
 fn within(stage: &Stage, arguments: &[&str], what: &str, is: impl Fn(&Value) -> bool) -> String {
     let program = build(stage, "fills", FILLS);
     let mut command = stage.refit(&["run", "--movable", "--memory", "16M", "--", &program]);
@@ -281,7 +283,7 @@ fn who_is_movable_is_listed() {
     for (options, word) in [(&["--movable"][..], "yes"), (&[], "no")] {
         let sleeps = Running::start(&stage, options, &["sleep", "1000"], "sleep");
         let id = sleeps.id().to_string();
-        // The first program is known to be what it is when the kernel has told of it.
+        // The name of the first program is known after the kernel has reported its exec.
         until("what it is", || {
             let (_, stdout, _) = stage.run(&["--json", "ps"]);
             let line = stdout.lines().find(|line| line.contains(&format!("\"pid\":{id},")));

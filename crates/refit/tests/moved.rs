@@ -1,4 +1,5 @@
-//! `refit show PID` of a program whose threads run at two instances: where they are, and what that comes to, until after its end.
+//! Tests of `refit show PID` for a program whose threads run at two instances: their places, and
+//! the totals of their moves, also after its end.
 
 mod stage;
 
@@ -8,7 +9,8 @@ use serde_json::Value;
 use stage::Stage;
 use stage::running::{Running, build, until};
 
-/// A thread touches memory and sleeps, again and again; the first one waits for the end of its input.
+/// A program one thread of which touches memory and sleeps, again and again; the first one waits
+/// for the end of the input.
 const WORKS: &str = r#"#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -31,10 +33,10 @@ int main(void) {
 }
 "#;
 
-/// `clock_nanosleep(2)`, by which the C library sleeps.
+/// The number of `clock_nanosleep(2)`, by which the C library sleeps.
 const SLEEPS: u64 = 230;
 
-/// Two instances, until this goes.
+/// Two instances, which end on drop.
 struct Booted<'a>(&'a Stage);
 
 impl<'a> Booted<'a> {
@@ -57,7 +59,7 @@ fn shown(stage: &Stage, process: &str) -> Value {
     serde_json::from_str(&stdout).expect("a JSON object")
 }
 
-/// Whether a thread is at the other instance, has had to ask for memory, and has slept.
+/// Returns whether a thread is at the other instance, has retrieved memory, and has slept.
 fn works_there(said: &Value) -> bool {
     let there = said["places"].as_array().is_some_and(|all| all.iter().any(|one| one["at"] == 1));
     let host = &said["moves"]["destinations"][0];

@@ -1,4 +1,4 @@
-//! Names as people see and type them: any bytes, on any of several mounts.
+//! Tests of names as people see and type them: any bytes, on any of several mounts.
 
 mod stage;
 
@@ -12,10 +12,11 @@ use serde_json::Value;
 use stage::Stage;
 use stage::running::{Running, until};
 
-/// A name that forges a row, clears the screen and sets the title if it is printed as it is, and is no UTF-8.
+/// A name that forges a row, clears the screen and sets the title if it is printed unescaped, and
+/// that is not UTF-8.
 const HOSTILE: &[u8] = b"a\nshared  0  fcm:/forged\x1b[2J\x1b]0;title\x07\xff\\";
 
-/// The same, as it is shown and typed.
+/// The same name, as it is shown and typed.
 const SHOWN: &str = r"fcm:/a\x0ashared  0  fcm:/forged\x1b[2J\x1b]0;title\x07\xff\\";
 
 #[test]
@@ -48,7 +49,7 @@ fn a_name_of_any_bytes_is_shown_on_one_line_and_can_be_typed_as_it_is_shown() {
     }
     let (_, stdout, _) = stage.run(&["cache", SHOWN, "kernel", "--json"]);
     assert!(stdout.contains("\"files\":1"), "{stdout}");
-    // An error repeats what was asked, and acts on no terminal either.
+    // An error repeats the request, and does not act on a terminal either.
     let (code, _, stderr) = stage.run(&["swap", "fcm:/\x1b[31mno", "partitioned"]);
     assert_eq!(code, 1);
     assert!(!stderr.contains('\x1b') && stderr.contains(r"\x1b[31mno"), "{stderr:?}");
@@ -70,7 +71,7 @@ fn the_command_line_of_a_program_forges_no_row() {
     drop(running);
 }
 
-/// Two mounts have a file of the same name: it is said, and chosen.
+/// Two mounts have a file of the same name: this is reported, and one of them is selected.
 #[test]
 fn a_name_that_several_mounts_have_is_refused_until_one_is_chosen() {
     let stage = Stage::new();

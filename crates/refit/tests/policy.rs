@@ -1,4 +1,5 @@
-//! A replacement policy that was built apart is loaded into a mount and swapped in while programs use files.
+//! A replacement policy that was built separately is loaded into a mount and swapped in while
+//! programs use files.
 
 #[path = "../../../examples/plugin/host/tests/common/mod.rs"]
 mod plugins;
@@ -15,11 +16,12 @@ use serde_json::Value;
 use stage::Stage;
 
 const PAGE: usize = 4096;
-/// Three times what there are frames for.
+/// The number of pages of the file, three times the number of frames.
 const PAGES: usize = 768;
 const FRAMES: &str = "1M";
 
-/// Writes and reads pages all over the file, some of them more often than others; what the file holds in the end.
+/// Writes and reads pages all over the file, some of them more often than others; returns the final
+/// contents of the file.
 fn use_file(path: &Path, stop: &AtomicBool, rounds: &AtomicU64) -> Vec<u8> {
     let file: File = OpenOptions::new().read(true).write(true).open(path).expect("it is there");
     let mut expected = vec![0; PAGES * PAGE];
@@ -57,7 +59,7 @@ fn policies_are_loaded_and_swapped_while_pages_are_evicted() {
     let expected = std::thread::scope(|scope| {
         let program = scope.spawn(|| use_file(&file, &stop, &rounds));
         let _stop = OnDrop(|| stop.store(true, Relaxed));
-        // Long enough for the hand to come by all frames.
+        // Long enough for the hand to pass all frames.
         let used = || {
             let before = rounds.load(Relaxed);
             while rounds.load(Relaxed) < before + PAGES as u64 {
@@ -86,7 +88,7 @@ fn policies_are_loaded_and_swapped_while_pages_are_evicted() {
     assert_eq!(counted["panics"], 0, "{stdout}");
     let (_, stdout, _) = stage.run(&["ls", "policy:*"]);
     assert!(stdout.contains("counted@"), "{stdout}");
-    // And every mount to come.
+    // The upgrade also applies to every future mount.
     let (code, stdout, stderr) = stage.run(&["upgrade", "policy", "clock"]);
     assert_eq!(code, 0, "{stdout}{stderr}");
     assert!(fs::read(&file).expect("read") == expected);

@@ -1,8 +1,9 @@
-//! Programs that know nothing of it answer the same while all their functions are watched, while all that is called dead where
-//! these begin and end is poisoned, and afterwards; and nothing is left in them. So with all blocks poisoned.
+//! Unmodified programs answer the same while all their functions are watched, while all state that
+//! is considered dead at the beginning and end of functions is poisoned, and afterwards; and
+//! nothing is left in them. The same holds with all blocks poisoned.
 //!
-//! Each program answers numbers line by line. What it should say, another process of it says that nobody touches.
-//! `ci/programs.sh` does it for longer, and with servers under load.
+//! Each program answers numbers line by line. The expected answers come from an unwatched process
+//! of the same program. `ci/programs.sh` runs this for longer, and with servers under load.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -36,7 +37,7 @@ impl Answerer {
         Self { child, stdin, answers, question, next: 1 }
     }
 
-    /// The answers to the next numbers.
+    /// Returns the answers to the next numbers.
     fn ask(&mut self, times: u32) -> Vec<String> {
         let mut told = Vec::new();
         for _ in 0..times {
@@ -54,7 +55,8 @@ impl Answerer {
         self.child.id()
     }
 
-    /// What probes could leave: mapped code, open files, what it does about signals, who traces it.
+    /// Returns the possible remains of probes: mapped code, open files, signal dispositions, the
+    /// tracer.
     fn traces(&self) -> Vec<String> {
         let program = Program::open(self.id()).expect("a child of ours");
         let mappings = program.mappings().expect("it runs");
@@ -104,7 +106,7 @@ fn watched<R>(id: u32, probe: &str, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Poisons what is dead at the beginning of each block of all code that the program runs.
+/// Poisons the dead state at the beginning of each block of all code that the program runs.
 fn poison_blocks(program: &Program) -> Installed {
     let mut all = Vec::new();
     for mapped in modules::of(program).expect("it runs") {
@@ -136,10 +138,10 @@ fn nothing_is_left(answerer: &Answerer, before: &[String]) {
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
 }
 
-/// How many numbers are asked at a time.
+/// The number of numbers that are asked at a time.
 const EACH: u32 = 5;
 
-/// How often each thing is done.
+/// Returns the number of rounds.
 fn rounds() -> u32 {
     std::env::var("REFIT_PROGRAMS_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
@@ -147,7 +149,7 @@ fn rounds() -> u32 {
 fn answers_the_same(command: &[&str], question: fn(u32) -> String) {
     let (mut left_alone, mut probed) =
         (Answerer::start(command, question), Answerer::start(command, question));
-    // What is loaded when it is needed first is there then.
+    // Code that is loaded at its first use is loaded then.
     assert_eq!(probed.ask(EACH), left_alone.ask(EACH), "{command:?}: without probes");
     let before = probed.traces();
     for _ in 0..rounds() {
@@ -167,7 +169,7 @@ fn poisoned_in_blocks(probed: &mut Answerer, left_alone: &mut Answerer) {
     let installed = poison_blocks(&program);
     assert_eq!(probed.ask(EACH), left_alone.ask(EACH), "poison in blocks");
     remains::repair(&program).expect("taken out");
-    // An area stays for as long as somebody would return to it.
+    // An area stays as long as a thread would return to it.
     while remains::find(&program).is_ok_and(|left| !left.is_empty()) {
         assert_eq!(probed.ask(1), left_alone.ask(1), "poison is taken out");
         remains::repair(&program).expect("taken out");
@@ -255,7 +257,7 @@ fn a_program_in_rust_answers_the_same() {
     built_answers_the_same(&["rustc", "--edition=2024", "-O"], "answer.rs");
 }
 
-/// Whether there is such a compiler.
+/// Returns whether there is such a compiler.
 fn there(compiler: &str, version: &str) -> bool {
     let there = Command::new(compiler).arg(version).output();
     let there = there.is_ok_and(|told| told.status.success());
@@ -279,7 +281,8 @@ fn a_program_of_another_c_library_answers_the_same() {
     }
 }
 
-/// Runs a program with all entries and exits watched, or poisoned, from its beginning; what it wrote.
+/// Runs a program with all entries and exits watched, or poisoned, from its beginning; returns its
+/// output.
 fn through_probes(probe: &str, command: &[&str], into: &Path) -> Vec<u8> {
     let output = refit()
         .args(["--json", "probe", "-e", probe, "--"])
@@ -304,7 +307,7 @@ fn what_compresses_with_two_threads_writes_the_same() {
     let plain = Command::new("sh").args(["-c", &script]).status().expect("xz");
     assert!(plain.success());
     let plain = std::fs::read(&into).expect("written");
-    // It writes to a file of its own: `-k` beside the original.
+    // xz writes to a file of its own: with `-k`, beside the original.
     let beside = folder.path().join("from.xz");
     let from = from.to_str().expect("a path");
     let command = ["xz", "-T2", "--block-size=200000", "-kf", from];

@@ -1,4 +1,5 @@
-//! File caches on a real mount hand their pages over as they are told to, while a program uses them.
+//! File caches on a real mount transfer their pages by the requested protocol while a program uses
+//! them.
 
 mod stage;
 
@@ -13,7 +14,7 @@ use stage::Stage;
 const PAGE: usize = 4096;
 const PAGES: usize = 1_500;
 
-/// Writes pages in turn, reads each back at once, and tells what the file holds in the end.
+/// Writes pages in turn, reads each back at once, and returns the final contents of the file.
 fn use_file(path: &Path, stop: &AtomicBool) -> Vec<u8> {
     let file: File = OpenOptions::new().read(true).write(true).open(path).expect("it is there");
     let mut expected = vec![0; PAGES * PAGE];
@@ -38,7 +39,7 @@ fn pages_go_in_every_protocol_while_a_program_writes_them() {
     let Some(mut serving) = stage.serve() else { return };
     let file = stage.path("mnt").join("a");
     fs::write(&file, vec![0; PAGES * PAGE]).expect("written");
-    // What the kernel caches would never come to the swapped cache.
+    // Data in the kernel's cache would never reach the swapped cache.
     let (code, _, stderr) = stage.run(&["cache", "fcm:/a", "direct"]);
     assert_eq!(code, 0, "{stderr}");
     let stop = AtomicBool::new(false);

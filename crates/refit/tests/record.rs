@@ -1,4 +1,5 @@
-//! `refit record`, and what `refit report` makes of it, over a real mount and real programs.
+//! Tests of `refit record`, and of its traces in `refit report`, over a real mount and real
+//! programs.
 
 mod stage;
 
@@ -14,17 +15,17 @@ use serde_json::Value;
 
 use stage::{Serving, Stage};
 
-/// Never reached unless the test is wrong.
+/// A timeout that is reached only if the test fails.
 const LONG: Duration = Duration::from_secs(60);
 
-/// What a report says, an object a line.
+/// Returns a report, one object per line.
 fn report(stage: &Stage, trace: &Path) -> Vec<Value> {
     let (code, stdout, stderr) = stage.run(&["report", "--json", trace.to_str().expect("UTF-8")]);
     assert_eq!(code, 0, "{stderr}");
     stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// How many intervals of an event there were.
+/// Returns the number of intervals of an event.
 fn count(report: &[Value], name: &str) -> u64 {
     let event = report.iter().find(|line| line["type"] == "event" && line["name"] == name);
     event.and_then(|event| event["count"].as_u64()).unwrap_or(0)
@@ -97,7 +98,7 @@ fn ctrl_c_ends_a_recording_and_the_instance_goes_on() {
     assert_eq!(report(&stage, &trace)[0]["ended_in_peace"], true);
     stage.refuses(&["instruments"], "nothing is recorded now");
 
-    // A recorder that is killed leaves a trace that can be read, and an instance that serves and can be recorded.
+    // A killed recorder leaves a readable trace, and an instance that serves and can be recorded.
     fs::remove_file(&trace).expect("it is there");
     let mut child = record();
     until(|| trace.exists());
@@ -113,7 +114,7 @@ fn what_cannot_be_recorded_is_refused_in_one_line() {
     let stage = Stage::new();
     let trace = stage.path("trace");
     let trace = trace.to_str().expect("UTF-8");
-    // Above the highest number that Linux gives.
+    // Above the highest process number of Linux.
     stage.refuses(&["record", "-p", "8388608", "-o", trace], "there is no process 8388608");
     stage.refuses(&["record", "-o", trace], "no instance is running");
     stage.refuses(&["record", "-o", "/nonexistent/trace", "--", "true"], "/nonexistent/trace");
@@ -136,7 +137,7 @@ fn a_check_tells_what_recording_costs() {
     assert!(found["without_ns"].as_u64() > Some(0) && found["with_ns"].as_u64() > Some(0));
 }
 
-/// What a trace holds, an object a record.
+/// Returns the contents of a trace, one object per record.
 fn records(stage: &Stage, trace: &Path) -> Vec<Value> {
     let (code, stdout, stderr) =
         stage.run(&["export", trace.to_str().expect("UTF-8"), "--to", "ndjson"]);
@@ -144,26 +145,26 @@ fn records(stage: &Stage, trace: &Path) -> Vec<Value> {
     stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// Threads that records are of.
+/// Returns the threads that have records.
 fn threads(records: &[Value]) -> std::collections::BTreeSet<u64> {
     records.iter().filter_map(|record| record["thread"].as_u64()).filter(|id| *id != 0).collect()
 }
 
-/// Memory of the session that is locked into an instance, in KiB.
+/// Returns the memory of sessions that is locked into an instance, in KiB.
 fn locked(pid: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find(|line| line.starts_with("VmLck:")).expect("Linux tells it");
     line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number")
 }
 
-/// A recording of one process that goes on until it is ended.
+/// A recording of one process that continues until it is ended.
 struct Recording {
     child: Child,
     trace: PathBuf,
 }
 
 impl Recording {
-    /// Returns when the instance takes part in so many recordings.
+    /// Begins a recording, and waits until the instance takes part in `then` recordings.
     fn begin(stage: &Stage, pid: &str, name: &str, then: usize) -> Self {
         let trace = stage.path(name);
         let mut refit = stage.refit(&["record", "-p", pid, "--no-switches", "-o"]);
@@ -184,7 +185,7 @@ impl Recording {
     }
 }
 
-/// Stores so many files, each of which is synced once.
+/// Stores `count` files, each of which is synced once.
 fn store(serving: &Serving, name: &str, count: usize) {
     for one in 0..count {
         let path = serving.mountpoint.join(format!("{name}{one}"));
@@ -227,7 +228,7 @@ fn a_recorder_that_is_killed_leaves_others_alone_and_its_place_to_the_next() {
     let other = Recording::begin(&stage, &pid, "other", 1);
     let mut killed = Recording::begin(&stage, &pid, "killed", 2);
     killed.child.kill().and_then(|()| killed.child.wait()).expect("it runs");
-    // It does not count, and its memory is given back.
+    // The ended recording does not count, and its memory is released.
     let next = Recording::begin(&stage, &pid, "next", 2);
     store(&serving, "file", 1);
     for recording in [next, other] {
@@ -251,7 +252,7 @@ fn a_command_is_recorded_although_too_many_others_record_an_instance() {
     let says = format!("instance {pid} takes no part: 8 others record the instance already");
     assert!(stderr.contains(&says), "{stderr}");
     assert_eq!(report(&stage, &last)[0]["ended_in_peace"], true);
-    // Where there is nothing else to record, that is a refusal.
+    // If there is nothing else to record, that is a refusal.
     stage.refuses(&["record", "-o", to, "--for", "1ms"], "others record the instance already");
     others.into_iter().for_each(|one| drop(one.end()));
 }
@@ -292,7 +293,7 @@ fn with_a_process_only_that_process_is_recorded_and_its_threads_are_counted() {
     }
     let threads = threads(&records(&stage, &trace));
     assert!(threads.contains(&u64::from(busy.id())), "{threads:?}");
-    // This thread waited for the recorder, so the processor was given away and had again meanwhile.
+    // This thread waited for the recorder, so it released the processor and got it again meanwhile.
     let own = u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
     assert!(!threads.contains(&own), "{threads:?} has {own}");
     assert_eq!(report(&stage, &trace)[0]["threads"], threads.len());

@@ -1,4 +1,5 @@
-//! `refit run --memory` says once, at the end of a program, what was not limited; where the program's own errors go, and nowhere else.
+//! Tests that `refit run --memory` reports once, at the end of a program, which memory was not
+//! limited, on the program's own standard error, and nowhere else.
 
 mod stage;
 
@@ -11,8 +12,8 @@ use serde_json::Value;
 use stage::Stage;
 use stage::running::{Running, build, can_limit, until};
 
-/// Has 16 MiB, and a filter, so that it is not served; says "ready", and for each line that it reads does one of the things that it is
-/// told to do.
+/// A program with 16 MiB, and with a filter, so that it is not served. It prints "ready", and
+/// executes a command for each line of its input.
 const FILTERED: &str = r#"#define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -68,7 +69,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Runs it; how it ends, and what is on its standard error then.
+/// Runs it; returns its exit status and its standard error.
 fn end_of(stage: &Stage, arguments: &[&str]) -> (ExitStatus, String) {
     let program = build(stage, "filtered", FILTERED);
     let mut command = stage.refit(&["run", "--memory", "8M", "--", &program]);
@@ -99,7 +100,7 @@ fn end_of(stage: &Stage, arguments: &[&str]) -> (ExitStatus, String) {
             stat.is_ok_and(|stat| stat.contains(") Z "))
         });
     }
-    // One that was killed reads no more.
+    // A killed program reads no more.
     let _ = next();
     let status = running.0.wait().expect("ours");
     let mut error = String::new();
@@ -138,7 +139,7 @@ fn however_it_ends_it_is_told_once() {
     }
     let (status, error) = end_of(&stage, &["kill"]);
     assert_eq!((status.signal(), error), (Some(9), told("filtered")));
-    // The first thread ends when another becomes a program.
+    // The first thread ends when another executes a program.
     let (status, error) = end_of(&stage, &["become"]);
     assert_eq!((status.code(), error.lines().count()), (Some(3), 1), "{error}");
 }

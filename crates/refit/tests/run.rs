@@ -1,4 +1,5 @@
-//! `refit run`: programs are what they are without it, and their trees are known and end with their instance.
+//! Tests of `refit run`: programs behave as without it, and their trees are known and end with
+//! their instance.
 
 mod stage;
 
@@ -17,12 +18,13 @@ use stage::running::{Running, build, until};
 fn finish(command: &mut Command, input: &str) -> Output {
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
-    // Not all of them read it.
+    // Not all commands read their input.
     let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
     child.wait_with_output().expect("it ends")
 }
 
-/// Asserts that a command says and does the same under an instance; returns what it says.
+/// Asserts that the output and exit status of a command are the same under an instance; returns the
+/// output.
 fn same(stage: &Stage, command: &[&str], input: &str) -> String {
     let plain = finish(Command::new(command[0]).args(&command[1..]), input);
     let run = finish(stage.refit(&["run", "--"]).args(command), input);
@@ -30,7 +32,7 @@ fn same(stage: &Stage, command: &[&str], input: &str) -> String {
     String::from_utf8_lossy(&plain.stdout).into_owned()
 }
 
-/// Processes of all trees, as `refit ps` tells them: instance, number, command.
+/// Returns the processes of all trees from `refit ps`: instance, number, command.
 fn listed(stage: &Stage) -> Vec<(u64, u64, String)> {
     let (_, stdout, _) = stage.run(&["--json", "ps"]);
     let parse = |line| {
@@ -97,7 +99,7 @@ fn stops_of_job_control_are_stops() {
 #[test]
 fn threads_and_processes_of_all_kinds_are_followed() {
     let stage = Stage::new();
-    // A thread that is not the first runs another program, while the others wait.
+    // A thread other than the first executes another program, while the others wait.
     let exec = build(
         &stage,
         "exec",
@@ -169,7 +171,7 @@ fn trees_are_listed_and_leave_nothing() {
     assert!(all.contains(&(all[0].0, shell.id(), format!("bash -c {script}"))), "{all:?}");
     let (code, text, _) = stage.run(&["ps"]);
     assert_eq!((code, text.lines().count()), (0, 4), "{text}");
-    // The program ends; what it has left runs on, and its instance with it.
+    // The program ends; its remaining processes run on, and its instance with them.
     signal(shell.id(), Signal::KILL);
     assert_eq!(shell.0.wait().expect("ours").signal(), Some(9));
     until("two processes", || listed(&stage).len() == 2);
@@ -197,7 +199,8 @@ fn all_ends_with_its_instance() {
     }
 }
 
-/// Maps the file that it is told of, adds up its words, writes one, and goes on when it is told to, until its input ends.
+/// A program that maps the file named in its input, adds up its words, writes one, and continues on
+/// command, until its input ends.
 const MAPS: &str = r#"#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -251,9 +254,9 @@ fn a_program_maps_a_file_through_the_cache_that_serves_it_to_all() {
         assert_eq!(stage.run(&["swap", cache, to]).0, 0);
         let mut sum = String::new();
         answers.read_line(&mut sum).expect("it writes");
-        // The word that it has written the last time is not one any more.
+        // The word that it wrote last is not one any more.
         assert_eq!(sum, format!("{}\n", 64 * 512 - 1 + round.max(1)), "round {round}");
-        // What was just written the kernel still had.
+        // The kernel still had the data that was just written.
         assert!(round == 0 || calls("read") > before.0, "round {round}");
         assert!(calls("write") > before.1, "round {round}");
     }

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A process that serves a directory. Killed when dropped, and its mount removed.
+/// A process that serves a directory. Dropping it kills the process and removes its mount.
 #[derive(Debug)]
 pub struct ServedElsewhere {
     child: Child,
@@ -18,7 +18,8 @@ impl ServedElsewhere {
     /// Starts `program`, the crate's own `acceptance-serve`, and waits until its mount answers.
     ///
     /// # Panics
-    /// It does not.
+    ///
+    /// The process does not start, or the mount does not answer.
     pub fn start(
         program: &str,
         (source, mountpoint): (&Path, &Path),
@@ -31,7 +32,7 @@ impl ServedElsewhere {
             .args([source, mountpoint])
             .args([mode, &frames_bytes.to_string()])
             .args(storm.then_some("storm"))
-            // When this process ends, the other reads the end of its input and unmounts.
+            // When this process ends, the other one reads the end of its input and unmounts.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
@@ -49,36 +50,39 @@ impl ServedElsewhere {
         kill_process(pid, signal).expect("the child has not been waited for");
     }
 
-    /// From now on nothing is answered.
+    /// Stops the process, so that no request is answered from now on.
     ///
     /// # Panics
+    ///
     /// The process cannot be signalled.
     pub fn hold(&self) {
         self.signal(Signal::STOP);
-        // Threads that have not been told of it answer.
+        // Threads that the signal has not reached yet still answer.
         while !refit_sys::process::stands(self.child.id()) {
             std::thread::yield_now();
         }
     }
 
-    /// It goes on.
+    /// Continues the process.
     ///
     /// # Panics
+    ///
     /// The process cannot be signalled.
     pub fn go_on(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Kills it, as a crash would; returns when it is gone. The dead mount stays.
+    /// Kills the process, as a crash would, and waits for its end. The dead mount stays.
     ///
     /// # Panics
+    ///
     /// The process cannot be killed.
     pub fn kill(&mut self) {
         self.child.kill().expect("the child is ours");
         self.child.wait().expect("the child is ours");
     }
 
-    /// Removes a mount whose server is dead.
+    /// Removes the mount of a dead server.
     pub fn remove_mount(&self) {
         let _ = rustix::mount::unmount(&self.mountpoint, UnmountFlags::DETACH);
     }

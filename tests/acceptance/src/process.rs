@@ -1,4 +1,4 @@
-//! Running a program to its end, which comes in time or is made.
+//! Runs a program to its end, with a time limit.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::Read;
@@ -7,43 +7,45 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a running program is looked at.
+/// The interval at which a running program is checked.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How long a program may take. Not part of what is tested: whoever needs that long hangs.
+/// The time that a program may take. It is not a performance test: a program that takes so long
+/// hangs.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit(pub Duration);
 
 impl Limit {
-    /// A limit in seconds.
+    /// Creates a limit in seconds.
     pub fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 }
 
-/// How a program ended and what it said.
+/// The exit status and the output of a program.
 #[derive(Debug)]
 pub struct Ran {
-    /// How it ended.
+    /// The exit status.
     pub status: ExitStatus,
-    /// Its standard output.
+    /// The standard output.
     pub output: String,
-    /// Its standard error.
+    /// The standard error.
     pub errors: String,
 }
 
 impl Ran {
-    /// The output of a program that succeeded.
+    /// Returns the output of a program that succeeded.
     ///
     /// # Panics
-    /// It did not.
+    ///
+    /// The program failed.
     pub fn success(self) -> String {
         assert!(self.status.success(), "{}\n{}\n{}", self.status, self.output, self.errors);
         self.output
     }
 }
 
-/// The program with all it has started; ended when this is dropped.
+/// A program with all processes that it has started; killed on drop.
 struct Group(Child);
 
 impl Drop for Group {
@@ -60,7 +62,9 @@ impl Drop for Group {
 /// Runs a program with `input` as its standard input.
 ///
 /// # Panics
-/// It could not be started, or took longer than `limit`; then it is killed with all that it has started.
+///
+/// The program could not be started, or took longer than `limit`; in this case it is killed with
+/// all processes that it has started.
 pub fn run(command: &mut Command, input: &str, limit: Limit) -> Ran {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let what = format!("{command:?}");
@@ -71,7 +75,7 @@ pub fn run(command: &mut Command, input: &str, limit: Limit) -> Ran {
         (group.0.stdin.take(), group.0.stdout.take(), group.0.stderr.take());
     thread::scope(|scope| {
         scope.spawn(|| {
-            // A program that does not read everything is free not to.
+            // A program need not read all of its input.
             let _ = stdin.map(|mut stdin| std::io::Write::write_all(&mut stdin, input.as_bytes()));
         });
         let output = scope.spawn(|| all(stdout));
@@ -84,7 +88,8 @@ pub fn run(command: &mut Command, input: &str, limit: Limit) -> Ran {
             }
         };
         if status.is_none() {
-            // Ends the threads, too: nobody holds the other ends of the pipes.
+            // Also ends the threads that read the pipes, because no process holds the other ends
+            // any more.
             drop(group);
         }
         let (output, errors) =

@@ -1,4 +1,4 @@
-//! A directory that is served for one test, by this process.
+//! A directory that this process serves for one test.
 
 use crate::storm::{Pace, Storm};
 use crate::tools::skip;
@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Whether mounts can be tested here; if not, this has said why.
+/// Returns whether mounts can be tested on this host; prints the reason if not.
 pub fn possible() -> bool {
     let possible = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !possible {
@@ -18,11 +18,13 @@ pub fn possible() -> bool {
     possible
 }
 
-/// A directory for files that are made by a test: in `REFIT_SCRATCH`, or in `/var/tmp`, which is a real file system
-/// nearly everywhere. Its path is short: sockets are bound below it, whose paths have 107 bytes at most.
+/// Creates a directory for the files of a test: in `REFIT_SCRATCH`, or in `/var/tmp`, which is a
+/// real file system nearly everywhere. Its path is short, because the paths of the sockets that are
+/// bound below it are limited to 107 bytes.
 ///
 /// # Panics
-/// It cannot be made.
+///
+/// The directory cannot be created.
 pub fn scratch() -> TempDir {
     let place = std::env::var_os("REFIT_SCRATCH").unwrap_or_else(|| "/var/tmp".into());
     let made = tempfile::Builder::new().prefix("refit-").tempdir_in(place);
@@ -32,11 +34,11 @@ pub fn scratch() -> TempDir {
     made
 }
 
-/// A mount of an empty directory, and a directory in it where the test works.
+/// A mount of an empty directory, and a directory in it in which the test works.
 #[derive(Debug)]
 pub struct Served {
     mount: Option<Mount>,
-    /// Goes after the mount.
+    /// Dropped after the mount.
     _watchdog: Watchdog,
     name: String,
     source: PathBuf,
@@ -45,10 +47,11 @@ pub struct Served {
 }
 
 impl Served {
-    /// Serves an empty directory. `name` becomes the name of the directory where the test works, and no other test of
-    /// the process has it.
+    /// Serves an empty directory. `name` becomes the name of the directory in which the test works;
+    /// no other test of the process may use it.
     ///
     /// # Panics
+    ///
     /// The mount fails.
     pub fn new(name: &str, cache: CacheMode, frames_bytes: u64) -> Self {
         let scratch = scratch();
@@ -59,9 +62,10 @@ impl Served {
         Self::of(name, source, mountpoint, scratch, cache, frames_bytes)
     }
 
-    /// Serves `source`, which has a directory called `name`.
+    /// Serves `source`, which contains a directory called `name`.
     ///
     /// # Panics
+    ///
     /// The mount fails.
     pub fn of(
         name: &str,
@@ -87,35 +91,36 @@ impl Served {
         Self { mount: Some(mount), _watchdog: watchdog, name, source, mountpoint, scratch }
     }
 
-    /// The mount.
+    /// Returns the mount.
     ///
     /// # Panics
+    ///
     /// It has been unmounted.
     pub fn mount(&self) -> &Mount {
         self.mount.as_ref().expect("it is mounted")
     }
 
-    /// Where the test works.
+    /// Returns the directory in which the test works.
     pub fn directory(&self) -> PathBuf {
         self.mountpoint.join(&self.name)
     }
 
-    /// A file in the mount.
+    /// Returns the path of a file in the mount.
     pub fn path(&self, file: &str) -> PathBuf {
         self.directory().join(file)
     }
 
-    /// The same file on the host.
+    /// Returns the path of the same file on the host.
     pub fn host(&self, file: &str) -> PathBuf {
         self.source.join(&self.name).join(file)
     }
 
-    /// A directory on the host besides the mount.
+    /// Returns a directory on the host outside of the mount.
     pub fn scratch(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// How the names of the test's file caches begin.
+    /// Returns the prefix of the names of the test's file caches.
     pub fn prefix(&self) -> String {
         format!("fcm:/{}/", self.name)
     }
@@ -125,10 +130,11 @@ impl Served {
         Storm::start(self.prefix(), pace)
     }
 
-    /// Unmounts; what was written is on the host then.
+    /// Unmounts, after which all written data is on the host.
     ///
     /// # Panics
-    /// That failed, or requests made the server panic or found it unable to write.
+    ///
+    /// The unmount failed, a request made the server panic, or the server was unable to write data.
     pub fn unmount(&mut self) {
         let mount = self.mount.take().expect("it is mounted");
         let stats = mount.stats();

@@ -1,4 +1,5 @@
-//! A storm: every file cache of a test is swapped to and fro while programs use the files, now and then lazily.
+//! A storm of swaps: every file cache of a test is swapped back and forth while programs use the
+//! files, now and then lazily.
 
 use refit_change::{End, Report};
 use refit_objects::transfer::{AtDeadline, DrainOptions};
@@ -9,47 +10,48 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Time for a swap. Generous: on a busy machine a thread can lose its processor for long.
+/// The deadline of a swap. It is generous, because a thread can lose its processor for long on a
+/// busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(5);
-/// How often the list of objects is made anew.
+/// The interval at which the list of objects is renewed.
 const LOOK: Duration = Duration::from_millis(10);
-/// What programs get at least between two rounds.
+/// The minimum time that programs get between two rounds.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// How often each cache is swapped.
+/// The frequency of swaps of each cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// Each millisecond, or as often as there is time for all of them.
+    /// Each millisecond, or less often if that is too short for all caches.
     EachMillisecond,
     /// Without a pause.
     Continuous,
 }
 
-/// How the swaps of a storm ended.
+/// The outcomes of the swaps of a storm.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// The other implementation took over.
+    /// The number of swaps in which the other implementation took over.
     pub committed: u64,
-    /// The file was gone before, or went in the middle.
+    /// The number of swaps of a file that was gone before, or went in the middle.
     pub gone: u64,
-    /// Swaps that ended in any other way. There should be none.
+    /// The reports of swaps that ended in any other way. There should be none.
     pub failed: Vec<Report>,
-    /// Most caches that were there at once.
+    /// The maximum number of caches that existed at once.
     pub most: usize,
-    /// Calls that had to wait for a swap.
+    /// The number of calls that had to wait for a swap.
     pub blocked: u64,
-    /// Longest that one of them waited, in nanoseconds.
+    /// The longest wait of one of them, in nanoseconds.
     pub longest_block_ns: u64,
 }
 
-/// The file caches whose names begin with `prefix`.
+/// Returns the file caches whose names begin with `prefix`.
 pub fn caches(prefix: &str) -> Vec<ObjectInfo> {
     let mut all = objects();
     all.retain(|object| object.interface == "fcm" && object.name.starts_with(prefix));
     all
 }
 
-/// A storm that goes on until it is stopped.
+/// A storm that continues until it is stopped.
 #[derive(Debug)]
 pub struct Storm {
     stop: Arc<AtomicBool>,
@@ -58,7 +60,8 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// Begins to swap all file caches whose names begin with `prefix`, those that are made later, too.
+    /// Begins to swap all file caches whose names begin with `prefix`, including those that are
+    /// created later.
     pub fn start(prefix: String, pace: Pace) -> Self {
         let (stop, committed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let thread = {
@@ -68,15 +71,16 @@ impl Storm {
         Self { stop, committed, thread: Some(thread) }
     }
 
-    /// Swaps that have been committed up to now.
+    /// Returns the number of swaps that have been committed so far.
     pub fn committed(&self) -> u64 {
         self.committed.load(Relaxed)
     }
 
-    /// Ends it.
+    /// Ends the storm.
     ///
     /// # Panics
-    /// A swap was refused or rolled back though the file was there, or nothing was swapped at all.
+    ///
+    /// A swap was refused or rolled back although the file existed, or nothing was swapped at all.
     pub fn stop(mut self) -> Tally {
         self.stop.store(true, Relaxed);
         let thread = self.thread.take().expect("it is stopped once");
@@ -107,7 +111,7 @@ impl Drop for Storm {
     }
 }
 
-/// The implementation that each cache has now.
+/// The current implementation of each cache.
 type Caches = HashMap<ObjectId, &'static str>;
 
 fn rage(prefix: &str, pace: Pace, stop: &AtomicBool, committed: &AtomicU64) -> Tally {
@@ -116,7 +120,7 @@ fn rage(prefix: &str, pace: Pace, stop: &AtomicBool, committed: &AtomicU64) -> T
         owner: "acceptance test".to_owned(),
         ..SwapOptions::default()
     };
-    // Some pages are left to the calls and to the next swap.
+    // Leaves some pages to the calls and to the next swap.
     let (deadline, at_deadline) = (Duration::from_micros(50), AtDeadline::Report);
     let lazily = SwapOptions {
         protocol: Some("lazy".to_owned()),

@@ -1,9 +1,10 @@
-//! Finding the programs that tests run.
+//! Finds the programs that tests run.
 
 use std::path::{Path, PathBuf};
 
-/// Finds a program: in `REFIT_TOOLS`, in `target/tools/bin` (where `ci/setup.sh` puts what comes from crates.io), or
-/// in `PATH`. Without it the test is to be skipped, and this has said so.
+/// Finds a program in `REFIT_TOOLS`, in `target/tools/bin` (to which `ci/setup.sh` installs
+/// programs from crates.io), or in `PATH`. If it returns `None`, it has printed the reason, and the
+/// test must be skipped.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -16,10 +17,11 @@ pub fn tool(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// Says why a test is skipped.
+/// Prints the reason for which a test is skipped.
 ///
 /// # Panics
-/// With `CI=true`: there nothing may be missing.
+///
+/// With `CI=true`, where nothing may be missing.
 pub fn skip(why: &str) {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot be skipped with CI=true: {why}");
     eprintln!("skipped: {why}");

@@ -1,8 +1,9 @@
-//! The end of a test that hangs.
+//! Ends a test that hangs.
 //!
-//! The threads of a test that waits for its own mount cannot be killed, not even with the whole process: the kernel waits
-//! for an answer as long as the process has the connection open, and that ends only when its threads have. So the
-//! connection is cut from inside, and whatever waits for it fails.
+//! The threads of a test that waits for its own mount cannot be killed, not even with the whole
+//! process: the kernel waits for a reply as long as the process has the connection open, which ends
+//! only when its threads have. The connection is therefore aborted from inside, and all calls that
+//! wait for it fail.
 
 use rustix::mount::UnmountFlags;
 use std::path::PathBuf;
@@ -10,10 +11,10 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// No test takes that long.
+/// Longer than any test takes.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Cuts the connection of a mount, unless it is dropped in time.
+/// Aborts the connection of a mount, unless it is dropped in time.
 #[derive(Debug)]
 pub(crate) struct Watchdog(#[expect(dead_code, reason = "its end is the message")] Sender<()>);
 

@@ -1,5 +1,5 @@
-//! Writers and readers check every byte of two files, with far fewer frames than pages, so that evictions,
-//! write-back and swaps meet all the time.
+//! Writers and readers check every byte of two files, with far fewer frames than pages, so that
+//! evictions, write-back and swaps coincide all the time.
 
 use refit_acceptance::{CacheMode, Pace, Random, Served, pattern, possible};
 use std::fs::{File, OpenOptions};
@@ -8,16 +8,17 @@ use std::path::Path;
 use std::sync::RwLock;
 use std::thread;
 
-/// Does not divide a page: most blocks share pages with their neighbours, and some lie across two.
+/// The size of a block. It does not divide a page, so that most blocks share pages with their
+/// neighbors, and some cross a page border.
 const BLOCK: usize = 3000;
-/// Of one file: 12 MB in all, for 1 MiB of frames.
+/// The number of blocks of one file: 12 MB in all, for 1 MiB of frames.
 const BLOCKS: usize = 2000;
 const FRAMES: u64 = 1 << 20;
-/// Operations of each thread.
+/// The number of operations of each thread.
 const ROUNDS: u64 = 20_000;
 
-/// A file, and what is in it: the version of each block. Who writes a block holds its lock, so that a reader
-/// knows which bytes there must be; blocks of one page are written at the same time all the same.
+/// A file, and the version of each of its blocks. A thread that writes a block holds its lock, so
+/// that a reader knows the expected bytes; blocks of one page are still written at the same time.
 struct Checked {
     number: u64,
     file: File,
@@ -105,7 +106,7 @@ fn run(name: &str, cache: CacheMode) {
     let files = files.map(|file| (file.number, file.versions));
     served.unmount();
     for (number, versions) in files {
-        // On the host there is what was written last.
+        // The host has the data that was written last.
         let file = File::open(served.host(&format!("file{number}"))).unwrap();
         Checked { number, file, versions }.check_all();
     }

@@ -1,7 +1,9 @@
-//! A C program is built with make on the mount, and run there and on the host, while the caches of its files are swapped.
+//! A C program is built with make on the mount, and run there and on the host, while the caches of
+//! its files are swapped.
 //!
-//! In a file of its own, and one build after the other: a program cannot be run while it is open for writing, and a
-//! process that another test starts has all that this one has open, until it runs its own program.
+//! The test has a file of its own, and the builds run one after the other. A program cannot be
+//! executed while it is open for writing, and a process that another test starts inherits all
+//! descriptors of this one until it executes its own program.
 
 use refit_acceptance::{CacheMode, Limit, Pace, Random, Served, possible, run, tool};
 use std::fmt::Write as _;
@@ -21,14 +23,14 @@ fn output_of(program: &Path) -> String {
 
 const SOURCES: u64 = 60;
 
-/// The files below a directory that this process has open.
+/// Returns the files below a directory that this process has open.
 fn open_below(directory: &Path) -> Vec<PathBuf> {
     let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let files = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
     files.filter(|file| file.starts_with(directory)).collect()
 }
 
-/// A program of many sources whose output depends on each of them; the output.
+/// Creates a program of many sources whose output depends on each of them; returns the output.
 fn project(directory: &Path) -> String {
     fs::create_dir_all(directory).unwrap();
     let mut random = Random::new(3);
@@ -69,7 +71,7 @@ fn build(name: &str, cache: CacheMode) {
     make_in(&make, &directory, &["--silent", "-j2"]);
     let program = directory.join("program");
     assert_eq!(output_of(&program), expected);
-    // Times are right: nothing is to be done, and after one change there is something.
+    // The times are right: make has nothing to do, and after one change it has.
     assert!(make_in(&make, &directory, &["-j2"]).contains("up to date"));
     let changed = fs::read_to_string(directory.join("step7.c")).unwrap() + "/* changed */\n";
     fs::write(directory.join("step7.c"), changed).unwrap();

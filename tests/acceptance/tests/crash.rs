@@ -1,5 +1,5 @@
-//! The server is killed while it works and while its caches are swapped: what a program had been told is on the disk is
-//! there afterwards, byte for byte.
+//! The server is killed while it works and while its caches are swapped. All data that was
+//! acknowledged to a program as stored is there afterwards, byte for byte.
 
 use refit_acceptance::{CacheMode, Random, Served, ServedElsewhere, pattern, possible, scratch};
 use rustix::io::Errno;
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Acknowledged syncs after which the server is killed.
+/// The number of acknowledged syncs after which the server is killed.
 const SYNCS: u64 = 1000;
 const LIMIT: Duration = Duration::from_secs(100);
-/// Records in the file that is written in place; they lie across pages now and then.
+/// The number of records in the file that is written in place; some of them cross page borders.
 const RECORDS: u64 = 64;
 const RECORD: usize = 1500;
 
-/// A file that grows: so many bytes of it have been acknowledged.
+/// Appends to a file; `synced` is the number of its bytes that have been acknowledged.
 fn append(directory: &Path, name: &str, seed: u64, synced: &AtomicU64) -> io::Result<()> {
     let file = File::create(directory.join(name))?;
     let mut random = Random::new(seed);
@@ -38,13 +38,14 @@ fn append(directory: &Path, name: &str, seed: u64, synced: &AtomicU64) -> io::Re
     }
 }
 
-/// The bytes `[at, at + len)` of a file that grows; they do not depend on the pieces in which it was written.
+/// Returns the bytes `[at, at + len)` of a file that grows; they do not depend on the pieces in
+/// which it was written.
 fn appended(seed: u64, at: u64, len: usize) -> Vec<u8> {
     let byte = |at: u64| ((at ^ seed << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8;
     (at..at + len as u64).map(byte).collect()
 }
 
-/// A file whose records are written again and again: which version of each has been acknowledged.
+/// Overwrites the records of a file again and again; `synced` is the acknowledged version of each.
 fn overwrite(directory: &Path, synced: &[AtomicU64]) -> io::Result<()> {
     let file = File::create(directory.join("records"))?;
     let mut random = Random::new(5);
@@ -65,7 +66,8 @@ fn versioned(record: u64, version: u64) -> Vec<u8> {
     bytes
 }
 
-/// The way programs replace a file: a new one is written and synced, and takes the old one's name. Which has it.
+/// Replaces a file as programs do: a new file is written and synced, and is renamed to the old one.
+/// `synced` is the version that has the name.
 fn replace(directory: &Path, synced: &AtomicU64) -> io::Result<()> {
     for version in 1.. {
         let file = File::create(directory.join("replaced.new"))?;
@@ -78,7 +80,7 @@ fn replace(directory: &Path, synced: &AtomicU64) -> io::Result<()> {
     Ok(())
 }
 
-/// What has been acknowledged when the server was killed.
+/// The acknowledged data at the time when the server was killed.
 #[derive(Default)]
 struct Synced {
     grown: [AtomicU64; 2],
@@ -132,7 +134,7 @@ fn check(directory: &Path, synced: &Synced) {
         let mut bytes = vec![0; RECORD];
         file.read_exact_at(&mut bytes, record * RECORD as u64).unwrap();
         let version = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-        // A later one can have got there, too; in part, if it was on its way.
+        // A later version can have been stored as well; in part, if it was in progress.
         assert!(version >= synced, "record {record}: {synced} was synced, {version} is there");
         let later = version > synced;
         assert!(later || bytes == versioned(record, version), "record {record}, {version}");
@@ -156,7 +158,7 @@ fn survives(name: &str, cache: CacheMode, storm: bool) {
         fs::create_dir(directory).unwrap();
     }
     let program = env!("CARGO_BIN_EXE_acceptance-serve");
-    // Few frames: what was not synced is written back and evicted all the time.
+    // Few frames, so that unsynced data is written back and evicted all the time.
     let mut server =
         ServedElsewhere::start(program, (&source, &mountpoint), cache, 512 << 10, storm);
     let records = (0..RECORDS).map(|_| AtomicU64::new(0)).collect();

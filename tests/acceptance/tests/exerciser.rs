@@ -1,5 +1,6 @@
-//! fsx, the file system exerciser: random reads, writes, mappings, truncations, holes, copies and so on in one file, each
-//! read compared with what was written. 10^6 operations in all, half of them while the file's cache is swapped.
+//! fsx, the file system exerciser: random reads, writes, mappings, truncations, holes, copies and
+//! so on in one file, each read compared with the written data. 10^6 operations in all, half of
+//! them while the file's cache is swapped.
 //!
 //! `REFIT_FSX_OPERATIONS` sets another number.
 
@@ -9,11 +10,12 @@ use std::path::Path;
 use std::process::Command;
 
 const OPERATIONS: u64 = 1_000_000;
-/// Four tests share the operations.
+/// The number of tests that share the operations.
 const TESTS: u64 = 4;
 const LIMIT: u64 = 900;
 
-/// What all runs have in common. What waits for the disk is rare: it takes most of the time and always does the same.
+/// The settings of all runs. Operations that wait for the disk are rare: they take most of the time
+/// and always do the same.
 const WEIGHTS: &str = "
 [weights]
 close_open = 1
@@ -30,15 +32,17 @@ posix_fadvise = 0.5
 copy_file_range = 1
 ";
 
-/// How a file is used. No operation is empty: `posix_fallocate` of nothing is an error, which fsx does not know.
+/// The pattern in which a file is used. No operation is empty: `posix_fallocate` of length zero is
+/// an error, which fsx does not know.
 struct Use {
     name: &'static str,
     sizes: &'static str,
-    /// Mappings cost as much as ten other operations: each page of them is a fault of its own.
+    /// The weight of mappings. They cost as much as ten other operations, because each of their
+    /// pages is a fault of its own.
     mappings: u32,
 }
 
-/// Small operations on a small file, most of them.
+/// Mostly small operations on a small file.
 const NARROW: Use = Use {
     name: "narrow",
     mappings: 1,
@@ -51,7 +55,7 @@ max = 8192
 ",
 };
 
-/// Large ones, and what is written through mappings has to be on the disk at once.
+/// Large operations; data that is written through mappings has to be on the disk at once.
 const WIDE: Use = Use {
     name: "wide",
     mappings: 8,

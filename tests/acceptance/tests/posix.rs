@@ -1,4 +1,5 @@
-//! pjdfstest: some four hundred cases of what POSIX and Linux promise, for users with and without privileges.
+//! pjdfstest: some four hundred cases of the guarantees of POSIX and Linux, for users with and
+//! without privileges.
 
 use refit_acceptance::{CacheMode, Limit, Pace, Ran, Served, possible, run, skip, tool};
 use std::fs;
@@ -6,10 +7,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 
-/// The users that the cases act as.
+/// The users as which the cases act.
 const USERS: [&str; 2] = ["tests", "pjdfstest"];
 
-/// `naptime` is longer than the grain of time stamps of the host's file systems (4 ms).
+/// The configuration. `naptime` is longer than the granularity of time stamps of the host's file
+/// systems (4 ms).
 const SETTINGS: &str = "\
 [features]
 posix_fallocate = {}
@@ -25,9 +27,9 @@ allow_remount = false
 entries = [[\"tests\", \"tests\"], [\"pjdfstest\", \"pjdfstest\"]]
 ";
 
-/// Whether the users are there; makes them if not.
+/// Returns whether the users exist; creates them if not.
 fn users() -> bool {
-    // One test after the other: two would make the same one.
+    // Serializes the tests, since two of them would create the same user.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock();
     let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -66,14 +68,14 @@ fn no_case_fails(name: &str, cache: CacheMode, pace: Option<Pace>) {
         return skip("other users may not pass through the directories above /var/tmp");
     }
     let mut served = Served::new(name, cache, 4 << 20);
-    // Most files of the cases are empty and live for a moment: this one is there all the time.
+    // Most files of the cases are empty and short-lived; this one exists all the time.
     fs::write(served.path("lasting"), "a file").unwrap();
     let storm = pace.map(|pace| served.storm(pace));
     let ran = pjdfstest(&program, &served);
     storm.map(refit_acceptance::Storm::stop);
     let summary = ran.output.lines().rfind(|line| !line.is_empty()).unwrap_or_default();
     eprintln!("{name}: {summary}");
-    // Each with what it says of itself: the lines behind it that are indented.
+    // Each failing case with its details, which are the indented lines behind it.
     let mut failing = false;
     let failed = ran.output.lines().filter(|line| {
         failing = line.contains("FAILED") || (failing && line.starts_with(char::is_whitespace));

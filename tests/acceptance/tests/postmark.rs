@@ -1,5 +1,6 @@
-//! Postmark, a mail server's load: what it counts is the same on a plain directory, on the mount, and on the mount
-//! while caches are swapped. It chooses by its seed, and its counts depend on what it finds.
+//! Postmark, a mail server's load: its counts are the same on a plain directory, on the mount, and
+//! on the mount while caches are swapped. It chooses operations by its seed, and its counts depend
+//! on the files that it finds.
 
 use refit_acceptance::{CacheMode, Limit, Pace, Served, possible, run, scratch, tool};
 use std::fs;
@@ -8,7 +9,7 @@ use std::process::Command;
 
 const LIMIT: u64 = 120;
 
-/// The lines of the report that tell what was done, without how fast: `453 created`.
+/// Returns the lines of the report that count operations, without their rates: `453 created`.
 fn counts(postmark: &Path, location: &Path) -> Vec<String> {
     let settings = [
         format!("set location {}", location.display()),

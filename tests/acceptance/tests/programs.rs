@@ -1,4 +1,4 @@
-//! Programs as people use them: git and sqlite, while the caches of their files are swapped.
+//! Ordinary use of git and sqlite while the caches of their files are swapped.
 
 use refit_acceptance::{CacheMode, Limit, Pace, Random, Served, possible, run, tool};
 use std::fmt::Write as _;
@@ -10,11 +10,11 @@ use std::thread;
 
 const LIMIT: Limit = Limit(std::time::Duration::from_secs(180));
 
-/// Runs a program in a directory; what it said.
+/// Runs a program in a directory; returns its output.
 fn in_directory(program: &Path, directory: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.current_dir(directory).args(arguments);
-    // Whoever runs the tests may have configured git.
+    // The user who runs the tests may have configured git.
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
     for (name, value) in [("NAME", "Test"), ("EMAIL", "test@example.invalid")] {
         command.env(format!("GIT_AUTHOR_{name}"), value);
@@ -23,13 +23,13 @@ fn in_directory(program: &Path, directory: &Path, arguments: &[&str]) -> String 
     run(&mut command, "", LIMIT).success()
 }
 
-/// Lines of text, as many as one wants.
+/// Returns `lines` lines of text.
 fn text(random: &mut Random, lines: u64) -> String {
     let line = |_| format!("{:x} and {:x}\n", random.number(), random.below(1000));
     (0..lines).map(line).collect()
 }
 
-/// A repository with some hundred files and some history.
+/// Creates a repository with some hundred files and some history.
 fn repository(git: &Path, directory: &Path) {
     fs::create_dir_all(directory).unwrap();
     in_directory(git, directory, &["init", "--quiet", "--initial-branch=main"]);
@@ -62,11 +62,11 @@ fn clone_and_work(name: &str, cache: CacheMode) {
     };
     same(&["rev-parse", "HEAD"]);
     same(&["ls-tree", "-r", "HEAD"]);
-    // What is in the directory is what was committed, read anew.
+    // The directory contains the committed data, read anew.
     in_directory(&git, &clone, &["update-index", "--really-refresh"]);
     assert_eq!(in_directory(&git, &clone, &["status", "--porcelain"]), "");
     in_directory(&git, &clone, &["fsck", "--full", "--strict"]);
-    // And the clone can be worked in.
+    // The clone can be worked in.
     in_directory(&git, &clone, &["checkout", "--quiet", "-b", "work", "HEAD~3"]);
     fs::write(clone.join("new.txt"), text(&mut Random::new(2), 1000)).unwrap();
     in_directory(&git, &clone, &["add", "new.txt"]);
@@ -76,7 +76,7 @@ fn clone_and_work(name: &str, cache: CacheMode) {
     in_directory(&git, &clone, &["fsck", "--full", "--strict"]);
     storm.stop();
     served.unmount();
-    // What is on the host is the same repository.
+    // The host has the same repository.
     let host = served.host("clone");
     in_directory(&git, &host, &["fsck", "--full", "--strict"]);
     in_directory(&git, &host, &["update-index", "--really-refresh"]);
@@ -103,7 +103,8 @@ fn sql(sqlite: &Path, database: &Path, script: &str) -> String {
     run(&mut command, script, LIMIT).success()
 }
 
-/// The transactions of one writer: each adds rows, changes some and takes some away, and leaves as many as it added.
+/// Returns the transactions of one writer: each adds rows, changes some and removes some, and
+/// leaves as many as it added.
 fn transactions(writer: u64) -> String {
     let mut script = String::new();
     for number in 0..TRANSACTIONS {

@@ -1,4 +1,5 @@
-//! The journal of requests: over 10^5 swaps, while wrappers come and go, every request is answered exactly once.
+//! Tests with the journal of requests: over 10^5 swaps, while wrappers are attached and detached,
+//! every request is answered exactly once.
 
 use refit_acceptance::{CacheMode, Pace, Served, Storm, caches, pattern, possible};
 use refit_files::RequestEvent;
@@ -11,9 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const SWAPS: u64 = 100_000;
-/// Events that are kept: more than the test makes in the time that it has.
+/// The number of events that the journal keeps, which is more than the test makes in its time.
 const CAPACITY: usize = 8 << 20;
-/// Far more than it takes; whoever needs that long hangs.
+/// Far more than the test takes, unless it hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 const FILES: u64 = 4;
 
@@ -41,13 +42,14 @@ fn work(directory: &Path, number: u64, storm: &Storm, until: Instant) {
     }
 }
 
-/// Wraps the caches of all files and unwraps them again, as long as the storm needs; how often.
+/// Attaches wrappers to the caches of all files and detaches them again, as long as the storm
+/// needs; returns the number of attachments.
 fn wrap(prefix: &str, storm: &Storm, until: Instant) -> u64 {
     let mut wraps = 0;
     while storm.committed() < SWAPS && Instant::now() < until {
         let all = caches(prefix).into_iter();
         for (cache, wrapper) in all.zip(["count", "latency", "concurrency"].iter().cycle()) {
-            // A file that was removed meanwhile is missed by nobody.
+            // A file that was removed in the meantime is not an error.
             let report = wrap_named(cache.id, wrapper, &[], 0, "acceptance test");
             assert!(report.committed() || report.target_gone, "{report:?}");
             thread::sleep(Duration::from_micros(200));
@@ -87,7 +89,7 @@ fn every_request_is_answered_once() {
     assert!(wraps > 100, "{wraps} wraps are too few to show anything");
     let tally = storm.stop();
     assert!(tally.committed >= SWAPS, "only {} swaps within {LIMIT:?}", tally.committed);
-    // Programs do not wait for the answer to a close: these may be under way still.
+    // Programs do not wait for the reply to a close, so some of these may still be in progress.
     let unanswered = || {
         let stats = served.mount().stats();
         stats.requests - stats.replies

@@ -1,5 +1,5 @@
-//! Swaps that do not come to their end, on a mounted file that is being used: whatever the reason, the old cache carries
-//! on and the file is what it would have been.
+//! Swaps that fail, on a mounted file that is being used: for every reason of the failure, the old
+//! cache continues, and the file is what it would have been without the swap.
 
 use refit_acceptance::{
     CacheMode, Random, Served, ServedElsewhere, caches, pattern, possible, scratch,
@@ -28,7 +28,7 @@ fn other(implementation: &str) -> &'static str {
     if implementation == "shared" { "partitioned" } else { "shared" }
 }
 
-/// Writes and reads at random places until it is told to stop; what there must be.
+/// Writes and reads at random places until it is told to stop; returns the expected contents.
 fn use_file(file: &File, mut expected: Vec<u8>, stop: &AtomicBool, rounds: &AtomicU64) -> Vec<u8> {
     let mut random = Random::new(99);
     while !stop.load(Relaxed) {
@@ -57,7 +57,7 @@ fn under_load(name: &str, swaps: impl FnOnce(&Served, &dyn Fn())) {
     let expected = thread::scope(|scope| {
         let user = scope.spawn(|| use_file(&file, begin, &stop, &rounds));
         let _stop = StopOnDrop(&stop);
-        // The file is used at both sides of whatever happens in between.
+        // The file is used before and after whatever happens in between.
         let used = || {
             let begin = rounds.load(Relaxed);
             while rounds.load(Relaxed) < begin + 20 {
@@ -113,7 +113,7 @@ fn a_failure_at_any_phase_changes_nothing() {
                 assert_eq!(object(before.id).unwrap().implementation, before.implementation);
                 used();
             }
-            // And the next one succeeds, so that both implementations are the old one in turn.
+            // The next swap succeeds, so that both implementations are the old one in turn.
             let cache = cache_of(served, "file");
             let report =
                 swap_named(cache.id, other(&cache.implementation), round, &options(|_| Ok(())));
@@ -142,7 +142,7 @@ fn a_requester_that_goes_away_changes_nothing() {
     });
 }
 
-/// A file whose host has stopped answering, with a program that waits for it.
+/// A file whose host has stopped responding, with a program that waits for it.
 struct Stalled<'a> {
     served: &'a Served,
     host: &'a ServedElsewhere,
@@ -150,9 +150,10 @@ struct Stalled<'a> {
 }
 
 impl Stalled<'_> {
-    /// Runs `swap` while a read of `[at, at + len)` waits for the host; the bytes that were read.
+    /// Runs `swap` while a read of `[at, at + len)` waits for the host; returns the bytes that were
+    /// read.
     fn during_a_read(&self, at: u64, len: usize, swap: impl FnOnce()) -> Vec<u8> {
-        // An answer is counted after it is given: whoever has it may be ahead of the count.
+        // An answer is counted after it is given, so its receiver may be ahead of the count.
         let waits = || {
             let stats = self.served.mount().stats();
             stats.requests > stats.replies
@@ -167,7 +168,7 @@ impl Stalled<'_> {
                 let mut bytes = vec![0; len];
                 self.file.read_exact_at(&mut bytes, at).map(|()| bytes)
             });
-            // The read has begun, and does not end without the host.
+            // The read has begun, and cannot end without the host.
             let needs_the_host = || assert!(!read.is_finished(), "the read did not need the host");
             while !waits() {
                 needs_the_host();
@@ -181,7 +182,7 @@ impl Stalled<'_> {
     }
 }
 
-/// The reader would wait for ever if a test failed.
+/// Continues the server on drop, because the reader would wait for ever if the test failed.
 struct GoOn<'a>(&'a ServedElsewhere);
 
 impl Drop for GoOn<'_> {
@@ -195,7 +196,8 @@ fn a_read_that_waits_for_the_host_makes_no_swap_late() {
     if !possible() {
         return;
     }
-    // The host's directory is one that another process serves: when that is stopped, the host does not answer.
+    // The host's directory is served by another process; while that is stopped, the host does not
+    // respond.
     let scratch = scratch();
     let [far, source, mountpoint] = ["far", "near", "mnt"].map(|name| scratch.path().join(name));
     for directory in [&far, &far.join("late"), &source, &mountpoint] {
@@ -208,7 +210,7 @@ fn a_read_that_waits_for_the_host_makes_no_swap_late() {
     let mut served =
         Served::of("late", source.clone(), mountpoint, scratch, CacheMode::Direct, 2 << 20);
     let file = File::open(served.path("file")).unwrap();
-    // What is read here is read from the host now, and not while that is stopped.
+    // This page is read from the host now, and not while the server is stopped.
     file.read_exact_at(&mut [0; 4096], 0).unwrap();
     let cache = cache_of(&served, "file").id;
     let stalled = Stalled { served: &served, host: &host, file: &file };

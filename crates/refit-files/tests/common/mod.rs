@@ -12,18 +12,20 @@ pub struct Served {
     _directory: tempfile::TempDir,
 }
 
-/// Returns when the clock that file times are taken from has gone on: what is written then is later than before.
+/// Waits until the clock that stamps files has advanced, so that a later write gets a later time.
 pub fn clock_goes_on() {
     use rustix::time::{ClockId, clock_gettime};
-    // The server stamps files from the coarse clock, which goes on by a tick at a time; the kernel stamps more finely
-    // what somebody has looked at (Linux 6.13). The next tick is after both.
+    // The server stamps files from the coarse clock, which advances by a tick at a time. The kernel
+    // stamps a file whose times were read since with a finer clock (Linux 6.13). The next tick is
+    // later than both.
     let now = clock_gettime(ClockId::Realtime);
     while clock_gettime(ClockId::RealtimeCoarse) <= now {
         std::thread::yield_now();
     }
 }
 
-/// Whether other users can get to where the tests work; says so where they cannot.
+/// Returns whether other users can reach the directories of the tests; prints a message if they
+/// cannot.
 pub fn others_reach_us() -> bool {
     let reached = refit_sys::credentials::anybody_reaches(Path::new("/var/tmp"));
     if !reached {
@@ -32,7 +34,7 @@ pub fn others_reach_us() -> bool {
     reached
 }
 
-/// Whether mounts can be tested here.
+/// Returns whether mounts can be tested on this host.
 pub fn possible() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root || !Path::new("/dev/fuse").exists() {
@@ -64,7 +66,7 @@ pub fn directories() -> (tempfile::TempDir, PathBuf, PathBuf) {
 }
 
 impl Served {
-    /// A mount of an empty directory; none where that is not possible.
+    /// Mounts an empty directory; `None` where mounts are not possible.
     pub fn new(cache: CacheMode) -> Option<Self> {
         Self::with(cache, |_| {})
     }
@@ -84,12 +86,12 @@ impl Served {
         self.mount.as_ref().unwrap()
     }
 
-    /// A path in the mount.
+    /// Returns a path in the mount.
     pub fn path(&self, name: &str) -> PathBuf {
         self.mountpoint.join(name)
     }
 
-    /// The same file on the host.
+    /// Returns the path of the same file on the host.
     pub fn host(&self, name: &str) -> PathBuf {
         self.source.join(name)
     }
@@ -109,7 +111,7 @@ pub fn is_mounted(path: &Path) -> bool {
     mounts.lines().any(|line| line.split(' ').nth(1) == path.to_str())
 }
 
-/// Runs a test in every mode.
+/// Runs a test in every cache mode.
 pub fn in_both_modes(test: impl Fn(&Served)) {
     for mode in [CacheMode::Kernel, CacheMode::Direct] {
         if let Some(served) = Served::new(mode) {
@@ -119,7 +121,7 @@ pub fn in_both_modes(test: impl Fn(&Served)) {
     }
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ from place to place.
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     std::iter::repeat_with(|| {

@@ -29,7 +29,7 @@ pub struct Open {
     /// The number of records of this thread since the begin, without those of the begin and the
     /// end.
     records: u64,
-    /// Those of the records that are attributed to intervals inside of it, as in
+    /// The number of the records that are attributed to intervals inside of it, as in
     /// [`Span::own_records`].
     inner_records: u64,
 }

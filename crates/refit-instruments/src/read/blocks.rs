@@ -21,7 +21,7 @@ pub(super) struct Part {
     length: u64,
 }
 
-/// How a file ends.
+/// The end of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "how")]
 pub enum Ending {

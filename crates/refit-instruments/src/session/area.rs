@@ -17,7 +17,7 @@ use crate::block::ClockSource;
 use crate::record::{Phase, What};
 use crate::ring::{ReserveError, Ring};
 
-/// How long a writer that waits for a dump sleeps before it checks whether the recorder still
+/// The interval at which a writer that waits for a dump checks whether the recorder still
 /// exists.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 

@@ -16,7 +16,7 @@ use super::layout::definition as at;
 use super::layout::header;
 use crate::definition::{Definition, Field, FieldKind, Role};
 
-/// How often to check an entry that another process is writing.
+/// The number of times to check an entry that another process is writing.
 const READY_ATTEMPTS: usize = 1000;
 /// The maximum depth of inheritance between instruments; a greater depth means damage.
 const MAX_DEPTH: usize = 8;

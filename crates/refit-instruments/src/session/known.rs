@@ -8,7 +8,7 @@ use crate::definition::Definition;
 
 /// An instrument of a session.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct SessionInstrument {
     /// Its name and the meaning of its records.
     pub definition: Definition,
     /// Its kind.
@@ -21,7 +21,7 @@ pub struct Known {
 
 impl Session {
     /// Returns all instruments except managers.
-    pub fn instruments(&self) -> Vec<Known> {
+    pub fn instruments(&self) -> Vec<SessionInstrument> {
         let known = |(_, kind, definition): (usize, Kind, Definition)| {
             let reasons = self.switch(definition.id).load(Ordering::Acquire);
             let why = [
@@ -33,7 +33,7 @@ impl Session {
             let suspended = why.iter().filter(|(why, _)| reasons & *why as u64 != 0);
             let suspended = suspended.map(|(_, name)| *name).collect();
             let [count, _] = self.area().totals(definition.id);
-            Known { definition, kind, count, suspended }
+            SessionInstrument { definition, kind, count, suspended }
         };
         self.entries().filter(|(_, kind, _)| *kind != Kind::Manager).map(known).collect()
     }

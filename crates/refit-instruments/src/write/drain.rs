@@ -12,9 +12,9 @@ use crate::session::Area;
 
 use super::output::Output;
 
-/// How long to wait for a record that was begun before checking whether its writer is alive.
+/// The time to wait for a record that was begun before checking whether its writer is alive.
 const TORN_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long to wait for a record whose writer is alive, since the writer may have left it by a jump
+/// The time to wait for a record whose writer is alive, since the writer may have left it by a jump
 /// out of a signal handler.
 const STUCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// A time further than this before the previous one (in ticks of either clock) was stored by a

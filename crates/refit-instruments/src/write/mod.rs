@@ -16,4 +16,4 @@ pub use cost::measure as measure_costs;
 pub use output::{OutputError, Rotation, part_path};
 pub use recorder::{Mode, Options, Recorder, Summary};
 pub use scheduler::Scheduler;
-pub use source::{Found, Source};
+pub use source::{Source, SourceBatch};

@@ -19,7 +19,7 @@ use crate::instrument::Trigger;
 use crate::session::layout::header;
 use crate::session::{Area, Kind as EntryKind, Session};
 
-/// What happens when a ring fills.
+/// The behavior of a full ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Records are written continuously; those for which there is no slot are lost and counted.
@@ -36,7 +36,7 @@ pub enum Mode {
 /// The options of a recording.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// What happens when a ring fills.
+    /// The behavior of a full ring.
     pub mode: Mode,
     /// When the next file begins.
     pub rotation: Rotation,
@@ -63,11 +63,11 @@ pub struct Summary {
 
 /// The maximum number of records of a block; 64 Ki records are 2 MiB.
 const BATCH: u64 = 1 << 16;
-/// How long the thread sleeps when there is little to do.
+/// The time for which the thread sleeps when there is little to do.
 const SLEEP: Duration = Duration::from_millis(10);
-/// How often the records are written even if they do not fill a block.
+/// The interval at which the records are written even if they do not fill a block.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
-/// How often other sources are read, so that their own buffers do not fill.
+/// The interval at which other sources are read, so that their own buffers do not fill.
 const SOURCE_INTERVAL: Duration = Duration::from_millis(50);
 /// The interval between clock pairs, and between totals.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(2);

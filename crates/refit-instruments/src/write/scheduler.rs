@@ -10,7 +10,7 @@ use std::io;
 use refit_sys::clock;
 use refit_sys::perf::{EventKind, SchedulerEvent, Target, Watch};
 
-use super::source::{Found, Source};
+use super::source::{Source, SourceBatch};
 use crate::block::Thread;
 use crate::definition::{FieldKind, Role};
 use crate::record::{Phase, Record, What};
@@ -86,7 +86,7 @@ impl Scheduler {
     }
 
     /// Adds the names of threads that were seen and not reported yet, from `/proc`.
-    fn names(&mut self, found: &mut Found) {
+    fn names(&mut self, found: &mut SourceBatch) {
         for (thread, (process, told)) in &mut self.threads {
             if !*told && *thread != 0 {
                 *told = true;
@@ -102,7 +102,7 @@ impl Scheduler {
 }
 
 impl Source for Scheduler {
-    fn collect(&mut self, found: &mut Found) {
+    fn collect(&mut self, found: &mut SourceBatch) {
         let mut all: Vec<SchedulerEvent> = Vec::new();
         self.watches.iter_mut().for_each(|watch| {
             watch.read(|told| all.push(told));

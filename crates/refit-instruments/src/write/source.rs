@@ -12,12 +12,12 @@ use crate::record::Record;
 /// A source of records that the recorder reads repeatedly.
 pub trait Source: Send + fmt::Debug {
     /// Adds what has happened since the last call.
-    fn collect(&mut self, found: &mut Found);
+    fn collect(&mut self, found: &mut SourceBatch);
 }
 
 /// The records from a source.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct SourceBatch {
     /// Records with the processor that they belong to; those of one processor are in the order of
     /// time.
     pub records: Vec<(u32, Record)>,
@@ -46,7 +46,7 @@ impl Tap {
 
     /// Reads the source and writes its records.
     pub(super) fn write(&mut self, output: &mut Output) {
-        let mut found = Found::default();
+        let mut found = SourceBatch::default();
         self.source.collect(&mut found);
         if !found.threads.is_empty() {
             output.json(Kind::Threads, &found.threads);

@@ -190,7 +190,8 @@ fn who_waited_is_told_for_whom() {
         waits.iter().map(|wait| (wait.waiter, wait.holder, wait.what, wait.ticks)).collect()
     };
     assert_eq!(short(&summary(&trace).waits), [(8, 7, lock, 41), (7, 99, lock, 5)]);
-    // The holder is told although nothing else of it is wanted; who has let go is not.
+    // The holder is reported although nothing else of it is selected; a thread that has released
+    // the lock is not.
     let filter = Filter { threads: vec![8], ..Filter::default() };
     let summary = summarize(&trace, &filter).expect("the file is there");
     assert_eq!(short(&summary.waits), [(8, 7, lock, 41)]);

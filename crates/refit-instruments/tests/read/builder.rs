@@ -1,4 +1,4 @@
-//! Makes traces, whole and damaged ones.
+//! Builds whole and damaged traces.
 
 use std::io::Write;
 
@@ -13,16 +13,16 @@ use serde::Serialize;
 use tempfile::NamedTempFile;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The bytes of a trace.
+/// A trace under construction.
 #[derive(Clone)]
 pub(crate) struct Builder {
     pub(crate) bytes: Vec<u8>,
-    /// How many records each processor has had, written or lost.
+    /// The number of records, written or lost, of each processor.
     sequences: std::collections::HashMap<u32, (u64, RecordsHead)>,
     written: u64,
 }
 
-/// The head of all traces here: two ticks a nanosecond.
+/// Returns the head of all traces of these tests: two ticks per nanosecond.
 pub(crate) fn head() -> Head {
     Head {
         host: "box".into(),
@@ -33,7 +33,7 @@ pub(crate) fn head() -> Head {
     }
 }
 
-/// A clock of two ticks a nanosecond; raw time begins at 1 s.
+/// Returns a reading of a clock with two ticks per nanosecond; raw time begins at 1 s.
 pub(crate) fn pair(ticks: u64) -> ClockPair {
     let raw = 1_000_000_000 + ticks / 2;
     ClockPair {
@@ -67,18 +67,18 @@ pub(crate) fn definition(
 }
 
 impl Builder {
-    /// Any bytes.
+    /// Begins a trace with any bytes.
     pub(crate) fn of(bytes: Vec<u8>) -> Builder {
         Builder { bytes, ..Builder::bare() }
     }
 
-    /// No more than the first line.
+    /// Begins a trace with the file head alone.
     pub(crate) fn bare() -> Builder {
         let head = FileHead { magic: MAGIC, version: VERSION, reserved: 0 };
         Builder { bytes: head.as_bytes().to_vec(), sequences: Default::default(), written: 0 }
     }
 
-    /// With a head and a clock that is read at 0 and at 4 s.
+    /// Begins a trace with a head and clock readings at 0 and at 4 s.
     pub(crate) fn new() -> Builder {
         Builder::bare()
             .json(Kind::Head, &head())
@@ -109,7 +109,7 @@ impl Builder {
         self.json(Kind::Dump, &Dump { number: 1, begin, end })
     }
 
-    /// What an event costs, in ticks.
+    /// Adds the cost of an event, in ticks.
     pub(crate) fn cost(self, place: Place, ticks: f64, spread: f64, cold: f64) -> Builder {
         self.json(Kind::Costs, &[Cost { instrument: "event".into(), place, ticks, spread, cold }])
     }
@@ -121,7 +121,7 @@ impl Builder {
         self
     }
 
-    /// A block of records of a processor.
+    /// Adds a block of records of a processor.
     pub(crate) fn records(mut self, processor: u32, records: &[Record]) -> Builder {
         let (written, losses) =
             self.sequences.entry(processor).or_insert((0, no_losses(processor)));
@@ -135,7 +135,7 @@ impl Builder {
         self
     }
 
-    /// The end, in peace.
+    /// Adds the block of a regular end.
     pub(crate) fn end(self) -> Builder {
         let sum = |field: fn(&RecordsHead) -> u64| {
             self.sequences.values().map(|(_, head)| field(head)).sum()
@@ -150,14 +150,14 @@ impl Builder {
         self.json(Kind::End, &end)
     }
 
-    /// As a file, which is gone when it is dropped.
+    /// Returns the trace as a file, which is removed on drop.
     pub(crate) fn file(&self) -> NamedTempFile {
         let mut file = NamedTempFile::new().expect("a temporary file");
         file.write_all(&self.bytes).expect("room for it");
         file
     }
 
-    /// As a trace.
+    /// Opens the trace.
     pub(crate) fn open(&self) -> Result<Trace, Error> {
         Trace::open(&[self.file().path()])
     }
@@ -171,7 +171,7 @@ fn no_losses(processor: u32) -> RecordsHead {
     RecordsHead::new(u16::try_from(processor).expect("few are enough"), 0)
 }
 
-/// The blocks of a trace: kind and content.
+/// Returns the blocks of a trace: kind and content.
 pub(crate) fn blocks(bytes: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let mut rest = &bytes[size_of::<FileHead>()..];
     let mut blocks = Vec::new();
@@ -183,7 +183,7 @@ pub(crate) fn blocks(bytes: &[u8]) -> Vec<(u16, Vec<u8>)> {
     blocks
 }
 
-/// A trace of blocks, each with the right checksum.
+/// Returns a trace of these blocks, each with the right checksum.
 pub(crate) fn sealed(blocks: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let blocks = blocks.iter().flat_map(|(kind, content)| block::encode(*kind, content));
     Builder::bare().bytes.into_iter().chain(blocks).collect()

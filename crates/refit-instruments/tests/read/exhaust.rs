@@ -1,4 +1,5 @@
-//! Everything that can be done with a file that claims to be a trace; for tests with damaged ones, and for fuzzing.
+//! Every operation on a file that claims to be a trace, for tests with damaged files and for
+//! fuzzing.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +8,7 @@ use refit_instruments::analysis::{Compensation, Filter, summarize};
 use refit_instruments::export;
 use refit_instruments::read::Trace;
 
-/// Opens a file and, if it is a trace, reads, sums up and exports all of it.
+/// Opens a file and, if it is a trace, reads, summarizes and exports all of it.
 pub(crate) fn exhaust(path: &Path) {
     let trace = match Trace::open(&[path]) {
         Ok(trace) => trace,

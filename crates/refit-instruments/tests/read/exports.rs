@@ -1,4 +1,5 @@
-//! Folded stacks, flame graphs, profiles for Firefox and lines of JSON say what a trace holds.
+//! Tests that folded stacks, flame graphs, profiles for Firefox and lines of JSON show the contents
+//! of a trace.
 
 use refit_instruments::analysis::Filter;
 use refit_instruments::export::{self, Error};
@@ -17,7 +18,7 @@ fn text(builder: &Builder, export: Export) -> String {
     String::from_utf8(bytes).expect("it is text")
 }
 
-/// Two threads of one name and one of another; an interval without an end.
+/// Builds a trace with two threads of one name and one of another, and an interval without an end.
 fn stacks() -> Builder {
     let plain = |id, name| definition(id, name, Default::default(), &[]);
     let of = |thread, from: u64| {
@@ -85,7 +86,8 @@ fn a_profile_for_firefox_has_threads_markers_and_weights() {
     assert_eq!(names.len(), 3);
     for thread in threads {
         assert_eq!(thread["markers"]["length"], 2, "the one without an end is none");
-        // 500 ns at the begin, 2 µs inside, 500 ns at the end: less than a microsecond is carried over.
+        // 500 ns at the beginning, 2 µs inside, 500 ns at the end: less than a microsecond is
+        // carried over.
         let weights = thread["samples"]["weight"].as_array().expect("there are samples");
         let sum: i64 = weights.iter().map(|weight| weight.as_i64().expect("a number")).sum();
         assert_eq!(sum, 3, "{weights:?}");

@@ -1,7 +1,7 @@
-//! Whatever bytes a file has, reading it ends, in an error or with what makes sense; nothing panics.
+//! Reading a file of any bytes ends, in an error or in a valid trace, without a panic.
 //!
-//! Random bytes would only find that checksums work. So blocks are changed and then closed again with the
-//! right checksum.
+//! Random bytes would only show that checksums work, so blocks are changed and then sealed again
+//! with the right checksum.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -12,20 +12,20 @@ use super::builder::{Builder, blocks, head, record, sealed};
 use super::exhaust::exhaust;
 use super::perfetto::swapped;
 
-/// What is done to a block.
+/// A change of a block.
 #[derive(Clone, Debug)]
 enum Change {
-    /// A byte of its content is another.
+    /// Replaces a byte of the content.
     Byte(Index, u8),
-    /// Eight bytes of its content are a number at the edge.
+    /// Replaces eight bytes of the content by a boundary value.
     Word(Index, u64),
-    /// It ends earlier.
+    /// Truncates the block.
     Cut(Index),
-    /// It is of another kind.
+    /// Changes the kind of the block.
     Kind(u16),
-    /// It is there twice.
+    /// Duplicates the block.
     Twice,
-    /// It is not there.
+    /// Removes the block.
     Gone,
 }
 
@@ -75,7 +75,7 @@ fn more_is_lost_than_can_be_counted() {
         .lose(0, |head| head.lost_old = u64::MAX / 2)
         .records(0, &[at(2)]);
     let mut blocks = blocks(&trace.bytes);
-    // The second of them lost all there is, beside what the first lost.
+    // The second block lost all records there are, in addition to what the first lost.
     if let Some((_, content)) = blocks.last_mut() {
         content[24..32].fill(0xff);
     }
@@ -96,7 +96,7 @@ fn more_time_passes_than_can_be_added_up() {
 }
 
 proptest! {
-    // What is found becomes a test with a name instead of a file of seeds.
+    // A failure becomes a test with a name instead of an entry in a file of seeds.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

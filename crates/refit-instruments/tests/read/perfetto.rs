@@ -1,5 +1,5 @@
-//! What is exported to Perfetto, decoded by prost with a schema of its own: field numbers and types are those of
-//! Perfetto's published `.proto` files, and nothing of refit's encoder is used.
+//! Tests of the export to Perfetto, decoded by prost with a schema of its own: field numbers and
+//! types are those of Perfetto's published `.proto` files, and nothing of refit's encoder is used.
 
 use prost::Message;
 use refit_instruments::analysis::Filter;
@@ -142,7 +142,8 @@ const END: i32 = 2;
 const INSTANT: i32 = 3;
 const COUNTER: i32 = 4;
 
-/// A request that waits for a swap, its phases, context switches, a counter, a message, a dump and a loss.
+/// Builds a trace with a request that waits for a swap, its phases, context switches, a counter, a
+/// message, a dump and a loss.
 pub(crate) fn swapped() -> Builder {
     let change = [("change", U64)];
     let definitions = [
@@ -198,7 +199,7 @@ impl Trace {
         self.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref())
     }
 
-    /// The track with a name.
+    /// Returns the track with a name.
     fn track(&self, name: &str) -> u64 {
         let is = |track: &&TrackDescriptor| {
             let thread = track.thread.as_ref().and_then(|thread| thread.thread_name.as_deref());
@@ -210,7 +211,7 @@ impl Trace {
             .unwrap_or_else(|| panic!("no track {name}"))
     }
 
-    /// What happens on a track: time in ns since raw time 1 s, kind, name.
+    /// Returns the events of a track: time in ns since raw time 1 s, kind, name.
     fn on(&self, track: &str) -> Vec<(u64, i32, &str)> {
         let track = self.track(track);
         let mut found: Vec<_> = self
@@ -370,7 +371,7 @@ fn a_filter_leaves_slices_whole() {
     assert_eq!(trace.on("worker"), [(1_000, BEGIN, "fcm::read"), (3_500, END, "")]);
 }
 
-/// For `ci/perfetto.sh`, which asks Perfetto's own tools about it.
+/// Writes a file for `ci/perfetto.sh`, which opens it with Perfetto's own tools.
 #[test]
 fn a_file_for_perfetto() {
     let mut bytes = Vec::new();

@@ -1,4 +1,5 @@
-//! Records come in order; what is damaged, cut off, missing or no trace is told.
+//! Tests of reading: records come in order, and damaged, truncated and missing files, and files
+//! that are no traces, are reported.
 
 use refit_instruments::block::{Head, Kind, VERSION};
 use refit_instruments::read::{Ending, Error, Seen, Trace};
@@ -13,7 +14,8 @@ fn seen(trace: &Trace) -> Vec<Seen> {
 #[test]
 fn records_of_all_processors_come_in_the_order_of_time() {
     let at = |time, thread| record(time, 1, Point, thread, [0; 2]);
-    // The first buffer is a little out of order, also from one block to the next; one record was never ended.
+    // The first buffer is slightly out of order, also from one block to the next; one record was
+    // never completed.
     let trace = Builder::new()
         .records(0, &[at(10, 1), at(40, 1), at(30, 1), at(0, 1)])
         .records(1, &[at(5, 2), at(35, 2)])
@@ -44,7 +46,7 @@ fn a_record_that_is_far_out_of_order_is_counted_and_not_lost() {
 fn parts_are_put_together_in_any_order_and_missing_ones_are_counted() {
     let part = |number: u32, records: &[_], sequence: u64| {
         let builder = Builder::bare().json(Kind::Head, &Head { part: number, ..head() });
-        // What other parts hold is not lost: it is only not in this one.
+        // Records of other parts are not lost; they are only missing from this one.
         builder.lose(0, |head| head.lost_full = sequence).records(0, records)
     };
     let at = |time| record(time, 1, Point, 1, [0; 2]);
@@ -158,14 +160,14 @@ fn the_name_of_the_first_file_means_all_parts_and_no_older_ones() {
     write(0, &part(0).records(0, &[at(1)]));
     write(1, &part(1).records(0, &[at(2)]));
     write(2, &part(2).records(0, &[at(3)]).end());
-    // Left of a longer trace that was there before.
+    // A remnant of a longer trace that was there before.
     write(3, &part(3).records(0, &[at(4)]));
-    // Only called so.
+    // Has the name of a part, but is none.
     write(10, &Builder::of(b"notes".to_vec()));
     let trace = Trace::open(&[&path]).expect("it is a trace");
     let times: Vec<_> = seen(&trace).iter().map(|seen| seen.record.time).collect();
     assert_eq!((times, trace.files().count()), (vec![1, 2, 3], 3));
-    // A flight recorder removes the oldest.
+    // A flight recorder removes the oldest part.
     std::fs::remove_file(&path).expect("it was there");
     let trace = Trace::open(&[&path]).expect("the rest is a trace");
     assert_eq!(seen(&trace).len(), 2);

@@ -1,5 +1,5 @@
-//! `include/refit.h`: the numbers are those of the Rust side, it compiles without a warning as C and C++, and what C
-//! and Rust record on one processor is in one order.
+//! Tests of `include/refit.h`: its numbers equal those of the Rust side, it compiles without a
+//! warning as C and C++, and records of C and Rust on one processor are in one order.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn include() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
 }
 
-/// Compiles a program, without warnings, as C and as C++.
+/// Compiles a program as C and as C++, without warnings.
 fn compile(dir: &Path, name: &str, text: &str) -> [PathBuf; 2] {
     [("cc", "c11", "c"), ("c++", "c++17", "cc")].map(|(compiler, standard, suffix)| {
         let source = dir.join(format!("{name}.{suffix}"));
@@ -83,7 +83,8 @@ fn the_numbers_of_the_header_are_those_of_the_layout() {
     compile(dir.path(), "numbers", &text);
 }
 
-/// Waits for a line, then records; both processes are on one processor and take turns.
+/// A program that waits for a line and then records; both processes are on one processor and take
+/// turns.
 const PROGRAM: &str = r#"
 #include "refit.h"
 #include <stdio.h>
@@ -127,7 +128,7 @@ fn records_of_c_and_rust_on_one_processor_are_in_one_order() {
         let [ours, theirs] = [trace.id("rust"), trace.id("c")];
         let expected = (1..=ROUNDS).flat_map(|turn| [(ours, turn), (theirs, turn)]);
         let both = trace.records().into_iter().filter(|r| [ours, theirs].contains(&r.what.id()));
-        // In the order of the file: neither is sorted by time.
+        // In the order of the file, since neither side is sorted by time.
         assert!(both.clone().map(|r| (r.what.id(), r.payload[0])).eq(expected), "{program:?}");
         let threads: std::collections::BTreeSet<u32> = both.map(|r| r.thread).collect();
         assert_eq!(threads.len(), 2);
@@ -140,7 +141,7 @@ fn records_of_c_and_rust_on_one_processor_are_in_one_order() {
     }
 }
 
-/// Both on the processor that this thread is bound to, in a thread of its own.
+/// Lets both run on the processor to which a separate thread binds itself.
 fn take_turns(program: &Path, session: &Path, rounds: u64) {
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,4 +1,5 @@
-//! Writers and recorders that are killed: what is there stays readable, and what is lost is counted.
+//! Tests of killed writers and recorders: what was written stays readable, and what is lost is
+//! counted.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -66,7 +67,8 @@ fn a_record_that_was_begun_by_the_dead_is_given_up_and_counted() {
     let path = dir.path().join("trace");
     let turn = Turn::begin(1 << 20);
     let recorder = Recorder::start(turn.session, &path, Options::default()).expect("it starts");
-    // What a writer does that is killed right after it has its place: on every processor, since we may be moved.
+    // Acts as a writer that is killed right after it has reserved a slot, on every processor, since
+    // this thread may be moved.
     let geometry = turn.session.geometry();
     let file = std::fs::File::options().read(true).write(true).open(turn.session.path());
     let words = Words::open(file.expect("it is there")).expect("it can be mapped").get();

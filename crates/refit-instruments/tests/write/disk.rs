@@ -1,4 +1,4 @@
-//! Disks that are full, and files that rotate.
+//! Tests of full disks and of rotating files.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn steps(first: u64) {
     (first..first + MANY).for_each(|step| STEP.record([step, 0]));
 }
 
-/// Files of this process may have so many bytes.
+/// Limits the size of files that this process writes, in bytes.
 fn limit(bytes: libc::rlim_t) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the kernel reads the struct.
@@ -26,7 +26,8 @@ fn limit(bytes: libc::rlim_t) {
 
 /// Role: its file cannot grow for a while.
 pub(crate) fn fill() {
-    // SAFETY: ignoring a signal runs nothing. A write beyond the limit then fails with EFBIG, as on a full disk.
+    // SAFETY: ignoring a signal runs nothing. A write beyond the limit then fails with EFBIG, as on
+    // a full disk.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let session = Session::create(Geometry::of_host().with_ring_bytes(1 << 20)).expect("memory");
     instrument::attach(session);
@@ -38,7 +39,7 @@ pub(crate) fn fill() {
     };
     steps(0);
     drained(MANY);
-    // The last block may be on its way: what is written of it is cut off, or it fits.
+    // The last block may be in progress: it is truncated, or it fits.
     limit(std::fs::metadata(&path).expect("it is there").len());
     steps(MANY);
     drained(2 * MANY);

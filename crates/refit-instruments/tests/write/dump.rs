@@ -1,4 +1,5 @@
-//! Dump mode: writers wait and lose nothing, and never for a recorder that is gone.
+//! Tests of dump mode: writers wait and lose nothing, and never wait for a recorder that no longer
+//! exists.
 
 use std::path::Path;
 
@@ -40,10 +41,10 @@ fn nothing_is_lost_in_rings_that_are_far_too_small() {
     assert_eq!(trace.dumps.len() as u64, summary.dumps);
     assert!(trace.dumps.iter().all(|dump| dump.begin <= dump.end));
     assert!(trace.dumps.windows(2).all(|two| two[0].number + 1 == two[1].number));
-    // A dump begins when somebody has to wait, which nobody has since the one before.
+    // A dump begins when a writer has to wait, which none has since the previous one.
     assert!(trace.dumps.windows(2).all(|two| two[0].begin < two[1].begin));
-    // Nobody records between begin and end of the part of a dump in which rings were closed: what is there of each
-    // thread is all, in its order.
+    // No thread records between the beginning and the end of the part of a dump in which the rings
+    // were closed. The part therefore has all records of each thread, in order.
     for thread in 0..4 {
         let mut steps: Vec<(u64, u64)> = trace
             .records()
@@ -77,7 +78,7 @@ fn who_waits_for_a_recorder_that_is_killed_goes_on() {
     instrument::attach(session);
     four_write(10_000);
     assert!(!session.ended());
-    // It stays a zombie: its number is taken, and it is dead all the same.
+    // The recorder stays a zombie: its process number is in use, but it is dead.
     dumper.kill();
     four_write(10_000);
     assert!(session.ended());
@@ -93,15 +94,17 @@ fn a_flight_recorder_keeps_the_newest() {
     let path = dir.path().join("trace");
     let turn = Turn::begin(4096 * 32);
     let recorder = Recorder::start(turn.session, &path, options(Mode::Flight)).expect("it starts");
-    // On one processor, and not faster than the recorder can forget: it leaves three quarters of the ring.
+    // On one processor, and no faster than the recorder can discard: it leaves three quarters of
+    // the ring.
     let manager = instrument::Manager::new(turn.session, "dump");
     std::thread::scope(|scope| {
         scope.spawn(|| {
             helper::bind_here();
             for step in 0..MANY {
                 STEP.record([0, step]);
-                // What is counted as forgotten is given back a moment later, so two rounds have to fit into the
-                // quarter that is left: otherwise a record finds no place, and is waited for in vain.
+                // Records that count as discarded are given back a moment later, so two rounds have
+                // to fit into the quarter that is left; otherwise a record finds no slot, and is
+                // waited for in vain.
                 if step % 256 == 255 {
                     let forgotten = || manager.volume() + 3072 > step;
                     helper::until("old records are forgotten", forgotten);

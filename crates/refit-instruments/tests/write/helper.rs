@@ -1,23 +1,24 @@
-//! Other processes for tests: this very program, which runs one of these roles instead of the tests.
+//! Helper processes of the tests: this very program, which plays one of several roles instead of
+//! running the tests.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Environment variable that names the role.
+/// The environment variable that names the role.
 const ROLE: &str = "REFIT_TEST_ROLE";
 
-/// A process that plays a role, and is killed at the end.
+/// A process that plays a role; killed on drop.
 pub(crate) struct Helper {
     pub(crate) child: Child,
-    /// Kept open: [`pause`] lasts as long.
+    /// Kept open, because [`pause`] lasts as long.
     _to: ChildStdin,
     from: BufReader<ChildStdout>,
 }
 
 impl Helper {
-    /// Starts it; `variables` are added to its environment.
+    /// Starts a process in a role; `variables` are added to its environment.
     pub(crate) fn start(role: &str, variables: &[(&str, &Path)]) -> Helper {
         let mut child = Command::new(std::env::current_exe().expect("this program has a path"))
             .args(["--exact", "helper::role", "--nocapture", "--quiet"])
@@ -32,7 +33,7 @@ impl Helper {
         Helper { child, _to: to, from }
     }
 
-    /// The next thing that it says; what the test harness says is left out.
+    /// Returns the next line of the process, without those of the test harness.
     pub(crate) fn hear(&mut self) -> String {
         let mut line = String::new();
         while self.from.read_line(&mut line).expect("it can be heard") > 0 {
@@ -44,7 +45,7 @@ impl Helper {
         panic!("it said nothing more");
     }
 
-    /// Kills it with `SIGKILL`; it stays a zombie until the value is dropped.
+    /// Kills the process with `SIGKILL`; it stays a zombie until the value is dropped.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it can be killed");
     }
@@ -52,24 +53,24 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Says something to who started this process.
+/// Prints a line for the process that started this one.
 pub(crate) fn say(what: impl std::fmt::Display) {
     println!("SAYS {what}");
     std::io::stdout().flush().expect("somebody listens");
 }
 
-/// Waits for the end of who started this process, or to be killed.
+/// Waits until the process that started this one ends, or until this one is killed.
 pub(crate) fn pause() {
     std::io::stdin().read_line(&mut String::new()).expect("somebody speaks");
 }
 
-/// Waits until something is so; a minute is longer than any machine needs.
+/// Waits until a condition holds; a minute is longer than any machine needs.
 pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is() {
@@ -78,14 +79,14 @@ pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// Binds this thread, and the processes that it starts, to the processor that it is on.
+/// Binds this thread, and the processes that it starts, to its current processor.
 pub(crate) fn bind_here() {
     let mut one = rustix::thread::CpuSet::new();
     one.set(refit_sys::processor::current());
     rustix::thread::sched_setaffinity(None, &one).expect("a thread may bind itself");
 }
 
-/// Not a test of its own: the role that [`Helper::start`] asked for.
+/// Plays the role that [`Helper::start`] asked for; no test of its own.
 #[test]
 fn role() {
     match std::env::var(ROLE).as_deref() {

@@ -1,4 +1,5 @@
-//! The write side: what instruments record is in the trace, or is counted as lost; whatever happens to who writes.
+//! Tests of the write side: each record of an instrument is in the trace or is counted as lost,
+//! whatever happens to the writer.
 
 mod c;
 mod crash;
@@ -16,17 +17,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use refit_instruments::instrument;
 use refit_instruments::session::{Geometry, Session};
 
-/// A process has one session at a time; tests of one process take turns.
+/// Serializes the tests of one process, which has one session at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A session that the instruments of this process are attached to, until it is dropped.
+/// A session to which the instruments of this process are attached until it is dropped.
 struct Turn {
     session: &'static Session,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Turn {
-    /// Rings of so many bytes.
+    /// Begins a session with rings of `ring_bytes` bytes.
     fn begin(ring_bytes: usize) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let geometry = Geometry::of_host().with_ring_bytes(ring_bytes);

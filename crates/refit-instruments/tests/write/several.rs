@@ -1,4 +1,4 @@
-//! One process in the sessions of several recorders: each has all records of its time.
+//! Tests of one process in the sessions of several recorders: each has all records of its time.
 
 use refit_instruments::instrument::{self, Counter, Event, Instrument};
 use refit_instruments::session::{Geometry, Session};
@@ -9,7 +9,8 @@ use crate::Turn;
 static EVENT: Event = Event::new("several", "happens");
 static COUNTER: Counter = Counter::new("several", "counts");
 
-/// How often an instrument of a session recorded, as far as its recorder has seen.
+/// Returns the number of records of an instrument of a session, as far as its recorder has seen
+/// them.
 fn count(session: &Session, name: &str) -> u64 {
     let known = session.instruments().into_iter().find(|one| one.definition.name == name);
     known.map_or(0, |one| one.count)

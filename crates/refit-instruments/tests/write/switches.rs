@@ -1,4 +1,4 @@
-//! What switches instruments: themselves, managers, inheritance, triggers.
+//! Tests of switching instruments: by themselves, by managers, by inheritance, by triggers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn triggers_act_once_when_their_condition_becomes_true() {
     let mut look =
         |session| [&mut volume, &mut rate, &mut condition].map(|t| t.look(session, second));
 
-    // All of them are known to the session.
+    // The session knows all of them.
     assert_eq!(on(), [true; 3]);
     assert_eq!(look(turn.session), [false; 3]);
     (0..20).for_each(|n| HIT.record([n, 0]));

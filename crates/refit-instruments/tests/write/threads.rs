@@ -1,4 +1,5 @@
-//! Many threads, threads that move, threads that are interrupted, and children of `fork`.
+//! Tests with many threads, threads that migrate, threads that are interrupted, and children of
+//! `fork`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,7 +36,7 @@ fn ten_thousand_threads_each_under_its_own_number() {
     assert!(trace.records().iter().all(|record| u64::from(record.thread) == record.payload[0]));
 }
 
-/// Role: eight threads on five processors that they change at every step.
+/// Role: eight threads on five processors, which they change at every step.
 pub(crate) fn crowd() {
     const EACH: u64 = 20_000;
     let session = Session::create(Geometry::of_host().with_ring_bytes(1 << 16)).expect("memory");
@@ -81,7 +82,8 @@ extern "C" fn handler(_signal: libc::c_int) {
     SIGNAL.record([count, !count]);
 }
 
-/// Sends this thread's work signals while it records; all records are whole, and none holds up the other.
+/// Sends signals to the recording thread; all records are whole, and neither the thread nor the
+/// handler delays the other.
 fn interrupted(mode: Mode) {
     const MANY: u64 = 200_000;
     let dir = tempfile::tempdir().expect("a directory can be made");
@@ -96,12 +98,12 @@ fn interrupted(mode: Mode) {
     let recorder = Recorder::start(turn.session, &path, options).expect("it starts");
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // SAFETY: no memory; always succeeds.
+        // SAFETY: takes no memory and always succeeds.
         let (process, thread) = unsafe { (libc::getpid(), libc::gettid()) };
         let done = &done;
         scope.spawn(move || {
             while !done.load(Ordering::Acquire) {
-                // SAFETY: the thread lives until this scope ends; no memory.
+                // SAFETY: the thread lives until this scope ends; no memory is passed.
                 unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) };
                 std::thread::yield_now();
             }
@@ -117,7 +119,7 @@ fn interrupted(mode: Mode) {
     trace.check();
     assert!(trace.records().iter().all(|record| record.payload[1] == !record.payload[0]));
     if mode == Mode::Dump {
-        // Only handlers that interrupted a writer may lose.
+        // Only handlers that interrupted a writer may lose records.
         assert!(end.lost_full <= handled, "{end:?}, {handled} handled");
     }
 }
@@ -135,7 +137,8 @@ fn a_child_of_fork_records_under_its_own_number() {
     let turn = Turn::begin(1 << 20);
     let recorder = Recorder::start(turn.session, &path, Options::default()).expect("it starts");
     STEP.record([1, 0]);
-    // SAFETY: the child does nothing but record and end, both of which are safe after a fork of many threads.
+    // SAFETY: the child only records and exits, both of which are safe after a fork of a
+    // multithreaded process.
     let child = unsafe { libc::fork() };
     if child == 0 {
         STEP.record([2, 0]);
@@ -143,7 +146,7 @@ fn a_child_of_fork_records_under_its_own_number() {
         unsafe { libc::_exit(0) };
     }
     assert!(child > 0);
-    // SAFETY: waits for our own child; no status is wanted.
+    // SAFETY: waits for a child of this process; no status is requested.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
     recorder.stop();
     let trace = Trace::read(&path);

@@ -1,4 +1,4 @@
-//! A small reader of traces, for the tests of the write side.
+//! A small reader of traces for the tests of the write side.
 
 use std::path::Path;
 
@@ -9,11 +9,12 @@ use refit_instruments::definition::Definition;
 use refit_instruments::record::{Record, SIZE};
 use zerocopy::FromBytes;
 
-/// So many ticks a record may be before the one that was reserved before it; see `ring.rs`. A processor runs some
-/// hundred instructions ahead, and forgets them when it is interrupted.
+/// The number of ticks by which a record may precede the one that was reserved before it; see
+/// `ring.rs`. A processor runs some hundred instructions ahead, and discards them when it is
+/// interrupted.
 const EARLY: u64 = 1 << 16;
 
-/// What a file says, up to where it is damaged.
+/// The contents of a file, up to where it is damaged.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     pub(crate) blocks: Vec<(RecordsHead, Vec<Record>)>,
@@ -27,7 +28,7 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Reads whole blocks from the begin on.
+    /// Reads whole blocks from the beginning.
     pub(crate) fn read(path: &Path) -> Trace {
         let bytes = std::fs::read(path).expect("the trace is there");
         let (head, mut rest) = FileHead::read_from_prefix(&bytes).expect("it has a head");
@@ -65,18 +66,18 @@ impl Trace {
         }
     }
 
-    /// All records, processor by processor, in order.
+    /// Returns all records, processor by processor, in order.
     pub(crate) fn records(&self) -> Vec<&Record> {
         self.blocks.iter().flat_map(|(_, records)| records).collect()
     }
 
-    /// The id of an event.
+    /// Returns the id of an event.
     pub(crate) fn id(&self, name: &str) -> u32 {
         let found = self.definitions.iter().find(|definition| definition.name == name);
         found.unwrap_or_else(|| panic!("no {name} in {:?}", self.definitions)).id
     }
 
-    /// Checks what holds of every trace: the counts add up, times do not run backwards.
+    /// Checks the properties of every trace: the counts add up, and times do not decrease.
     pub(crate) fn check(&self) {
         let mut by_processor = std::collections::BTreeMap::<(u16, u16), (u64, u64)>::new();
         for (head, records) in &self.blocks {

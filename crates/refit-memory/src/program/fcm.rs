@@ -22,24 +22,24 @@ use crate::fcm::CacheError;
 /// The place of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It is entering the program.
+    /// The page is entering the program.
     Landing(Before),
-    /// It is in the program.
+    /// The page is in the program.
     In,
-    /// It is leaving the program.
+    /// The page is leaving the program.
     Leaving,
-    /// It is in the program, but the program discards it, now or soon.
+    /// The page is in the program, but the program discards it, now or soon.
     Doomed,
 }
 
 /// The place of a page when it was lent, to which it returns if it does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
-    /// It was out of the program.
+    /// The page was out of the program.
     Out,
-    /// It was in the program.
+    /// The page was in the program.
     In,
-    /// It was doomed.
+    /// The page was doomed.
     Doomed,
 }
 

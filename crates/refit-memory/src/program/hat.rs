@@ -85,11 +85,11 @@ pub trait Translation {
 /// The outcome of taking a page out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It is in the staging area.
+    /// The page is in the staging area.
     Gone,
-    /// It stays, because it is shared with a child, or with a device.
+    /// The page stays, because it is shared with a child, or with a device.
     Shared,
-    /// It stays, because the program is changing its mappings, or has no such page.
+    /// The page stays, because the program is changing its mappings, or has no such page.
     Stays,
 }
 

@@ -8,11 +8,14 @@
 //! | region | [`Region`] | `default`, `sequential`, `native` |
 //! | FCM | [`AnonymousCache`] | `shared`, `partitioned`, `sequential` |
 //! | PM | [`Budget`] | `global`, `local` |
-//! | FR | [`FileRepresentative`](crate::FileRepresentative) of [`AnonymousPages`](crate::AnonymousPages) | `swapped` |
+//! | FR | [`FileRepresentative`][fr] of [`AnonymousPages`][anon] | `swapped` |
 //! | HAT | [`Translation`] | `userfault` |
 //!
 //! Memory that needs no limit is not served: the kernel resolves its faults. A [`Pager`] serves one
 //! program; its creator chooses the ranges.
+//!
+//! [fr]: crate::FileRepresentative
+//! [anon]: crate::AnonymousPages
 
 mod budget;
 mod cache;

@@ -143,7 +143,7 @@ impl Part {
     }
 }
 
-/// It ends with the last range that refers to it.
+/// A part ends with the last range that refers to it.
 impl Drop for Part {
     fn drop(&mut self) {
         let Some(Objects { region, fcm, fr }) = self.objects.take() else { return };

@@ -50,7 +50,7 @@ pub struct RegionParts {
     pub moved: i64,
 }
 
-/// How a region has been used.
+/// The use of a region so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionState {
     /// The page behind the last one that was brought in.

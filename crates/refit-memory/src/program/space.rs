@@ -403,9 +403,9 @@ impl Space {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
     All,
-    /// Those that will be left to the kernel.
+    /// The ranges that will be left to the kernel.
     Leaving,
-    /// Those that the kernel serves.
+    /// The ranges that the kernel serves.
     Native,
 }
 

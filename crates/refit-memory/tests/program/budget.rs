@@ -1,4 +1,5 @@
-//! Frames that are promised, and pages in a store: never more than allowed, whoever asks, and none is lost.
+//! Tests of promised frames and of pages in a store: never more than the limit, however many
+//! callers there are, and none is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,7 +27,8 @@ fn no_more_frames_are_out_than_were_ever_allowed() {
                         let wanted = numbers.below(40);
                         let got = budget.take(wanted);
                         assert!(got <= wanted);
-                        // Counted after they are taken, and not any more before they are given: never too many.
+                        // Counted after the frames are taken, and uncounted before they are
+                        // returned, so the count never exceeds the truth.
                         let all = out.fetch_add(got, Relaxed) + got;
                         assert!(all <= MOST, "{all} of {MOST}");
                         mine += got;
@@ -82,7 +84,7 @@ fn a_page_is_kept_whatever_the_store_has_room_for() {
     let mut read = vec![0xee; 3 * PAGE_SIZE];
     StoredPage::read(&kept, &mut read).expect("in memory");
     assert_eq!(read.chunks(PAGE_SIZE).map(contents_of).collect::<Vec<_>>(), [1, 2, 0]);
-    // More is allowed than there is room in what is kept: what is kept takes room like any.
+    // The limit exceeds the space in the kept pages: kept pages occupy space like any others.
     store.allow(3 * PAGE_SIZE_U64);
     assert!(store.put(&page_of(2)).is_err());
     store.allow(4 * PAGE_SIZE_U64);
@@ -129,14 +131,14 @@ fn who_gives_is_drawn_by_what_programs_have_or_by_what_comes_to_them() {
     };
     for _ in 0..3 {
         assert_eq!(budget.who_gives(&[]), None);
-        // By what they have, three to one.
+        // In proportion to the resident pages: three to one.
         let [from_large, _] = drawn(&[large, greedy]);
         assert!((29_900..30_200).contains(&from_large), "{from_large}");
         swap(BudgetInterface::id(budget), LOCAL);
-        // By what has come, one to three.
+        // In proportion to the arrived pages: one to three.
         let [from_large, _] = drawn(&[large, greedy]);
         assert!((9_900..10_100).contains(&from_large), "{from_large}");
-        // Nothing has come: the limit was lowered.
+        // No page has arrived; the limit was lowered.
         let quiet = [large, greedy].map(|share| Share { came: 0, ..share });
         let [from_large, _] = drawn(&quiet);
         assert!((29_900..30_200).contains(&from_large), "{from_large}");

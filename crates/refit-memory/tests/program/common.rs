@@ -1,4 +1,4 @@
-//! A cache of anonymous memory over a store, and what tests do with it.
+//! A cache of anonymous memory over a store, and the helpers of its tests.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,10 +14,11 @@ use refit_objects::{Interface, ObjectId, SwapOptions, destroy};
 
 pub(crate) const IMPLEMENTATIONS: [&str; 3] = [SHARED, PARTITIONED, SEQUENTIAL];
 pub(crate) use refit_sys::memory::PAGE_SIZE_U64;
-/// Never reached unless the test is wrong.
+/// A timeout that is reached only if the test fails.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// What a page holds, as far as tests tell it: a number in each of its words, but for the last; those that are odd do not compress.
+/// The contents of a page as the tests see them: a number in each of its words except the last.
+/// Pages of odd numbers do not compress.
 pub(crate) type Contents = u64;
 
 pub(crate) fn page_of(contents: Contents) -> [u8; PAGE_SIZE] {
@@ -32,14 +33,14 @@ pub(crate) fn page_of(contents: Contents) -> [u8; PAGE_SIZE] {
     page
 }
 
-/// What a whole page holds.
+/// Returns the number that a whole page contains.
 pub(crate) fn contents_of(page: &[u8]) -> Contents {
     let contents = u64::from_le_bytes(page[..8].try_into().expect("eight bytes"));
     assert!(page == page_of(contents), "a page of which only part is {contents}");
     contents
 }
 
-/// A cache and what it stands on.
+/// A cache and the objects below it.
 pub(crate) struct Subject {
     pub(crate) store: Arc<PageStore>,
     pub(crate) budget: BudgetRef,
@@ -58,7 +59,7 @@ impl Subject {
         Self { store, budget, behind, fr, cache }
     }
 
-    /// Another cache on the same budget, over pages of its own that were split off.
+    /// Creates another cache on the same budget, over pages of its own that were split off.
     pub(crate) fn apart(&self, implementation: &str, behind: AnonymousPages) -> Self {
         let fr = behind.representative("apart");
         let factory = AnonymousCacheFactory::new("test", implementation);
@@ -67,14 +68,14 @@ impl Subject {
         Self { store: Arc::clone(&self.store), budget: self.budget, behind, fr, cache }
     }
 
-    /// Forgets all, and ends the cache; not the budget.
+    /// Forgets all pages and destroys the cache, but not the budget.
     pub(crate) fn end(self) {
         self.cache.forget(0, u64::MAX / PAGE_SIZE_U64);
         destroy(AnonymousCacheInterface::id(self.cache));
         destroy(FileRepresentativeInterface::id(self.fr));
     }
 
-    /// Ends all of it, of which nothing must be left.
+    /// Destroys everything and checks that nothing is left.
     pub(crate) fn end_all(self) {
         let (store, budget) = (Arc::clone(&self.store), self.budget);
         self.end();
@@ -90,7 +91,7 @@ pub(crate) fn swap(object: ObjectId, to: &str) {
     assert!(report.committed(), "{report:?}");
 }
 
-/// A store of compressed pages, of a file, and of both.
+/// Returns a store of compressed pages, one of a file, or one of both.
 pub(crate) fn store(which: usize) -> Arc<PageStore> {
     let file = || Some(SwapFile::new(tempfile::tempfile().expect("a file"), 4000 * PAGE_SIZE_U64));
     match which {
@@ -100,7 +101,7 @@ pub(crate) fn store(which: usize) -> Arc<PageStore> {
     }
 }
 
-/// What address spaces stand on: so many frames, and a store in memory.
+/// Creates the objects that address spaces share: `frames` frames, and a store in memory.
 pub(crate) fn commons(frames: u64) -> Arc<Commons> {
     Arc::new(Commons {
         budget: create_budget("test", frames),
@@ -109,7 +110,7 @@ pub(crate) fn commons(frames: u64) -> Arc<Commons> {
     })
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + LONG;
     while !holds() {
@@ -118,7 +119,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Numbers that look random, the same each time.
+/// Pseudo-random numbers, the same in each run.
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {

@@ -1,4 +1,5 @@
-//! The objects that serve the memory of unmodified programs: one suite for every implementation, and a pager of this process.
+//! Tests of the objects that serve the memory of unmodified programs: one suite for every
+//! implementation, and a pager of this process.
 
 mod budget;
 mod common;

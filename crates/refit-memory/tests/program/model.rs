@@ -1,4 +1,5 @@
-//! Random calls of a cache, checked against tables of what is where, with swaps between any two of them.
+//! Random calls of a cache, checked against tables of the contents of each place, with swaps
+//! between any two calls.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,14 +17,14 @@ use crate::common::{
 };
 
 const PAGES: u64 = 5 * GROUP;
-/// Stores: of [`store`], and one that takes only pages of zeros.
+/// The number of stores: those of [`store`], and one that accepts only pages of zeros.
 const STORES: usize = 4;
 const FULL: usize = 3;
 
 #[derive(Clone, Debug)]
 enum Op {
     Lend(u64, usize),
-    /// Some pages of one of the runs that were lent; the others have failed.
+    /// Some pages of one of the lent runs have arrived; the others have failed.
     Landed(usize, usize),
     Found(usize),
     Adopt(Range<u64>),
@@ -67,15 +68,15 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What should be where.
+/// The expected contents of each place.
 struct Model {
     full: bool,
     limit: u64,
     here: BTreeMap<u64, Place>,
     behind: BTreeMap<u64, Contents>,
-    /// What pages that are in, doomed or leaving hold.
+    /// The contents of pages that are in the program, doomed or leaving.
     program: BTreeMap<u64, Contents>,
-    /// Runs that are landing, and what was lent.
+    /// The runs that are landing, with the contents that were lent.
     lent: Vec<(u64, Vec<Contents>)>,
     version: Contents,
     evictions: u64,
@@ -99,7 +100,7 @@ impl Model {
         }
     }
 
-    /// Zeros every now and then, which take no room.
+    /// Returns new contents; sometimes zeros, which take no space in the store.
     fn fresh(&mut self) -> Contents {
         self.version += 1;
         if self.version.is_multiple_of(5) { 0 } else { self.version }
@@ -128,7 +129,7 @@ impl Model {
             Some(Place::Landing(_) | Place::Leaving) => (None, Err(LendError::Moving)),
             Some(Place::In) => (Some(Before::In), Ok(1)),
             Some(Place::Doomed) => (Some(Before::Doomed), Ok(1)),
-            // One that can spare pages leaves the last frames to others, as `sequential` does.
+            // A cache that can spare pages leaves the last frames to others, as `sequential` does.
             None if run == 0 || (subject.cache.spare() > 0 && free < self.last_frames()) => {
                 (None, Err(LendError::NoFrame))
             }
@@ -251,7 +252,8 @@ impl Model {
         self.evictions += pages.len() as u64;
     }
 
-    /// What was on its way is not the program's any more either, whatever becomes of it.
+    /// Forgets a range. Pages that were in transit do not belong to the program any more either,
+    /// whatever their outcome.
     fn forget(&mut self, subject: &Subject, range: &Range<u64>) {
         let leaving = self.all_that_are(Place::Leaving, usize::MAX);
         let leaving: Vec<u64> = leaving.into_iter().filter(|page| range.contains(page)).collect();
@@ -287,7 +289,7 @@ impl Model {
     }
 
     fn settle(&mut self, subject: &Subject, most: usize, there: bool) {
-        // Those that are not doomed do not matter.
+        // Only doomed pages matter here.
         let mut pages = self.all_that_are(Place::Doomed, most);
         subject.cache.settle(&[pages.as_slice(), &[PAGES * 3]].concat(), there);
         for page in pages.drain(..) {
@@ -300,7 +302,8 @@ impl Model {
         }
     }
 
-    /// A part becomes a region of its own, and is what it was there; then it ends.
+    /// Splits off a range as a region of its own, checks that its contents are unchanged, and ends
+    /// it.
     fn split_off(&mut self, subject: &Subject, range: &Range<u64>, to: usize) {
         if self.on_their_way(range) {
             return;
@@ -327,7 +330,7 @@ impl Model {
         apart.end();
     }
 
-    /// Everything leaves, and is what it was when it comes back.
+    /// Evicts every page, and checks that each has its contents when it comes back.
     fn take_back_all(&mut self, subject: &Subject) {
         for which in (0..self.lent.len()).rev() {
             self.landed(subject, which, usize::MAX);
@@ -415,7 +418,8 @@ proptest! {
     }
 }
 
-/// A story in which each call occurs, and pages in all places are there at each swap.
+/// Returns a sequence of operations that contains each call, and in which pages are in every place
+/// at each swap.
 fn story() -> Vec<Op> {
     vec![
         Op::Lend(3, 16),

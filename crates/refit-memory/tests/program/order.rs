@@ -1,4 +1,5 @@
-//! Which pages go: implementations differ in nothing else that a program could see.
+//! Tests of the order of eviction, the only difference between implementations that a program could
+//! observe.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -7,10 +8,10 @@ use refit_memory::program::{LendError, PARTITIONED, SEQUENTIAL, SHARED};
 
 use crate::common::{IMPLEMENTATIONS, Numbers, Subject, store};
 
-/// Pages that go at once.
+/// The number of pages evicted at once.
 const BATCH: usize = 8;
 
-/// How many of these accesses find their page in.
+/// Returns the number of these accesses that find their page resident.
 fn hits(implementation: &str, frames: u64, accesses: &[u64]) -> usize {
     let subject = Subject::new(implementation, frames, store(0));
     let (mut inside, mut hits) = (BTreeSet::new(), 0);
@@ -35,7 +36,7 @@ fn hits(implementation: &str, frames: u64, accesses: &[u64]) -> usize {
     hits
 }
 
-/// As many as with those going first that came first.
+/// Returns the number of hits under first-in, first-out eviction.
 fn hits_in_order(frames: usize, accesses: &[u64]) -> usize {
     let (mut inside, mut order, mut hits) = (BTreeSet::new(), VecDeque::new(), 0);
     for &page in accesses {
@@ -52,7 +53,7 @@ fn hits_in_order(frames: usize, accesses: &[u64]) -> usize {
     hits
 }
 
-/// Page n is accessed n times more seldom than page 1.
+/// Returns accesses with a Zipf distribution: page n is accessed n times less often than page 1.
 fn zipf(pages: u64, accesses: usize) -> Vec<u64> {
     let mut sum = 0.0;
     let sums: Vec<f64> = (1..=pages)
@@ -85,7 +86,7 @@ fn a_loop_over_twice_the_frames_finds_half_of_them_where_the_last_go_first() {
     let pages = 2000;
     let rounds = 10;
     let accesses: Vec<u64> = (0..rounds).flat_map(|_| 0..pages).collect();
-    // None can be found in the first round.
+    // No access of the first round can be a hit.
     let all = ((rounds - 1) * pages) as f64;
     let part = |implementation| hits(implementation, pages / 2, &accesses) as f64 / all;
     let (newest, queues) = (part(SEQUENTIAL), part(SHARED));
@@ -94,7 +95,8 @@ fn a_loop_over_twice_the_frames_finds_half_of_them_where_the_last_go_first() {
     assert!(queues < 0.1, "{queues}");
 }
 
-/// Pages that cannot go, shared with a device, say, do not stand in the way of those that can.
+/// Pages that cannot be evicted, because they are shared with a device, for example, do not prevent
+/// the eviction of others.
 #[test]
 fn others_are_chosen_when_some_always_stay() {
     for implementation in IMPLEMENTATIONS {

@@ -1,4 +1,5 @@
-//! A pager of this process: what the kernel tells of its own memory, and what becomes of it.
+//! Tests of a pager that serves this process: the kernel's messages about its memory, and the
+//! pager's responses.
 
 use std::io;
 use std::ops::Range;
@@ -12,7 +13,7 @@ use refit_sys::userfault::{Door, Features, Flags, Userfault};
 
 use crate::common::{PAGE_SIZE_U64, commons, until};
 
-/// Memory of this process that nobody holds a reference to.
+/// Memory of this process to which nobody holds a reference.
 #[derive(Clone, Copy)]
 struct Memory {
     start: u64,
@@ -48,7 +49,8 @@ impl Memory {
     }
 
     fn get(self, page: u64) -> u64 {
-        // SAFETY: it is a page of memory that only `Memory` accesses; the tests touch none that they have unmapped.
+        // SAFETY: the address is in a page that only `Memory` accesses; the tests do not touch
+        // pages that they have unmapped.
         unsafe { self.at(page).read_volatile() }
     }
 
@@ -66,31 +68,31 @@ impl Memory {
 
     fn unmap(self, pages: Range<u64>) {
         let range = self.part(pages);
-        // SAFETY: as above, and nothing of it is touched afterwards.
+        // SAFETY: nobody holds a reference to this memory, and none of it is touched afterwards.
         let answer =
             unsafe { libc::munmap(range.start as *mut _, (range.end - range.start) as usize) };
         assert_eq!(answer, 0, "{}", io::Error::last_os_error());
     }
 
-    /// Unmaps pages, and lets nothing else of this process have their place.
+    /// Unmaps pages, and prevents other mappings of this process from taking their addresses.
     fn cover(self, pages: Range<u64>) {
         let range = self.part(pages);
         let length = (range.end - range.start) as usize;
         let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         let at = range.start as *mut libc::c_void;
-        // SAFETY: it replaces memory of a test's, which touches none of it afterwards.
+        // SAFETY: the mapping replaces memory of a test, which does not touch it afterwards.
         let covered = unsafe { libc::mmap(at, length, libc::PROT_NONE, how, -1, 0) };
         assert_eq!(covered, at, "{}", io::Error::last_os_error());
     }
 
-    /// Moves pages to where `to` has been.
+    /// Moves pages to the addresses of `to`, replacing what was there.
     fn move_to(self, pages: Range<u64>, to: Range<u64>) {
         let range = self.part(pages.clone());
         let length = (range.end - range.start) as usize;
         assert_eq!(length as u64, to.end - to.start);
         let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
         let to = to.start as *mut libc::c_void;
-        // SAFETY: both are memory of a test's, to which nobody holds a reference.
+        // SAFETY: both ranges are memory of a test, to which nobody holds a reference.
         let moved = unsafe { libc::mremap(range.start as *mut _, length, length, how, to) };
         assert_eq!(moved, to, "{}", io::Error::last_os_error());
         self.cover(pages);
@@ -117,9 +119,9 @@ struct Served {
 }
 
 impl Served {
-    /// `None` where this host does not let us.
+    /// Starts a pager with `frames` frames; `None` where this host does not permit it.
     fn new(frames: u64) -> Option<Self> {
-        // SAFETY: what is registered is `Memory`, which nobody holds a reference to.
+        // SAFETY: only `Memory` is registered, to which nobody holds a reference.
         let opened = unsafe { Userfault::open(Door::Call, Flags::CLOEXEC | Flags::NONBLOCK) };
         let userfault = match opened {
             Ok(userfault) => userfault,
@@ -143,7 +145,7 @@ impl Served {
         self.commons.budget.stats().taken
     }
 
-    /// What the program has thrown away is forgotten.
+    /// Waits until the pager has forgotten the pages that the program has discarded.
     fn settle(&self) {
         let pagemap = Pagemap::of(std::process::id()).expect("our own");
         let there = |addresses: &[u64]| {
@@ -154,7 +156,7 @@ impl Served {
         self.pager.settle(there, || false);
     }
 
-    /// Nothing is served any more, nor is anything left.
+    /// Checks that nothing is served any more and that nothing is left.
     fn end(mut self) {
         self.stop();
         self.pager.dismiss();
@@ -174,7 +176,8 @@ impl Drop for Served {
     }
 }
 
-/// Who waits for a page waits for ever where it does not come.
+/// Joins a thread with a timeout, because a thread that waits for a page which never arrives would
+/// wait for ever.
 fn join(thread: JoinHandle<()>) {
     until("the end of a thread", || thread.is_finished());
     thread.join().expect("it finds what it should");
@@ -221,7 +224,7 @@ fn what_is_unmapped_gives_its_frames_back_and_what_is_moved_stays_what_it_is() {
     memory.cover(55..60);
     memory.cover(20..40);
     until("thirty pages are gone", || served.taken() == 90);
-    // Into the hole, from the middle of another region.
+    // Moved into the hole, from the middle of another region.
     other.move_to(10..30, memory.part(20..40));
     until("twenty have been moved", || {
         served.taken() == 90 && served.pager.space().regions().len() == 3
@@ -243,7 +246,7 @@ fn eight_threads_miss_the_same_pages_at_once() {
     let memory = Memory::new(2000);
     served.pager.manage(&memory.all(), memory.all().end, "test").expect("anonymous memory");
     let add = |memory: Memory, page: u64| {
-        // SAFETY: a page of `Memory`, which all accesses of are atomic here.
+        // SAFETY: the word is in a page of `Memory`, and all accesses to it are atomic here.
         let word = unsafe { AtomicU64::from_ptr(memory.at(page)) };
         word.fetch_add(1, Relaxed);
     };
@@ -298,7 +301,7 @@ fn memory_is_thrown_away_and_moved_while_others_miss_it() {
 fn two_thousand_regions_are_served() {
     const REGIONS: u64 = 2000;
     let Some(served) = Served::new(REGIONS * 2) else { return };
-    // Every other page, each with a name of its own.
+    // Maps every other page, each with a name of its own.
     let memory = Memory::new(2 * REGIONS);
     for region in 0..REGIONS {
         let range = memory.part(2 * region..2 * region + 1);
@@ -316,13 +319,13 @@ fn two_thousand_regions_are_served() {
     served.end();
 }
 
-/// Neighbours that are brought together do not end where the mapping does.
+/// Neighbouring pages that are brought in together also include the last pages of a mapping.
 #[test]
 fn the_last_pages_of_a_mapping_come_too() {
     let Some(served) = Served::new(1000) else { return };
     let memory = Memory::new(40);
     served.pager.manage(&memory.all(), memory.all().end, "test").expect("anonymous memory");
-    // A region gets its objects with its first fault.
+    // A region gets its objects at its first fault.
     assert_eq!(memory.get(0), 0);
     let region = format!("test/{:x}", memory.start);
     let mut all = refit_objects::objects().into_iter();
@@ -368,7 +371,7 @@ fn what_is_released_the_kernel_serves() {
     memory.advise(0..60, libc::MADV_DONTNEED);
     assert!((0..60).all(|page| memory.get(page) == 0));
     assert_eq!(served.taken(), 0);
-    // And it is served again; what is there is counted.
+    // The range is served again, and resident pages are counted.
     served.pager.manage(&memory.all(), memory.all().end, "test").expect("anonymous memory");
     let there: Vec<u64> = (0..60).map(|page| memory.part(page..page + 1).start).collect();
     assert_eq!(served.pager.adopt(&there), 60);

@@ -1,4 +1,5 @@
-//! Many threads miss pages while some are taken out, some are thrown away, and the cache is swapped: no version of a page is lost.
+//! Many threads fault on pages while others evict or discard pages and swap the cache: no version
+//! of a page is lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, RwLock};
@@ -15,25 +16,26 @@ use crate::common::{
 const PAGES: u64 = 6 * GROUP;
 const FRAMES: u64 = 40;
 const THREADS: u64 = 4;
-/// Accesses of each thread, at least.
+/// The minimum number of accesses of each thread.
 const ROUNDS: u64 = 20_000;
-/// How often each who disturbs has to have come in between.
+/// The minimum number of operations of each disturbing thread.
 const DISTURBANCES: u64 = 150;
 
-/// A page as its program has it, and what it must hold.
+/// A page as its program has it, and its expected contents.
 #[derive(Default)]
 struct Slot {
     there: Option<Contents>,
     holds: Contents,
-    /// How often it has been put there.
+    /// The number of times that the page was installed.
     installed: u64,
 }
 
-/// A program, as the kernel has it.
+/// A program, as the kernel sees it.
 struct Program {
     subject: Subject,
     slots: Vec<Mutex<Slot>>,
-    /// Stands for the lock of the same name of a pager: held alone while something is told.
+    /// The counterpart of the pager's lock of the same name: held exclusively while a change is
+    /// reported.
     changes: RwLock<()>,
     done: AtomicBool,
     versions: AtomicU64,
@@ -42,7 +44,7 @@ struct Program {
     swaps: AtomicU64,
 }
 
-/// Says so when it is dropped: the other threads end, too, when one panics.
+/// Sets the flag on drop, so that the other threads end, too, when one panics.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -58,7 +60,7 @@ impl Program {
         self.slots[page as usize].lock().expect("nobody panics here")
     }
 
-    /// A page is there and has been written to; or it has to be asked for.
+    /// Writes to a page if it is present; otherwise returns that it has to be faulted in.
     fn write(&self, page: u64) -> bool {
         let mut slot = self.slot(page);
         let Some(found) = slot.there else { return false };
@@ -68,7 +70,7 @@ impl Program {
         true
     }
 
-    /// As a region does it.
+    /// Handles a fault as a region does.
     fn fault(&self, page: u64, most: usize) {
         let _changes = self.changes.read().expect("nobody panics here");
         let cache = self.subject.cache;
@@ -129,7 +131,8 @@ impl Program {
             for page in pages {
                 let mut slot = self.slot(page);
                 let Some(there) = slot.there else {
-                    // It came after it was thrown away in the tables, and before it was in the program: what is behind is right.
+                    // The page arrived after it was discarded in the tables, and before it was in
+                    // the program: the contents in the store are right.
                     left.push(page);
                     continue;
                 };
@@ -149,7 +152,8 @@ impl Program {
         }
     }
 
-    /// `MADV_DONTNEED`: it is told, then the pages go, one by one.
+    /// Acts as `MADV_DONTNEED`: the change is reported first, then the pages are removed one by
+    /// one.
     fn doom(&self) {
         let _end = End(&self.done);
         let mut numbers = Numbers(99);

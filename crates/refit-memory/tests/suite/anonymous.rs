@@ -1,4 +1,5 @@
-//! Anonymous memory larger than its frames: pages go to a store and come back, whatever the store, while caches are swapped.
+//! Tests of anonymous memory larger than its frames: pages are evicted to each kind of store and
+//! come back while caches are swapped.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,12 +19,12 @@ use crate::host::{IMPLEMENTATIONS, PAGE_SIZE_U64, policy};
 
 const PAGES: u64 = 300;
 
-/// Anonymous memory of [`PAGES`] over a store, with some frames.
+/// Anonymous memory of [`PAGES`] over a store, with a limited number of frames.
 struct Memory {
     frames: Arc<FramePool>,
     pm: PhysicalMemoryRef,
     cache: FileCacheRef,
-    /// How often a call is repeated for want of frames.
+    /// The number of times that a call is repeated for lack of frames.
     patience: usize,
 }
 
@@ -72,7 +73,7 @@ impl Memory {
     }
 }
 
-/// Numbers that look random, the same each time.
+/// Pseudo-random numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -82,7 +83,7 @@ impl Numbers {
         (self.0 >> 33) % bound
     }
 
-    /// Bytes that compress well, badly, or are zeros.
+    /// Returns bytes that compress well, that compress badly, or that are zeros.
     fn bytes(&mut self, length: usize) -> Vec<u8> {
         let (kind, first) = (self.below(4), self.below(256) as u8);
         let byte = |n: usize| match kind {
@@ -95,7 +96,7 @@ impl Numbers {
     }
 }
 
-/// Says so when it is dropped.
+/// Sets the flag on drop.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -179,7 +180,8 @@ fn a_store_that_is_full_or_fails_loses_nothing() {
         assert!(matches!(refused, CacheError::NoFrame), "{refused}");
         assert!(written.len() >= 38, "{}", written.len());
         for (page, bytes) in (0..).zip(&written) {
-            // What is in frames can be read; a page that has to come back needs one, and nobody can go.
+            // Resident pages can be read; a page that has to be read back needs a frame, and no
+            // page can be evicted.
             match memory.cache.read(page * PAGE_SIZE_U64, &mut vec![0; PAGE_SIZE]) {
                 Ok(_) => {
                     assert!(memory.read(page * PAGE_SIZE_U64, PAGE_SIZE).expect("read") == *bytes)

@@ -139,7 +139,7 @@ fn a_method_that_is_gone_is_named_with_who_uses_it() {
     let frames = FramePool::new(16 * PAGE_SIZE_U64).unwrap();
     let host = HostFile::new(vec![]);
     let mut blocks: Vec<Block> = Vec::new();
-    // What the interface of physical memory would be without its second method.
+    // The interface of physical memory without its second method.
     let info = PhysicalMemoryInterface::info();
     let mut methods = info.methods.to_vec();
     let removed = methods.remove(1);

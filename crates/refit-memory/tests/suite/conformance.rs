@@ -1,4 +1,4 @@
-//! What every file cache must do, whatever its inside.
+//! The behavior that every implementation of a file cache shares.
 
 use refit_memory::CacheError;
 
@@ -29,7 +29,7 @@ fn consecutive_missing_pages_are_read_at_once() {
     each_that_keeps(64, &bytes, |file| {
         file.read(10, 9 * PAGE_SIZE_U64 as usize).unwrap();
         assert_eq!(file.host.calls(), [Call::Read(0, 10 * PAGE_SIZE_U64)]);
-        // Pages that are here already are not read again, and bound the runs.
+        // Resident pages are not read again, and bound the runs.
         file.read(20 * PAGE_SIZE_U64, 1).unwrap();
         assert_eq!(file.host.calls(), [Call::Read(20 * PAGE_SIZE_U64, PAGE_SIZE_U64)]);
         file.read(0, 24 * PAGE_SIZE_U64 as usize).unwrap();
@@ -58,7 +58,7 @@ fn a_sequential_cache_gives_up_what_a_reader_has_left_behind() {
     assert_eq!(file.flush(), 1);
     file.read(100 * PAGE_SIZE_U64, 1).unwrap();
     assert_eq!(file.read(7 * PAGE_SIZE_U64, 5).unwrap(), b"dirty");
-    // Others keep all of it.
+    // Other implementations keep all of it.
     file.swap("shared");
     file.read(0, bytes.len()).unwrap();
     assert_eq!(file.cache.stats().resident, 200);
@@ -89,7 +89,7 @@ fn whole_pages_and_pages_beyond_the_file_are_not_read_before_a_write() {
     let bytes = pattern(4, 2 * PAGE_SIZE_U64 as usize + 100);
     each(16, &bytes, |file| {
         file.write(0, &pattern(5, PAGE_SIZE_U64 as usize)).unwrap();
-        // All that the host has of the page is overwritten.
+        // The write covers everything that the host has of the page.
         file.write(2 * PAGE_SIZE_U64, &pattern(6, 100)).unwrap();
         file.write(7 * PAGE_SIZE_U64 + 5, b"far").unwrap();
         assert_eq!(file.host.calls(), []);
@@ -251,7 +251,7 @@ fn invalidate_of_a_range_keeps_the_other_pages_and_their_dirt() {
         file.read(0, bytes.len()).unwrap();
         file.write(3 * PAGE_SIZE_U64, b"dirty elsewhere").unwrap();
         file.cache.invalidate(PAGE_SIZE_U64, 2 * PAGE_SIZE_U64).unwrap();
-        // The page, and the one with the end of the file.
+        // The page itself, and the page with the end of the file.
         assert_eq!(file.cache.stats().resident, 3);
         assert_eq!(file.cache.stats().dirty, 1);
         file.host.change(|host| {

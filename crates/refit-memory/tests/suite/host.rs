@@ -1,4 +1,4 @@
-//! A file on a host that does what a test wants, and a cache over it.
+//! A file on a host that the test controls, and a cache over it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -17,11 +17,11 @@ use refit_objects::{Implementations, OwnedRep, Root, SwapOptions, TransferError}
 
 pub(crate) const IMPLEMENTATIONS: [&str; 3] = ["shared", "partitioned", "sequential"];
 pub(crate) use refit_sys::memory::PAGE_SIZE_U64;
-/// Bytes after which `partitioned` goes over to the next partition.
+/// The number of bytes after which `partitioned` moves on to the next partition.
 pub(crate) const RANGE: u64 = 64 * PAGE_SIZE_U64;
 pub(crate) const EIO: i32 = 5;
 
-/// What a call of the host was.
+/// A call of the host, with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Read(u64, u64),
@@ -35,24 +35,24 @@ struct State {
     calls: Vec<Call>,
     fail_reads: bool,
     fail_writes: bool,
-    /// Calls wait while this is set.
+    /// Whether calls wait.
     shut: bool,
     waiting: usize,
-    /// What the next calls do instead of what they should.
+    /// Messages with which the next calls panic instead of being executed.
     panics: VecDeque<&'static str>,
 }
 
-/// A file in memory whose calls can be counted, failed and held up.
+/// A file in memory whose calls can be counted, failed and delayed.
 #[derive(Debug, Default)]
 pub(crate) struct HostFile {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// See [`HostFile::hold`].
-pub(crate) struct Held<'a>(&'a HostFile);
+/// Releases the calls of [`HostFile::hold`] on drop.
+pub(crate) struct HoldGuard<'a>(&'a HostFile);
 
-impl Drop for Held<'_> {
+impl Drop for HoldGuard<'_> {
     fn drop(&mut self) {
         self.0.state().shut = false;
         self.0.changed.notify_all();
@@ -77,7 +77,7 @@ impl HostFile {
         f(&mut self.state().bytes);
     }
 
-    /// The calls since the last time.
+    /// Returns the calls since the previous call of this function.
     pub(crate) fn calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.state().calls)
     }
@@ -91,14 +91,14 @@ impl HostFile {
         self.state().panics.push_back(why);
     }
 
-    /// Calls of the host that begin from now on wait until the result is dropped; also when a test
-    /// fails, or its other threads would wait for ever.
-    pub(crate) fn hold(&self) -> Held<'_> {
+    /// Makes calls of the host wait from now on until the result is dropped. Dropping it also when
+    /// a test fails keeps the other threads of the test from waiting for ever.
+    pub(crate) fn hold(&self) -> HoldGuard<'_> {
         self.state().shut = true;
-        Held(self)
+        HoldGuard(self)
     }
 
-    /// Returns when `calls` calls wait.
+    /// Waits until `calls` calls of the host are waiting.
     pub(crate) fn wait_for_waiting(&self, calls: usize) {
         let mut state = self.state();
         while state.waiting < calls {
@@ -122,7 +122,7 @@ impl HostFile {
     }
 }
 
-/// The object's representative, and its root: there is one implementation.
+/// The object's representative and also its root, as there is one implementation.
 struct HostRep(Arc<HostFile>);
 
 impl Root<FileRepresentativeInterface> for HostRep {
@@ -143,7 +143,7 @@ impl Root<FileRepresentativeInterface> for HostRep {
     }
 }
 
-/// Nothing else.
+/// An empty set of other implementations.
 struct NoOther;
 
 impl Implementations<FileRepresentativeInterface> for NoOther {
@@ -156,7 +156,7 @@ impl Implementations<FileRepresentativeInterface> for NoOther {
     }
 }
 
-/// CLOCK, which has nothing of its own: one for all tests.
+/// Returns the CLOCK policy. It has no state of its own, so all tests share one.
 pub(crate) fn policy() -> ReplacementPolicyRef {
     static POLICY: OnceLock<ReplacementPolicyRef> = OnceLock::new();
     let factory = || ReplacementPolicyFactory::new("test", CLOCK);
@@ -225,15 +225,15 @@ impl FileRepresentative for HostRep {
     }
 }
 
-/// A cache, what it stands on, and the calls as a file server makes them.
+/// A cache with the objects below it, and its calls in the form in which a file server makes them.
 #[derive(Clone)]
 pub(crate) struct Subject {
     pub(crate) host: Arc<HostFile>,
     pub(crate) frames: Arc<FramePool>,
     pub(crate) pm: PhysicalMemoryRef,
     pub(crate) cache: FileCacheRef,
-    /// How often a call is repeated for want of frames. If dirty pages cannot be written, what is
-    /// left may be too little for one call for ever.
+    /// The number of times that a call is repeated for lack of frames. If dirty pages cannot be
+    /// written, the remaining frames may never suffice for one call.
     pub(crate) patience: usize,
 }
 
@@ -244,7 +244,7 @@ impl Subject {
         Self::on(implementation, pm, frames, bytes)
     }
 
-    /// One more cache over the same frames.
+    /// Creates another cache over the same frames.
     pub(crate) fn on(
         implementation: &str,
         pm: PhysicalMemoryRef,
@@ -262,7 +262,7 @@ impl Subject {
     }
 
     pub(crate) fn swap(&self, to: &str) {
-        // Not asked for: what both like best.
+        // Nobody requested it: it is the protocol that both sides prefer.
         assert_eq!(self.swap_with(to, None), ["stripes"]);
     }
 
@@ -270,15 +270,16 @@ impl Subject {
         assert_eq!(self.swap_with(to, Some(protocol.to_owned())), [protocol]);
     }
 
-    /// Swaps lazily and moves only what so many `batches` of two pages have room for: the rest is left to calls, and to
-    /// the next swap. What has become of the drain.
+    /// Swaps lazily and moves only `batches` batches of two pages. Calls, and the next swap, move
+    /// the rest. Returns the outcome of the drain.
     pub(crate) fn swap_lazily(&self, to: &str, batches: u64) -> Drained {
         let (enough, seen) = (Arc::new(AtomicBool::new(batches == 0)), AtomicU64::new(0));
         let watch = {
             let enough = Arc::clone(&enough);
             move |_| enough.store(seen.fetch_add(1, Relaxed) + 1 >= batches, Relaxed)
         };
-        // Without a batch the drain is over before it has begun; else its requester goes away when it has seen enough.
+        // Without a batch the drain is over before it has begun; otherwise its requester goes away
+        // after it has seen the batches.
         let deadline = if batches == 0 { Duration::ZERO } else { Duration::from_secs(60) };
         let at_deadline = AtDeadline::Report;
         let drain = DrainOptions { batch: 2, deadline, at_deadline, watch: Some(Arc::new(watch)) };
@@ -305,7 +306,7 @@ impl Subject {
         moved.route
     }
 
-    /// Repeats a call for `len` bytes until there are frames for it.
+    /// Repeats a call for `len` bytes until it finds enough frames.
     pub(crate) fn with_frames<R>(
         &self,
         len: usize,
@@ -345,7 +346,7 @@ impl Subject {
         self.cache.flush(0, u64::MAX).unwrap()
     }
 
-    /// Nothing of the file is cached, and no frame is lost. The end of the cache.
+    /// Destroys the cache, and checks that no page of the file is cached and that no frame is lost.
     pub(crate) fn check_all_free(&self) {
         self.cache.discard();
         let stats = self.cache.stats();
@@ -355,7 +356,7 @@ impl Subject {
     }
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ from place to place.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let byte = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 | 1;
     (0..len as u64).map(|i| byte(seed.wrapping_mul(1_000_003).wrapping_add(i))).collect()
@@ -366,7 +367,7 @@ pub(crate) fn each(frames: usize, bytes: &[u8], test: impl Fn(&Subject)) {
     each_of(&IMPLEMENTATIONS, frames, bytes, test);
 }
 
-/// The same with those that keep pages for as long as there are frames.
+/// Runs a test on each implementation that keeps pages for as long as there are frames.
 pub(crate) fn each_that_keeps(frames: usize, bytes: &[u8], test: impl Fn(&Subject)) {
     each_of(&IMPLEMENTATIONS[..2], frames, bytes, test);
 }

@@ -1,4 +1,5 @@
-//! Lazy transfer between file caches: whatever is called while pages have not moved finds them, and so does the next swap.
+//! Tests of lazy transfer between file caches: calls, and the next swap, find the pages that have
+//! not moved.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use refit_objects::change::{End, Phase};
 
 use crate::host::{IMPLEMENTATIONS, PAGE_SIZE_U64, Subject, pattern};
 
-/// Enough for several stripes.
+/// Enough pages for several stripes.
 const PAGES: usize = 1_500;
 
 fn to_move(file: &Subject) -> u64 {
@@ -18,8 +19,9 @@ fn to_move(file: &Subject) -> u64 {
     stats.get("to_move").copied().unwrap_or(0)
 }
 
-/// A file whose pages are all here, every 50th of them dirty, in a cache that the other implementation has taken
-/// over without moving anything; and what the file holds.
+/// Creates a file whose pages are all resident, every 50th of them dirty, in a cache that has taken
+/// over from the other implementation without moving any page. Also returns the contents of the
+/// file.
 fn unmoved(first: usize) -> (Subject, Vec<u8>) {
     let mut expected = pattern(first as u64, PAGES * PAGE_SIZE_U64 as usize);
     let file = Subject::new(IMPLEMENTATIONS[first], PAGES, expected.clone());
@@ -40,7 +42,7 @@ fn write(file: &Subject, expected: &mut [u8], page: usize) {
     expected[at..at + bytes.len()].copy_from_slice(&bytes);
 }
 
-/// Everything is as it was written, here and on the host.
+/// Checks that all data is as it was written, in the cache and on the host.
 fn check(file: &Subject, expected: &[u8]) {
     assert!(file.read(0, usize::MAX >> 40).unwrap() == expected, "other bytes are read");
     file.flush();
@@ -56,7 +58,7 @@ fn calls_move_what_they_need_and_read_nothing_again() {
         let found = file.read(at as u64, 30 * PAGE_SIZE_U64 as usize).unwrap();
         assert!(found == expected[at..at + found.len()]);
         assert_eq!(to_move(&file), PAGES as u64 - 30);
-        // Eleven pages: one of them has moved, and those that are overwritten whole move, too.
+        // Eleven pages: one of them has moved, and pages that are overwritten whole move, too.
         let bytes = pattern(77, 10 * PAGE_SIZE_U64 as usize);
         file.write(129 * PAGE_SIZE_U64 + 5, &bytes).unwrap();
         expected[129 * PAGE_SIZE_U64 as usize + 5..][..bytes.len()].copy_from_slice(&bytes);
@@ -90,7 +92,7 @@ fn what_is_cut_off_or_invalidated_does_not_come_back() {
         file.cache.truncate(half as u64).unwrap();
         expected.truncate(half);
         assert_eq!(to_move(&file), PAGES as u64 / 2 + 1);
-        // The file grows again: zeros, not the old pages.
+        // The file grows again, and contains zeros instead of the old pages.
         file.cache.truncate((PAGES * PAGE_SIZE_U64 as usize) as u64).unwrap();
         expected.resize(PAGES * PAGE_SIZE_U64 as usize, 0);
         file.cache.invalidate(0, 200 * PAGE_SIZE_U64).unwrap();
@@ -114,7 +116,8 @@ fn the_next_swap_takes_the_rest_along_in_any_protocol() {
     }
 }
 
-/// Each new cache finds some pages in the index before it, and others further down.
+/// Each new cache finds some pages in the index of its predecessor, and others further down the
+/// chain.
 #[test]
 fn a_chain_of_caches_that_have_not_got_everything() {
     for first in [0, 1] {

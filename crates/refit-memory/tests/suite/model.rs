@@ -1,5 +1,5 @@
-//! Random calls, checked against a plain vector of bytes, with few frames, a host that fails now and
-//! then, and swaps between the implementations at any time.
+//! Random calls, checked against a plain vector of bytes, with few frames, a host that fails now
+//! and then, and swaps between the implementations at any time.
 
 use proptest::prelude::*;
 use refit_memory::CacheError;
@@ -15,13 +15,13 @@ enum Op {
     Invalidate(u64, u64),
     Reclaim(usize),
     Swap(usize),
-    /// Moves so many batches before calls go on with the rest.
+    /// Moves this many batches before calls continue with the rest.
     SwapLazily(usize, u64),
     Fail(bool, bool),
     Mend,
 }
 
-/// Places where something changes: borders of pages and of partitions, and others.
+/// Returns offsets at which something changes, the borders of pages and of partitions, and others.
 fn place() -> impl Strategy<Value = u64> {
     let page = prop_oneof![0..4u64, 62..67u64, 126..131u64];
     let within = prop_oneof![Just(0), Just(1), Just(4095), 0..PAGE_SIZE_U64];
@@ -54,7 +54,8 @@ struct Model {
 }
 
 impl Model {
-    /// The host may fail, and frames may then run out for good; nothing else may go wrong.
+    /// Returns the result of a call. The host may fail, and frames may then run out permanently;
+    /// every other error fails the test.
     fn passed<R>(&self, result: Result<R, CacheError>) -> Option<R> {
         match result {
             Ok(value) => Some(value),
@@ -127,7 +128,7 @@ fn check(implementation: &str, frames: usize, start: usize, ops: &[Op], swaps: b
         model.run(&file, op);
     }
     model.run(&file, &Op::Mend);
-    // Piece by piece: what one call needs at once must fit into the frames.
+    // Read in pieces, because the pages that one call needs at once must fit into the frames.
     for at in 0..60 {
         model.run(&file, &Op::Read(at * 3 * PAGE_SIZE_U64, 3 * PAGE_SIZE_U64 as usize));
     }

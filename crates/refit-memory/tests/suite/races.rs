@@ -1,5 +1,5 @@
-//! Calls that meet while one of them waits for the host. The host is held up, so that they meet for
-//! certain; no outcome depends on how fast a thread is.
+//! Tests of calls that meet while one of them waits for the host. The host is stopped, so that they
+//! meet for certain; no outcome depends on the speed of a thread.
 
 use std::sync::mpsc;
 use std::thread;
@@ -134,7 +134,7 @@ fn a_flush_waits_for_what_others_are_writing() {
             file.host.wait_for_waiting(1);
             let second = scope.spawn(|| {
                 file.cache.flush(0, u64::MAX).unwrap();
-                // What was dirty when the flush began is on the host when it ends.
+                // Pages that were dirty when the flush began are on the host when it ends.
                 file.host.bytes()
             });
             let dirty = file.cache.is_dirty();

@@ -1,4 +1,4 @@
-//! Physical memory: one budget for several files.
+//! Tests of physical memory: one budget for several files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -40,8 +40,8 @@ fn a_page_in_use_gets_a_second_chance() {
         file.read(page * PAGE_SIZE_U64, 1).unwrap();
         file.read(0, 1).unwrap();
     }
-    // The page that was used all the time was read from the host once or twice, though
-    // 64 pages went through 8 frames.
+    // The page that was used all the time was read from the host once or twice, although 64 pages
+    // went through 8 frames.
     let reads =
         file.host.calls().into_iter().filter(|&call| call == Call::Read(0, PAGE_SIZE_U64)).count();
     assert!(reads <= 2, "{reads} reads of the page in use");
@@ -79,9 +79,9 @@ fn files_share_a_budget_and_take_from_each_other() {
 
 #[test]
 fn physical_memory_can_be_swapped_while_frames_are_taken_back() {
-    // Caches call physical memory with their locks held, and taking frames back waits for these
-    // locks: a swap of physical memory must never wait for somebody who takes frames back. Its policy is swapped at the
-    // same time: the two changes do not wait for each other either.
+    // Caches call physical memory with their locks held, and reclaiming frames waits for these
+    // locks. A swap of physical memory must therefore never wait for a thread that reclaims frames.
+    // Its policy is swapped at the same time: the two changes do not wait for each other either.
     const SWAPS: u64 = 3000;
     let one = Subject::new("shared", 12, vec![]);
     let other = Subject::on("partitioned", one.pm, Arc::clone(&one.frames), vec![]);
@@ -116,7 +116,7 @@ fn physical_memory_can_be_swapped_while_frames_are_taken_back() {
 
 #[test]
 fn files_can_go_while_others_reclaim() {
-    // A thread that reclaims finds caches in descriptors; to call one that is gone would be a panic.
+    // A thread that reclaims finds caches in descriptors; a call of a destroyed cache would panic.
     let keeper = Subject::new("shared", 16, pattern(6, 4 * PAGE_SIZE_U64 as usize));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -154,7 +154,7 @@ fn a_cache_that_is_visited_is_not_destroyed() {
     std::thread::scope(|scope| {
         let visited = file.frames.visit(frame, |owner, page| {
             scope.spawn(|| destroy_file_cache(file.cache, &file.frames));
-            // From here on nothing but the visit keeps the cache alive.
+            // From here on only the visit keeps the cache alive.
             while file.frames.free_frames() < 4 {
                 std::thread::yield_now();
             }
@@ -165,7 +165,7 @@ fn a_cache_that_is_visited_is_not_destroyed() {
     });
 }
 
-/// A policy that does what a test wants.
+/// A policy that behaves as the test specifies.
 struct Wayward(fn(&[u8], &mut [u8]));
 
 impl ReplacementPolicy for Wayward {
@@ -184,7 +184,7 @@ impl State<Vec<u8>> for Wayward {
     }
 }
 
-/// Physical memory over a policy of the test's own.
+/// Creates physical memory over a policy of the test.
 fn with_policy(policy: fn() -> Wayward) -> Subject {
     let choices = Choices::new().with("wayward", ReplacementPolicyInterface::rep, policy);
     let policy: ReplacementPolicyRef = choices.create("test", "wayward").unwrap();
@@ -195,7 +195,7 @@ fn with_policy(policy: fn() -> Wayward) -> Subject {
 
 #[test]
 fn the_policy_has_the_say() {
-    // What came in since the hand last came by goes; what was there before stays.
+    // Pages that arrived since the hand last passed are evicted; older pages stay.
     let newest = || {
         let newest = |marks: &[u8], verdicts: &mut [u8]| {
             marks.iter().zip(verdicts).for_each(|(mark, verdict)| *verdict = mark & mark::NEW);
@@ -204,7 +204,7 @@ fn the_policy_has_the_say() {
     };
     let file = with_policy(newest);
     file.read(0, 100 * PAGE_SIZE_U64 as usize).unwrap();
-    // The hand comes by everything once.
+    // The hand passes each page once.
     assert_eq!(file.reclaim(100), 100);
     file.read(0, 90 * PAGE_SIZE_U64 as usize).unwrap();
     let mut search = Search::default();
@@ -218,7 +218,7 @@ fn the_policy_has_the_say() {
     file.check_all_free();
 }
 
-/// Pages are found all the same, and those that may not go stay.
+/// Pages are still reclaimed, and pages that must not be evicted stay.
 #[test]
 fn a_policy_that_names_nobody_all_or_panics_does_no_harm() {
     let policies: [fn() -> Wayward; 3] = [

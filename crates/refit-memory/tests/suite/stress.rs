@@ -6,21 +6,23 @@ use std::thread;
 use crate::host::{IMPLEMENTATIONS, PAGE_SIZE_U64, RANGE, Subject, pattern};
 
 const ROUNDS: u64 = 2000;
-/// How often each helper has to have come in between before the writers stop.
+/// The minimum number of operations of each helper before the writers stop.
 const DISTURBANCES: u64 = 200;
 const WRITERS: u64 = 3;
-/// Records of each writer; they lie apart, so that each shares its page with another writer's.
+/// The number of records of each writer. They lie apart, so that each shares its page with another
+/// writer's.
 const RECORDS: u64 = 40;
 const RECORD: usize = 600;
-/// Here and beyond nobody writes, and a thread makes the file grow.
+/// The offset from which no writer writes, and at which a thread makes the file grow.
 const END: u64 = 3 * RANGE;
 
-/// Some records lie across the border of two pages, or of two partitions.
+/// Returns the offset of a record. Some records cross the border of two pages, or of two
+/// partitions.
 fn place(writer: u64, record: u64) -> u64 {
     (record * WRITERS + writer) * 6000 % (END - 6000)
 }
 
-/// A record says which version it is, and every byte follows from that.
+/// Returns a record. It contains its version, from which every byte follows.
 fn record(writer: u64, record: u64, version: u64) -> Vec<u8> {
     let mut bytes = version.to_le_bytes().to_vec();
     bytes.extend(pattern(version * 1000 + writer * 100 + record, RECORD - 8));
@@ -48,7 +50,8 @@ fn write_and_read_back(file: &Subject, writer: u64, enough: &dyn Fn() -> bool) -
     versions
 }
 
-/// A record within a page is read in one piece or not at all, whoever writes it meanwhile.
+/// Reads records of others: a record within a page is read in one piece or not at all, even while
+/// it is written.
 fn read_others(file: &Subject, done: &AtomicBool) {
     let mut round = 0;
     while !done.load(Relaxed) {
@@ -76,7 +79,7 @@ fn grow(file: &Subject, done: &AtomicBool, size: &AtomicU64) {
         assert!(got.iter().all(|&byte| byte == 0), "bytes appeared where nobody writes");
         assert_eq!(file.read(next, 1).unwrap(), [0u8; 0]);
         if next > END + 40 * PAGE_SIZE_U64 {
-            // A cut and growth anew, where nobody else works.
+            // Truncates the file and makes it grow again where no other thread works.
             next = END;
         }
     }
@@ -91,7 +94,7 @@ fn run(first: &str, swaps: bool, failures: bool) {
         &|_| {
             file.reclaim(3);
         },
-        // Errors are part of the game if the host fails; the data must get there all the same.
+        // Errors are expected if the host fails; the data must arrive nevertheless.
         &|_| {
             let _ = file.cache.flush(0, u64::MAX);
         },
@@ -152,7 +155,8 @@ fn run(first: &str, swaps: bool, failures: bool) {
     file.check_all_free();
 }
 
-/// The writers do not wait for a helper that has failed.
+/// Counts a helper as finished on drop, so that the writers do not wait for a helper that has
+/// failed.
 struct CountedOut<'a>(&'a AtomicU64);
 
 impl Drop for CountedOut<'_> {
@@ -161,7 +165,8 @@ impl Drop for CountedOut<'_> {
     }
 }
 
-/// The helpers stop also when a writer fails, or the test would hang instead of failing.
+/// Stops the helpers on drop, also when a writer fails; otherwise the test would hang instead of
+/// failing.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

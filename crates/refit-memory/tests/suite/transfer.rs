@@ -1,4 +1,5 @@
-//! From one implementation to the other and back: nothing is read again, nothing is lost.
+//! Tests of transfers from one implementation to the other and back: nothing is read again, nothing
+//! is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use refit_objects::SwapOptions;
 
 use crate::host::{IMPLEMENTATIONS, PAGE_SIZE_U64, RANGE, Subject, pattern};
 
-/// Which implementation is the first, and how it hands over.
+/// The first implementation, and the protocol by which it hands over.
 const WAYS: [(usize, &str); 8] = [
     (0, "stripes"),
     (1, "stripes"),
@@ -79,7 +80,8 @@ fn physical_memory_can_be_swapped_under_its_files() {
     file.check_all_free();
 }
 
-/// Many more pages than one stripe has: every way between the two, and on with the work.
+/// A cache with many more pages than one stripe has is transferred in every way, and works on
+/// afterwards.
 #[test]
 fn a_large_cache_changes_hands_whole() {
     for (first, protocol) in WAYS {
@@ -101,7 +103,7 @@ fn a_large_cache_changes_hands_whole() {
         }
         assert!(file.flush() > 0);
         assert_eq!(file.host.bytes(), expected);
-        // Truncation and growth behind it find every page in its place.
+        // After it, truncation and growth find every page in its place.
         let half = expected.len() / 2 + 5;
         file.cache.truncate(half as u64).unwrap();
         expected.truncate(half);
@@ -111,8 +113,8 @@ fn a_large_cache_changes_hands_whole() {
     }
 }
 
-/// The new cache had everything already when the change was taken back: the old one has it still, and
-/// alone.
+/// The new cache had received everything when the change was rolled back. The old one still has it,
+/// and is its only owner.
 #[test]
 fn a_cache_carries_on_when_a_swap_is_taken_back_after_the_transfer() {
     for (first, protocol) in WAYS {

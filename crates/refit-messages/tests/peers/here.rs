@@ -1,4 +1,4 @@
-//! Instances of one host.
+//! Tests of instances on one host.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -110,7 +110,7 @@ fn what_cannot_be_understood_and_a_panic_end_the_connection_with_a_reason() {
     let (peer, why) = next(&pair.by_two.lost);
     assert_eq!((peer, why.as_str()), (ONE, "a message is of kind 99, which nobody handles here"));
     next(&pair.by_one.lost);
-    // It may come back.
+    // The instance can join again.
     until(|| pair.two.join_here(&pair.path).is_ok());
     let pair = pair.settled();
     let asked = pair.one.ask(TWO, &Nothing(2), &[]);
@@ -166,7 +166,7 @@ fn who_does_not_suit_is_refused_on_both_sides() {
     );
     next(&pair.by_one.refused);
 
-    // What begins well, but is of another version.
+    // A valid beginning, but of another version.
     let mut old = UnixStream::connect(&pair.path).unwrap();
     let mut hello = [0; 64];
     old.read_exact(&mut hello).unwrap();
@@ -178,7 +178,7 @@ fn who_does_not_suit_is_refused_on_both_sides() {
     drop(old);
     assert!(next(&pair.by_one.refused).contains("version 77"));
 
-    // Nothing that an instance would say; and the second connection without the first.
+    // First bytes that no instance sends; then a second connection without a first one.
     let mut stranger = UnixStream::connect(&pair.path).unwrap();
     stranger.read_exact(&mut hello).unwrap();
     stranger.write_all(&[b'G'; 64]).unwrap();

@@ -1,4 +1,4 @@
-//! Two layers and what they say to each other, by each transport.
+//! Tests of two layers that exchange messages, by each transport.
 
 mod here;
 mod pair;

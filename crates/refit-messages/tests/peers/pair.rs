@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use refit_messages::{Builder, InstanceId, Layer, Message, Request, Security, Way};
 use serde::{Deserialize, Serialize};
 
-/// How long anything may take on a busy machine.
+/// A timeout that no operation reaches even on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// Any port of this host.
+/// Any port of the loopback interface.
 pub(crate) const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Counts.
+/// A message that is counted.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Note(pub(crate) u64);
 
@@ -24,7 +24,7 @@ impl Message for Note {
     const WAY: Way = Way::Urgent;
 }
 
-/// Has a number doubled, and the body turned round.
+/// A request to double a number and to reverse the body.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Double(pub(crate) u64);
 
@@ -37,7 +37,7 @@ impl Request for Double {
     type Answer = u64;
 }
 
-/// Has the body sent back.
+/// A request to send the body back.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Echo;
 
@@ -50,7 +50,7 @@ impl Request for Echo {
     type Answer = ();
 }
 
-/// Is not answered: 0 never, 1 at once, 2 by a panic.
+/// A request that is not answered: 0 never, 1 dropped at once, 2 by a panic.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Nothing(pub(crate) u8);
 
@@ -63,7 +63,7 @@ impl Request for Nothing {
     type Answer = ();
 }
 
-/// Only one side knows it.
+/// A message that only one side handles.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Unknown;
 
@@ -72,14 +72,14 @@ impl Message for Unknown {
     const WAY: Way = Way::Bulk;
 }
 
-/// What one instance has been told.
+/// The messages and events that one instance has received.
 pub(crate) struct Heard {
     pub(crate) notes: Receiver<(InstanceId, u64, Vec<u8>)>,
     pub(crate) lost: Receiver<(InstanceId, String)>,
     pub(crate) refused: Receiver<String>,
 }
 
-/// One that answers all of these.
+/// Returns the builder of an instance that handles all of these messages.
 pub(crate) fn builder(id: u16) -> (Builder, Heard) {
     let (note, notes) = mpsc::channel();
     let (loss, lost) = mpsc::channel();
@@ -108,7 +108,7 @@ pub(crate) fn builder(id: u16) -> (Builder, Heard) {
     (builder, Heard { notes, lost, refused })
 }
 
-/// Two peers of this host: 1 listens, 2 has joined. They close at the end.
+/// Two peers on this host: 1 listens, 2 has joined. Both close when this is dropped.
 pub(crate) struct Pair {
     pub(crate) one: Arc<Layer>,
     pub(crate) two: Arc<Layer>,
@@ -130,11 +130,11 @@ impl Pair {
         Self { one, two, by_one, by_two, path, _directory: Some(directory) }.settled()
     }
 
-    /// The same by TCP.
+    /// Connects two peers by TCP.
     pub(crate) fn by_tcp(security: [&Security; 2]) -> Self {
         let (one, by_one) = builder(1);
         let (two, by_two) = builder(2);
-        // Silence is not what these are about.
+        // These tests are not about silent peers.
         let one = one.silence(LONG).start().unwrap();
         let two = two.silence(LONG).start().unwrap();
         let address = one.listen(LOOPBACK, security[0]).unwrap();
@@ -142,7 +142,7 @@ impl Pair {
         Self { one, two, by_one, by_two, path: PathBuf::new(), _directory: None }.settled()
     }
 
-    /// Both know each other: the one that listens learns it last.
+    /// Waits until both sides know each other; the listening side learns it last.
     pub(crate) fn settled(self) -> Self {
         until(|| self.one.peers().len() == 1 && self.two.peers().len() == 1);
         self

@@ -1,6 +1,6 @@
 //! An instance in a process of its own, which is killed or stopped.
 //!
-//! It is this test again, told by the environment what it is to do.
+//! The process runs this test program again; environment variables select its role.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,12 +14,12 @@ use crate::pair::{Double, LOOPBACK, Nothing, builder, next, until};
 
 const TWO: InstanceId = InstanceId(2);
 const NONE: Security = Security::None { anywhere: false };
-/// A busy machine may take a second's breath.
+/// Long enough for a busy machine, which may pause a process for a second.
 const SILENCE: Duration = Duration::from_secs(4);
-/// Where to join.
+/// The environment variable with the path at which to join.
 const AT: &str = "REFIT_TEST_JOIN";
 
-/// Killed at the end, whatever happens.
+/// The other process, which is killed on drop.
 struct Other(Child);
 
 impl Other {
@@ -43,7 +43,7 @@ impl Drop for Other {
     }
 }
 
-/// Does nothing unless it is called by one of the others here: answers until its standard input ends.
+/// The other process: answers until its standard input ends. Does nothing in a normal run.
 #[test]
 fn the_other_instance() {
     let Ok(at) = std::env::var(AT) else { return };
@@ -81,7 +81,7 @@ fn who_is_killed_is_lost_and_all_questions_to_it_fail() {
             let waited = waits.join().unwrap();
             assert!(matches!(waited, MessageError::Lost { peer: TWO, .. }), "{waited}");
             for thread in busy {
-                // Whoever asked just then may have come too late for that.
+                // A question that was asked just then may have come too late for that.
                 let error = thread.join().unwrap();
                 let lost = matches!(
                     error,
@@ -104,7 +104,7 @@ fn who_is_stopped_is_lost_by_tcp() {
     let other = Other::join(&address);
     until(|| !one.peers().is_empty());
     other.signal(Signal::STOP);
-    // Until then it may answer.
+    // Until it has stopped it may answer.
     until(|| refit_sys::process::stands(other.0.id()));
     let error = one.ask(TWO, &Nothing(0), &[]).unwrap_err();
     assert!(matches!(error, MessageError::Lost { peer: TWO, .. }), "{error}");

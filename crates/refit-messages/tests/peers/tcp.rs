@@ -1,4 +1,4 @@
-//! Instances that reach each other by TCP.
+//! Tests of instances that are connected by TCP.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -17,7 +17,7 @@ fn what_holds_on_one_host_holds_by_tcp() {
     all_there_is(&Pair::by_tcp([&NONE, &NONE]));
 }
 
-/// Order, answers, long bodies both ways at once, and the end.
+/// Checks the order of messages, answers, long bodies in both directions at once, and the end.
 pub(crate) fn all_there_is(pair: &Pair) {
     for count in 0..1000 {
         pair.one.send(TWO, &Note(count), &[]).unwrap();
@@ -61,7 +61,7 @@ fn what_others_can_reach_is_refused_unless_it_is_meant() {
 fn heartbeats_keep_those_together_that_have_nothing_to_say() {
     let (one, by_one) = builder(1);
     let (two, _) = builder(2);
-    // Long enough for a busy machine, short enough to be seen.
+    // Long enough for a busy machine, short enough for the test to observe.
     let silence = Duration::from_secs(3);
     let (one, two) = (one.silence(silence).start().unwrap(), two.silence(silence).start().unwrap());
     let address = one.listen(LOOPBACK, &NONE).unwrap();

@@ -1,4 +1,4 @@
-//! Instances that show each other certificates.
+//! Tests of instances that authenticate each other by certificates.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ use refit_messages::{MessageError, Refusal, Security};
 use crate::pair::{LONG, LOOPBACK, Pair, builder, next};
 use crate::tcp::all_there_is;
 
-/// An authority of its own, and a certificate of it for a host.
+/// Creates a certificate authority, and a certificate signed by it for a host.
 fn certified(directory: &Path, name: &str, host: &str) -> Security {
     fs::create_dir_all(directory.join(name)).unwrap();
     let file = |what: &str| directory.join(name).join(what);
@@ -48,11 +48,12 @@ fn who_shows_no_certificate_or_a_strange_one_is_refused() {
         let (two, _) = builder(2);
         two.start().unwrap().join(&format!("localhost:{}", address.port()), security).unwrap_err()
     };
-    // It does not know this instance's authority.
+    // The joining instance does not know this instance's authority.
     let refused = join(&other);
     assert!(matches!(refused, MessageError::Refused { why: Refusal::Tls(_), .. }), "{refused}");
     assert!(next(&by_one.refused).contains("no secure connection"));
-    // It knows this one's, and shows what another has signed.
+    // The joining instance knows this instance's authority, but its own certificate is signed by
+    // another one.
     let (Security::Mutual { ca, .. }, Security::Mutual { certificate, key, .. }) = (&good, &other)
     else {
         panic!("they are")
@@ -62,7 +63,7 @@ fn who_shows_no_certificate_or_a_strange_one_is_refused() {
     let refused = join(&mixed);
     assert!(matches!(refused, MessageError::Refused { .. }), "{refused}");
     assert!(next(&by_one.refused).contains("no secure connection"));
-    // It speaks no TLS, or nothing at all.
+    // The joining instance speaks no TLS, or nothing at all.
     let refused = join(&Security::None { anywhere: false });
     assert!(matches!(refused, MessageError::Refused { .. }), "{refused}");
     next(&by_one.refused);
@@ -71,7 +72,7 @@ fn who_shows_no_certificate_or_a_strange_one_is_refused() {
     assert!(one.peers().is_empty());
     one.close();
 
-    // A certificate for another name, and what is none.
+    // A certificate for another name, and a file that is no certificate.
     let (three, _) = builder(3);
     let three = three.start().unwrap();
     let address = three.listen(LOOPBACK, &elsewhere).unwrap();

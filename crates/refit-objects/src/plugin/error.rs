@@ -29,10 +29,10 @@ pub enum Obstacle {
         /// The maximum.
         limit: u64,
     },
-    /// It is not a shared library.
+    /// The file is not a shared library.
     #[error("it is not a shared library: {0}")]
     NotALibrary(String),
-    /// It was compiled for another kind of machine.
+    /// The file was compiled for another kind of machine.
     #[error("it was compiled for {has}, this host is {wants}")]
     Target {
         /// The target of the file.
@@ -40,13 +40,13 @@ pub enum Obstacle {
         /// The target of the host.
         wants: String,
     },
-    /// It is a library, but its parts are not where its headers say.
+    /// The file is a library, but its parts are not where its headers say.
     #[error("the file is damaged: {0}")]
     Damaged(String),
-    /// It has no note.
+    /// The file has no note.
     #[error("it has no refit note (section .note.refit)")]
     NoNote,
-    /// It has a note that cannot be read.
+    /// The file has a note that cannot be read.
     #[error("its refit note is damaged: {0}")]
     BadNote(String),
     /// Its note has another format.
@@ -143,7 +143,7 @@ pub enum Obstacle {
         /// The file from which it was loaded.
         from: PathBuf,
     },
-    /// It could not be loaded in a separate process, or broke that process.
+    /// The plugin could not be loaded in a separate process, or broke that process.
     #[error("it was tried out in another process: {0}")]
     Trial(String),
     /// The dynamic linker has refused it.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! refit_plugin() ─► PluginTable ─► RawImplementation ─ make ─► RawRoot ─ make_rep ─► RawRep
-//!                    note             (one for each)            export, import …       methods: one function each
+//!                    note             (one for each)            export, import …       methods
 //! ```
 //!
 //! Every function of the plugin catches the panics of the code it runs and returns a [`Status`];
@@ -23,11 +23,11 @@ pub const FORMAT: u32 = 2;
 
 /// The result of a call.
 pub type Status = u32;
-/// It has returned.
+/// The function has returned.
 pub(crate) const DONE: Status = 0;
-/// It has failed with an error, whose message is passed.
+/// The function has failed with an error, whose message is passed.
 pub(crate) const REFUSED: Status = 1;
-/// It has panicked, and the message of the panic is passed.
+/// The function has panicked, and the message of the panic is passed.
 pub(crate) const PANICKED: Status = 2;
 
 /// The destination of the message. Created by the host alone, from an empty vector that lives until

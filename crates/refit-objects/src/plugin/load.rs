@@ -25,7 +25,7 @@ use crate::registry;
 /// The maximum size of the file.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// How long constructors may take; generous, since the machine may be busy.
+/// The time that constructors may take; generous, since the machine may be busy.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Loads a plugin. Objects can be swapped to its implementations as soon as this returns.

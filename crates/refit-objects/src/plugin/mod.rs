@@ -11,7 +11,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `abi`, `foreign` | the types and tables that cross |
-//! | `note`, `check`, `compare` | the note in a plugin's file, and the checks before any of its code runs |
+//! | `note`, `check`, `compare` | the note in a plugin's file; the checks before its code runs |
 //! | `export` | the plugin's side |
 //! | `proxy`, `foreign_rep` | the host's side: roots and reps that live in a plugin |
 //! | `load`, `ledger` | from a path to an implementation; the code that stays mapped |

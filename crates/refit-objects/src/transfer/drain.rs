@@ -26,7 +26,7 @@ use super::lazy::Progress;
 use crate::interface::{Interface, Root, TransferError};
 use crate::panics::panic_text;
 
-/// What a drain does at its deadline.
+/// The behavior of a drain at its deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AtDeadline {
     /// Moves the rest at once; calls that need any of it wait for all of it.
@@ -46,7 +46,7 @@ pub struct DrainOptions {
     pub batch: usize,
     /// The time limit, from the commit.
     pub deadline: Duration,
-    /// What happens at the time limit.
+    /// The behavior at the time limit.
     pub at_deadline: AtDeadline,
     /// A callback for every batch.
     pub watch: Option<Watch>,

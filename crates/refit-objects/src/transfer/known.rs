@@ -25,14 +25,14 @@ pub(crate) struct Converter {
 }
 
 #[derive(Clone, Default)]
-struct Known {
+struct InterfaceProtocols {
     named: Vec<ProtocolInfo>,
     converters: Vec<Converter>,
 }
 
-static KNOWN: Mutex<Option<HashMap<&'static str, Known>>> = Mutex::new(None);
+static KNOWN: Mutex<Option<HashMap<&'static str, InterfaceProtocols>>> = Mutex::new(None);
 
-fn with<I: Interface, R>(act: impl FnOnce(&mut Known) -> R) -> R {
+fn with<I: Interface, R>(act: impl FnOnce(&mut InterfaceProtocols) -> R) -> R {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let interfaces = known.get_or_insert_default();
     act(interfaces.entry(I::info().name).or_default())

@@ -42,7 +42,7 @@ use crate::sync::{Mutex, lock};
 /// starting a thread.
 const WORTH_THREADS: Duration = Duration::from_micros(300);
 
-/// How long calls wait for a root to release what it shares with its successor.
+/// The time for which calls wait for a root to release what it shares with its successor.
 const RELINQUISH_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The transfer of one object's state, whatever its interface.

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use crate::panics::panic_text;
 use crate::sync::{Condvar, Mutex, lock, wait_for};
 
-/// How long a waiter sleeps before it asks again whether to give up.
+/// The time for which a waiter sleeps before it asks again whether to give up.
 const GIVE_UP_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The state of the work.

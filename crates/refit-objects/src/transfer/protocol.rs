@@ -14,7 +14,9 @@
 //! | 1 to 31 | those that the interface declares, `#[interface(…, protocols(stripes = reference(Stripes)))]` | order of declaration |
 //! | 32 to 63 | those that implementations agree on among themselves | [`Typed::named`](super::Typed::named), in order of arrival |
 //!
-//! So a number means nothing outside of the process, and code that is loaded later cannot take a
+//! An interface declares protocols in its attribute: `#[interface(…, protocols(stripes =
+//! reference(Stripes)))]`. Implementations agree on further ones among themselves. A number
+//! therefore means nothing outside of the process, and code that is loaded later cannot take a
 //! number that is in use.
 //!
 //! # What preference is
@@ -51,7 +53,7 @@ impl Protocol {
 pub struct ProtocolInfo {
     /// The name of the protocol.
     pub name: &'static str,
-    /// How it transfers state.
+    /// The way in which it transfers state.
     pub way: Way,
     type_name: fn() -> &'static str,
     size: usize,

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `f: T` | `f: T` | it is taken |
 //! | `f: T` | `f: U` | [`FieldError::Type`] names both types |
-//! | `f: T` | `#[transfer(was = "f")] g: T` | it is taken; on the way back, `g` is also known as `f` |
+//! | `f: T` | `#[transfer(was = "f")] g: T` | it is taken; on the way back, `g` is also `f` |
 //! | `f: T` | nothing of that name | dropped, with a note in the change's report |
 //! | nothing | `#[transfer(default)]` or `default = …` | the default, with a note |
 //! | nothing | a plain field | [`FieldError::Missing`] names it |

@@ -31,7 +31,7 @@ pub enum Value {
 /// The error that a value does not fit a type.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Mismatch {
-    /// It is of another kind, or out of range.
+    /// The value is of another kind, or out of range.
     #[error("the value is not a {0}")]
     Shape(String),
     /// A field of a nested struct.

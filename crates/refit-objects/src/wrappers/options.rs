@@ -89,14 +89,14 @@ pub(super) fn only(interface: &InterfaceInfo, method: Option<usize>) -> String {
 
 /// Options whose keys have been checked.
 pub(super) struct Settings<'a> {
-    known: &'static Known,
+    known: &'static WrapperKind,
     given: &'a [Setting],
     pub(super) interface: &'static InterfaceInfo,
 }
 
 impl<'a> Settings<'a> {
     pub(super) fn new(
-        known: &'static Known,
+        known: &'static WrapperKind,
         given: &'a [Setting],
         interface: &'static InterfaceInfo,
     ) -> Result<Self, WrapperError> {

@@ -7,9 +7,10 @@ use refit_objects::{Implementations, OwnedRep, Root, TransferError, create, inte
 
 #[interface(name = "counter", state = u64)]
 pub(crate) trait Counter {
-    /// Adds, and tells the sum before.
+    /// Adds `n`, and returns the sum before.
     fn add(&self, n: u64) -> u64;
-    /// Calls the given object of the same kind from inside, `depth` times nested; the sum at the end.
+    /// Calls the given object of the same kind from inside, `depth` times nested; the sum at the
+    /// end.
     fn nest(&self, again: CounterRef, depth: u64) -> u64;
     /// Says that it is inside, stays there while it is held, then calls `again` from inside.
     fn stay(&self, hold: &Hold, again: CounterRef) -> u64;
@@ -90,7 +91,7 @@ impl Root<CounterInterface> for SharedRoot {
     }
 }
 
-/// One number per processor; the total is only right while nobody adds.
+/// One number per processor; the total is only right while no call adds.
 pub(crate) struct Partitioned {
     own: usize,
     all: Arc<Vec<AtomicU64>>,

@@ -62,7 +62,7 @@ impl Wrapper for Counting {
     }
 }
 
-/// Panics where it is told to.
+/// Panics at the configured place.
 #[derive(Default)]
 pub(crate) struct Bomb {
     pub(crate) before: AtomicBool,

@@ -5,21 +5,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use refit_objects::{Implementations, OwnedRep, Root, TransferError, create, interface};
 
-/// Nothing can be seen of it from outside of the interface.
+/// A value whose contents are hidden outside of the interface.
 #[derive(Clone, Copy)]
 pub(crate) struct Opaque(pub(crate) u64);
 
 #[interface(name = "store", state = u64)]
 pub(crate) trait Store {
-    /// Reads; how much.
+    /// Reads, and returns the number of bytes.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, i32>;
-    /// Adds; the sum before.
+    /// Adds `n`, and returns the sum before.
     fn add(&self, n: u64) -> u64;
-    /// What is in it.
+    /// Returns the contents of `what`.
     fn open(&self, what: Opaque) -> u64;
     /// Panics.
     fn fail(&self);
-    /// The sum.
+    /// Returns the sum.
     fn sum(&self) -> u64;
 }
 

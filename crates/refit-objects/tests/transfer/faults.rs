@@ -1,4 +1,5 @@
-//! Every step of a transfer fails once, in every way it can: the old implementation carries on with all it had.
+//! Every step of a transfer fails once, in every way it can: the old implementation carries on with
+//! all it had.
 
 use refit_objects::change::End;
 use refit_objects::{destroy, object};
@@ -33,7 +34,8 @@ fn a_fault_before_the_commit_is_taken_back_and_loses_nothing() {
                 let report = swap(t, way);
                 let what = format!("{way}, {fault:?} at {step:?}: {report:?}");
                 assert!(faults.fired(), "{what}");
-                // What concerns one protocol leaves the canonical one; everything else is the end of it.
+                // A fault of one protocol leaves the canonical one; every other fault ends the
+                // transfer.
                 if step == Step::Partitions {
                     assert!(report.committed(), "{what}");
                     assert_eq!(

@@ -1,4 +1,4 @@
-//! Lazy transfer: on demand, by the drain, at the deadline, and on top of each other.
+//! Tests of lazy transfer: on demand, by the drain, at the deadline, and on top of another one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -52,12 +52,12 @@ fn calls_move_what_they_need_and_the_next_swap_takes_what_is_left() {
     assert_eq!(t.insert(101, 0), Ok(Some(303)), "overwritten before it had moved");
     assert_eq!(t.insert(101, 303), Ok(Some(0)));
     assert_eq!(t.len(), 299);
-    // A source with a source, and nothing of it moved; then all of it.
+    // A source that has a source itself, of which nothing has moved; then everything moves.
     assert_eq!(drained(t, &lazily(no_drain())).left, 299);
     assert_eq!(t.get(100), Ok(None), "what was removed does not come back");
     let Drained { by_drain, left, .. } = drained(t, &patient());
     assert_eq!((by_drain, left), (299, 0));
-    // The canonical state is all of it too.
+    // The canonical state also contains all of it.
     assert_eq!(drained(t, &lazily(no_drain())).left, 299);
     assert!(swap(t, "copying").committed());
     assert_eq!(t.get(100), Ok(None));
@@ -76,7 +76,8 @@ fn at_the_deadline_the_rest_is_moved_at_once_if_that_is_asked_for() {
     destroy(t.id());
 }
 
-/// It works on, and says why it is not done: the old implementation never gives item 5 away.
+/// The object continues to work and reports why the drain is not complete: the old implementation
+/// never gives item 5 away.
 #[test]
 fn a_drain_that_cannot_end_says_why() {
     struct Stubborn(Mutex<Vec<u64>>);
@@ -106,8 +107,8 @@ fn a_drain_that_cannot_end_says_why() {
     assert!(map.get(&5, |n| *n).is_err());
 }
 
-/// An item that was refused here and one that is still there: no more are listed than are asked for, and none is left
-/// out when all are.
+/// One item was refused here, and one is still at the source. No more keys are listed than are
+/// asked for, and none is left out when all are.
 #[test]
 fn keys_are_listed_as_far_as_they_are_asked_for() {
     let lazy = Lazy::<u64, u64>::new(1);
@@ -122,8 +123,9 @@ fn keys_are_listed_as_far_as_they_are_asked_for() {
     }
 }
 
-/// A root lets its source go when the swap to it is rolled back, and only then: proof of that is what
-/// [`LazyMap::detach`](refit_objects::transfer::LazyMap::detach) takes, and no root that was replaced has it.
+/// A root releases its source when the swap to it is rolled back, and only then.
+/// [`LazyMap::detach`](refit_objects::transfer::LazyMap::detach) requires proof of that, which no
+/// replaced root has.
 #[test]
 fn a_chain_of_lazy_swaps_without_a_drain_keeps_every_item_and_a_rolled_back_one_its_source() {
     let (t, faults) = table("chain", "lazy", 1000);
@@ -138,7 +140,7 @@ fn a_chain_of_lazy_swaps_without_a_drain_keeps_every_item_and_a_rolled_back_one_
     destroy(t.id());
 }
 
-/// Nobody waits for ever for an item that is announced and never given.
+/// No call waits for ever for an item that is announced and never given.
 #[test]
 fn a_source_that_lists_what_it_does_not_have_is_an_error() {
     struct Boasting;
@@ -160,8 +162,8 @@ fn a_source_that_lists_what_it_does_not_have_is_an_error() {
     assert_eq!(map.get(&7, |n| *n), Ok(None));
 }
 
-/// A source that takes its time between having given an item away and the return: calls meet the drain just there,
-/// and at the end, when it closes.
+/// A source pauses between giving an item away and returning. Calls meet the drain in that moment,
+/// and at its end, when it closes.
 #[test]
 fn readers_find_what_is_in_hand() {
     struct Dawdling(Map);
@@ -198,8 +200,8 @@ fn readers_find_what_is_in_hand() {
     }
 }
 
-/// Every method of the map settles its key first: what it writes is not undone by the drain, and what it reads is what
-/// the old implementation had.
+/// Every method of the map settles its key first: the drain does not undo a write, and a read sees
+/// the value that the old implementation had.
 #[test]
 fn every_method_of_the_map_settles_its_key_first() {
     for finish in [false, true] {
@@ -227,8 +229,8 @@ fn every_method_of_the_map_settles_its_key_first() {
     }
 }
 
-/// An item that the new store refuses while everything is moved at once is kept, keeps the transfer open, and is
-/// offered again.
+/// An item that the new store refuses while everything is moved at once is kept, keeps the transfer
+/// open, and is offered again.
 #[test]
 fn an_item_that_is_refused_at_the_end_keeps_the_transfer_open() {
     let source = Arc::new(Map::new(1));
@@ -313,8 +315,8 @@ fn the_old_state_is_freed_after_the_drain() {
     }
 }
 
-/// Readers find every item at every moment, writers' items are never undone, while the drain runs and further swaps
-/// put one lazy implementation on top of the other.
+/// Readers find every item at every moment, and the items of writers are never undone, while the
+/// drain runs and further swaps put one lazy implementation on top of the other.
 #[test]
 fn nothing_is_lost_or_comes_back_under_load() {
     const ITEMS: u64 = 2_000;
@@ -324,7 +326,7 @@ fn nothing_is_lost_or_comes_back_under_load() {
         for thread in 0..3 {
             let stop = &stop;
             scope.spawn(move || {
-                // Each thread has keys of its own, and knows what must be there.
+                // Each thread has keys of its own, and knows their expected values.
                 let mut mine: Vec<(u64, Option<u64>)> =
                     (0..ITEMS).filter(|k| k % 3 == thread).map(|k| (k, Some(3 * k))).collect();
                 let mut random = thread.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -32,7 +32,7 @@ fn every_way_keeps_every_item_while_calls_go_on() {
         }
         let stopping = stop.when_dropped();
         for round in 0..120 {
-            // Some of them fail on the way, which nobody may notice.
+            // Some of them fail on the way, which no caller may notice.
             let fault = round % 5 == 4;
             if fault {
                 faults.arm([Step::Export, Step::Import][round % 2], Fault::Panic);

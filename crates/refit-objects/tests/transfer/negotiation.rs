@@ -1,4 +1,4 @@
-//! What is agreed on, and what is said about it.
+//! Tests of the protocol that two roots agree on, and of the report about it.
 
 use refit_objects::change::{End, Way};
 use refit_objects::transfer::{Protocol, Protocols, Typed, negotiate, register_converter};
@@ -77,7 +77,7 @@ fn different_partitions_are_no_common_protocol() {
     destroy(t.id());
 }
 
-/// One test for all: converters are for the whole process.
+/// One test for all of them, because converters belong to the whole process.
 #[test]
 fn chains_of_converters_are_found_shortest_first_and_used() {
     let try_it = |from: Protocols, to: Protocols| -> Report {
@@ -90,7 +90,7 @@ fn chains_of_converters_are_found_shortest_first_and_used() {
         report
     };
     let only = |p: Protocol| Protocols::only([p]);
-    // The first one imports the canonical state; it cannot export it in the second.
+    // The first one imports the canonical state; the second one cannot export it.
     let from = |p: Protocol| Protocols::new([p]);
     let (odd, even, third) = (TableInterface::ODD, TableInterface::EVEN, TableInterface::THIRD);
     let refused = try_it(from(ODD), only(THIRD));
@@ -113,10 +113,10 @@ fn chains_of_converters_are_found_shortest_first_and_used() {
         ["odd", "third"],
         "the shortest"
     );
-    // Better than the canonical one for both.
+    // Preferred to the canonical one by both.
     let report = try_it(from(ODD), Protocols::new([THIRD]));
     assert_eq!(report.transfers.into_iter().next().expect("it went").route, ["odd", "third"]);
-    // A converter that fails, panics, or loses something takes the change back.
+    // A converter that fails, panics, or loses an item makes the change roll back.
     let fails: [fn(Items) -> Result<Items, refit_objects::TransferError>; 3] = [
         |_| Err(refit_objects::TransferError("not these".into())),
         |_| panic!("not these"),

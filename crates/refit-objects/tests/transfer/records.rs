@@ -1,4 +1,4 @@
-//! Records: versions of a struct hand their state to each other, in both directions.
+//! Tests of records: versions of a struct transfer their state to each other, in both directions.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ struct Second {
     seen: Vec<u8>,
 }
 
-/// As `First`, but what `Second` does not have may be missing.
+/// As `First`, but the fields that `Second` lacks may be missing.
 #[derive(Clone, Debug, PartialEq, Transfer)]
 struct FirstAgain {
     hits: u64,
@@ -90,7 +90,7 @@ trait Plain {
     fn hits(&self) -> u64;
 }
 
-/// Both versions are this, with another struct inside.
+/// The implementation of both versions, each with another struct inside.
 struct Holder<T>(Arc<Mutex<Option<T>>>, &'static str);
 
 impl<T: refit_objects::transfer::Transfer + Send + 'static> Plain for Holder<T> {
@@ -214,7 +214,8 @@ fn everything() -> impl Strategy<Value = Everything> {
     })
 }
 
-/// A record with some of the fields `f0` to `f9`, each a `u64`, with or without an earlier name.
+/// Returns a record with some of the fields `f0` to `f9`, each a `u64`, with or without a former
+/// name.
 fn record(fields: &BTreeMap<u8, u64>) -> Record {
     let mut record = Record { name: "Random".into(), fields: vec![] };
     for (number, value) in fields {
@@ -232,7 +233,7 @@ proptest! {
         prop_assert_eq!(bytes.len() as u64, 24 + u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes")));
     }
 
-    /// Whatever part of it arrives, it is never taken for the whole.
+    /// A part of a record is never accepted as the whole.
     #[test]
     fn half_a_record_is_noticed(
         state in everything(),
@@ -251,7 +252,8 @@ proptest! {
         prop_assert!(Record::from_bytes(&damaged).is_err());
     }
 
-    /// Any set of fields to any other: what both have arrives, by present or former name, and the way back too.
+    /// Any set of fields is transferred to any other and back: the fields that both have arrive, by
+    /// present or former name.
     #[test]
     fn any_two_sets_of_fields_understand_each_other(
         old in proptest::collection::btree_map(0..10_u8, any::<u64>(), 0..10),
@@ -281,7 +283,7 @@ proptest! {
         }
     }
 
-    /// Hostile bytes with a right head: an error, no panic, no memory.
+    /// Hostile bytes with a valid head cause an error, but no panic and no large allocation.
     #[test]
     fn hostile_bytes_are_refused(body in proptest::collection::vec(any::<u8>(), 0..300)) {
         let sum = body.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

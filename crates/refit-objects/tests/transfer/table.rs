@@ -1,4 +1,5 @@
-//! A table of numbers with an implementation for each way of transfer, each of which can be made to fail.
+//! A table of numbers with an implementation for each kind of transfer, each of which can be made
+//! to fail.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
@@ -18,7 +19,7 @@ pub(crate) type Map = LazyMap<u64, u64>;
 pub(crate) type Source = Arc<dyn LazySource<u64, u64>>;
 pub(crate) type Items = Vec<(u64, u64)>;
 
-/// Partitions of the partitioned implementation.
+/// The number of partitions of the partitioned implementation.
 pub(crate) const PARTS: usize = 4;
 
 #[interface(
@@ -40,7 +41,7 @@ pub(crate) trait Table {
     fn len(&self) -> u64;
 }
 
-/// Where something goes wrong.
+/// The step at which a fault occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Protocols,
@@ -55,16 +56,16 @@ pub(crate) enum Step {
     Drain,
 }
 
-/// What goes wrong there.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Error,
     Panic,
-    /// Does half of it and says nothing.
+    /// Does half of the step and reports success.
     Half,
 }
 
-/// What is to go wrong next, once.
+/// The next fault, which occurs once.
 #[derive(Clone, Default)]
 pub(crate) struct Faults(Arc<Mutex<Option<(Step, Fault)>>>, Arc<AtomicU64>);
 
@@ -73,17 +74,17 @@ impl Faults {
         *self.0.lock().unwrap() = Some((step, fault));
     }
 
-    /// Whether it has happened.
+    /// Returns whether the fault has occurred.
     pub(crate) fn fired(&self) -> bool {
         self.0.lock().unwrap().take().is_none()
     }
 
-    /// Roots that have let their source go.
+    /// Returns the number of roots that have released their source.
     pub(crate) fn detached(&self) -> u64 {
         self.1.load(Ordering::Relaxed)
     }
 
-    /// Whether to do half.
+    /// Executes the fault of this step, if there is one; returns whether to do half of the step.
     fn at(&self, step: Step) -> Result<bool, TransferError> {
         let mut armed = self.0.lock().unwrap();
         let Some((_, fault)) = armed.take_if(|(at, _)| *at == step) else { return Ok(false) };
@@ -96,7 +97,7 @@ impl Faults {
     }
 }
 
-/// What a root and its reps share. The map is replaced by an import by reference.
+/// The state that a root and its reps share. An import by reference replaces the map.
 pub(crate) struct Inner(RwLock<Arc<Map>>);
 
 impl Inner {
@@ -122,7 +123,7 @@ impl Table for Rep {
     }
 }
 
-/// A source that fails as asked.
+/// A source that fails as configured.
 struct Failing(Arc<Map>, Faults);
 
 impl LazySource<u64, u64> for Failing {
@@ -145,9 +146,9 @@ pub(crate) struct TableRoot {
     protocols: Protocols,
     parts: usize,
     faults: Faults,
-    /// It has been given its state.
+    /// Whether the root has exported its state.
     old: Mutex<bool>,
-    /// It has been given it lazily.
+    /// The source of a state that was received lazily.
     attachment: Mutex<Option<AttachedSource>>,
 }
 
@@ -322,7 +323,7 @@ impl Root<TableInterface> for TableRoot {
     }
 }
 
-/// Each implementation likes its own way best, and knows all others.
+/// The implementations. Each prefers its own protocol, and knows all others.
 pub(crate) struct Tables(pub(crate) Faults);
 
 pub(crate) const NAMES: [&str; 4] = ["copying", "referring", "partitioned", "lazy"];
@@ -345,7 +346,7 @@ impl Implementations<TableInterface> for Tables {
     }
 }
 
-/// A table of implementation `from`, with `items` items: `key → 3 × key`.
+/// Creates a table of implementation `from`, with `items` items: `key → 3 × key`.
 pub(crate) fn table(name: &str, from: &str, items: u64) -> (TableRef, Faults) {
     let faults = Faults::default();
     let root = Tables(faults.clone()).root(from).expect("it is in the list");
@@ -358,7 +359,7 @@ pub(crate) fn fill(table: TableRef, items: u64) {
     (0..items).for_each(|key| assert_eq!(table.insert(key, 3 * key), Ok(None)));
 }
 
-/// All of them are there, once, and nothing else.
+/// Checks that the table contains each of the items once, and nothing else.
 pub(crate) fn check(table: TableRef, items: u64) {
     for key in 0..items + 10 {
         let expected = (key < items).then_some(3 * key);
@@ -367,7 +368,8 @@ pub(crate) fn check(table: TableRef, items: u64) {
     assert_eq!(table.len(), items);
 }
 
-/// Other tests of this process hold requests open for a while.
+/// Returns options with a long deadline, because other tests of this process hold requests open for
+/// a while.
 pub(crate) fn patient() -> SwapOptions {
     let drain = DrainOptions {
         deadline: Duration::from_secs(60),
@@ -381,7 +383,7 @@ pub(crate) fn swap(table: TableRef, to: &str) -> Report {
     swap_named(table.id(), to, 1, &patient())
 }
 
-/// Tells threads to stop, in a panic too: whoever waits for them would wait for ever.
+/// Tells threads to stop, also in a panic, since joining them would otherwise wait for ever.
 #[derive(Default)]
 pub(crate) struct Stop(AtomicBool);
 

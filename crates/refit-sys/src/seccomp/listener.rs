@@ -38,12 +38,12 @@ pub struct Notification {
 /// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It returns this value.
+    /// The call returns this value.
     Value(i64),
-    /// It fails with this error (`E*`, positive).
+    /// The call fails with this error (`E*`, positive).
     Errno(i32),
-    /// It is made after all. Another thread may by now have changed the memory that its arguments
-    /// point to.
+    /// The call is made after all. Another thread may by now have changed the memory that its
+    /// arguments point to.
     Continue,
 }
 

@@ -3,9 +3,13 @@
 //!
 //! | call | effect |
 //! |---|---|
-//! | `clone` with `CLONE_UNTRACED`, `clone3` | reported to the tracer ([`MAKES`]), which clears the flag, so that no task escapes |
-//! | `seccomp` and `PR_SET_SECCOMP`, by which a program filters its own calls | reported to the tracer ([`LIMITS`]) before it is made |
-//! | `MADV_GUARD_INSTALL` | `EINVAL`, as on kernels before 6.13: the kernel reports guards to nobody, and a page that is put in would replace one |
+//! | `clone` with `CLONE_UNTRACED`, `clone3` | reported to the tracer ([`MAKES`]) |
+//! | `seccomp` and `PR_SET_SECCOMP` | reported to the tracer ([`LIMITS`]) before it is made |
+//! | `MADV_GUARD_INSTALL` | `EINVAL`, as on kernels before 6.13 |
+//!
+//! The tracer clears `CLONE_UNTRACED`, so that no task escapes. `seccomp` and `PR_SET_SECCOMP` are
+//! the calls by which a program filters its own calls. The kernel reports guards to nobody, and a
+//! page that is put in would replace one.
 //!
 //! C libraries and allocators that cannot have guards protect pages with `mprotect` instead.
 

@@ -79,7 +79,7 @@ const STEPPING: u64 = !(1 << (libc::SIGTRAP - 1));
 /// A function that is called at stops that are not for signals.
 type OnStop<'a> = &'a mut dyn FnMut(&Tracee) -> io::Result<()>;
 
-/// How the thread continues to its next stop.
+/// Resumes the thread and waits for its next stop.
 type Run = fn(&mut Tracee) -> io::Result<Stop>;
 
 /// The result of a `clone`: its return value, the task it has created, and whether that is where it

@@ -13,38 +13,38 @@ use crate::wait_interrupt::Wakeup;
 /// What a traced thread has done, or is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It is about to receive this signal, if it is resumed with it.
+    /// The thread is about to receive this signal, if it is resumed with it.
     Signal(i32),
     /// This signal has stopped its process; [`Tracee::leave_stopped`] leaves it so.
     Stopped(i32),
-    /// It was interrupted, or is new, or its process continues after a stop.
+    /// The thread was interrupted, or is new, or its process continues after a stop.
     Interrupted,
-    /// It enters or leaves a system call ([`Tracee::system_call`]).
+    /// The thread enters or leaves a system call ([`Tracee::system_call`]).
     SystemCall,
-    /// It has created a process.
+    /// The thread has created a process.
     Fork {
         /// The number of the process.
         child: u32,
     },
-    /// It has created a process that borrows its memory, and waits.
+    /// The thread has created a process that borrows its memory, and waits.
     Vfork {
         /// The number of the process.
         child: u32,
     },
-    /// It has created a thread, or a process in another way than by `fork` and `vfork`.
+    /// The thread has created a thread, or a process in another way than by `fork` and `vfork`.
     Clone {
         /// The number of the task.
         child: u32,
     },
     /// The process that it has created by `vfork` has released its memory.
     VforkDone,
-    /// It has executed another program, and is before its first instruction. The other threads have
-    /// ended.
+    /// The thread has executed another program, and is before its first instruction. The other
+    /// threads have ended.
     Exec {
         /// The number that it had; now it has that of its process.
         former: u32,
     },
-    /// It is about to end; its memory still exists.
+    /// The thread is about to end; its memory still exists.
     Exit {
         /// Its status as `wait` returns it: the exit code times 256, or a signal.
         status: i32,
@@ -54,7 +54,7 @@ pub enum Event {
         /// The filter's message.
         message: u16,
     },
-    /// It has ended with this exit code, and is reaped.
+    /// The thread has ended with this exit code, and is reaped.
     Exited(i32),
     /// This signal has killed it, and it is reaped.
     Killed(i32),

@@ -47,7 +47,7 @@ const CODE: [u8; 72] = [
     0xcc,
 ];
 
-/// How long a call may take: those that are made here wait for nothing but the processor.
+/// The time that a call may take: the calls that are made here wait for nothing but the processor.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of attempts at a call that a signal precedes.
 const MAX_ATTEMPTS: usize = 64;

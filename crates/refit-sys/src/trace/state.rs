@@ -21,16 +21,16 @@ const NT_X86_XSTATE: i32 = 0x202;
 /// The state of a thread with respect to system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SystemCall {
-    /// It is in none.
+    /// The thread is in no system call.
     None,
-    /// It is about to make one.
+    /// The thread is about to make a system call.
     Entry {
         /// The number of the call.
         number: u64,
         /// The arguments of the call.
         arguments: [u64; 6],
     },
-    /// It has made one.
+    /// The thread has made a system call.
     Exit {
         /// The result if `error` is not set, else the negative error number.
         value: i64,

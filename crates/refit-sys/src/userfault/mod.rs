@@ -7,9 +7,18 @@
 //!
 //! | fault | registered as | resolved by |
 //! |---|---|---|
-//! | missing: no page | [`Modes::MISSING`] | [`copy`](Userfault::copy), [`zero`](Userfault::zero), [`poison`](Userfault::poison), [`move_pages`](Userfault::move_pages) |
-//! | minor: the page is in its file, not in the page table | [`Modes::MINOR`] | [`continue_minor`](Userfault::continue_minor), [`poison`](Userfault::poison) |
-//! | a write to a protected page | [`Modes::WRITE_PROTECT`] | [`unprotect`](Userfault::unprotect) |
+//! | missing: no page | [`Modes::MISSING`] | [`copy`], [`zero`], [`poison`], [`move_pages`] |
+//! | minor: the page is in its file only | [`Modes::MINOR`] | [`continue_minor`], [`poison`] |
+//! | a write to a protected page | [`Modes::WRITE_PROTECT`] | [`unprotect`] |
+//!
+//! (A minor fault means that the page is not in the page table.)
+//!
+//! [`copy`]: Userfault::copy
+//! [`zero`]: Userfault::zero
+//! [`poison`]: Userfault::poison
+//! [`move_pages`]: Userfault::move_pages
+//! [`continue_minor`]: Userfault::continue_minor
+//! [`unprotect`]: Userfault::unprotect
 //!
 //! Addresses and lengths are in bytes, in the served process, and multiples of its page size.
 //!

@@ -23,7 +23,7 @@ const WRITE_PROTECT_DONT_WAKE: u32 = 1 << 1;
 const POISON_DONT_WAKE: u32 = 1 << 0;
 
 bitflags! {
-    /// How pages are copied in.
+    /// Flags of copying pages in.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct CopyModes: u64 {
         /// Waiting threads stay asleep until [`Userfault::wake`].
@@ -32,7 +32,7 @@ bitflags! {
         const WRITE_PROTECT = raw::UFFDIO_COPY_MODE_WP as u64;
     }
 
-    /// How pages are moved.
+    /// Flags of moving pages.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct MoveModes: u64 {
         /// Waiting threads stay asleep until [`Userfault::wake`].

@@ -1,4 +1,5 @@
-//! Tasks of ours in programs: they make calls beside them, and leave nothing behind.
+//! Tests of agents: tasks of this process in other programs make calls there and leave nothing
+//! behind.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -15,7 +16,7 @@ use refit_sys::userfault::{Features, Modes, Userfault};
 
 use crate::common::{Child, LONG, PAGE_SIZE, Pages, idle, offered, until};
 
-/// A program that stands still, with an area for an agent.
+/// A stopped program with an area for an agent.
 struct Program {
     child: Child,
     held: Tracee,
@@ -52,14 +53,14 @@ impl Program {
         self.plant_by(&process, self.area).expect("it is planted")
     }
 
-    /// What has to be as before.
+    /// Returns the state that an agent has to leave unchanged.
     fn state(&self) -> (String, u64, Vec<String>) {
         let registers = self.held.registers().expect("it stands");
         let mask = self.held.signal_mask().expect("it stands");
         (format!("{registers:x?}"), mask, descriptors(self.child.id()))
     }
 
-    /// Whether it has a child, ended or not, of whatever kind.
+    /// Returns whether the program has a child of any kind, ended or not.
     fn has_child(&mut self) -> bool {
         let how = (libc::__WALL | libc::WNOHANG) as u64;
         let asked = self.held.call(self.instruction, libc::SYS_wait4, [u64::MAX, 0, how, 0, 0, 0]);
@@ -71,7 +72,7 @@ impl Program {
     }
 }
 
-/// `CLONE` is not among them: it is set for as long as an agent is made.
+/// `CLONE` is missing, because it is set while an agent is created.
 const OPTIONS: Options = Options::EXEC.union(Options::EXIT_KILL);
 
 fn descriptors(process: u32) -> Vec<String> {
@@ -95,7 +96,7 @@ fn gone(made: io::Result<Vec<i64>>) -> bool {
     made.expect_err("it is gone").raw_os_error() == Some(libc::ESRCH)
 }
 
-/// The next event of a task that is traced.
+/// Returns the next event of a traced task.
 fn next(of: &Tracee) -> Event {
     let (thread, event) = trace::next_of(of.thread(), true).expect("traced").expect("waited for");
     assert_eq!(thread, of.thread());
@@ -163,7 +164,7 @@ fn a_batch_is_as_long_as_the_buffer_at_most() {
     assert_eq!(agent.make(&[], &mut []).expect("as before"), []);
 }
 
-/// `UFFDIO_MOVE` moves pages of whoever asks for it only.
+/// `UFFDIO_MOVE` moves only pages of the process that calls it.
 #[test]
 fn an_agent_moves_pages_of_its_program() {
     let there = refit_sys::userfault::offered();
@@ -197,7 +198,7 @@ fn an_agent_moves_pages_of_its_program() {
     let server = Userfault::from(its.get_fd(number).expect("the agent's"));
     server.agree(Features::MOVE).expect("offered");
     server.register(to.all(), Modes::MISSING).expect("anonymous memory");
-    // `struct uffdio_move`: to, from, length, mode, how much was moved.
+    // `struct uffdio_move`: destination, source, length, mode, number of bytes moved.
     let words = [to.all().start, from.all().start, PAGE_SIZE as u64, 0, 0];
     let mut data: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let request = 0xc028_aa05;
@@ -230,7 +231,7 @@ fn an_agent_that_was_killed_is_told_to_be_gone() {
     assert_eq!(next(&task), Event::Killed(libc::SIGKILL));
     assert!(gone(agent.make(&[], &mut [])));
     assert!(gone(agent.make(&[call(libc::SYS_getpid, [0; 6])], &mut [])));
-    // In the midst of a batch.
+    // The agent ends in the middle of a batch.
     let (agent, task) = program.set_up();
     let exit = call(libc::SYS_exit, [3, 0, 0, 0, 0, 0]);
     assert!(gone(agent.make(&[exit], &mut [])));
@@ -246,7 +247,7 @@ fn an_agent_that_is_ended_and_reaped_leaves_nothing() {
         let number = task.thread();
         assert!(!program.has_child());
         agent.end_and_reap(&mut program.held, program.instruction, task);
-        // It is an orphan, and may still be a zombie.
+        // The agent is an orphan, and may still be a zombie.
         assert!(process::life(number).is_none_or(|life| life.ended()));
         assert!(!program.has_child());
         assert_eq!(program.state(), before);
@@ -257,7 +258,7 @@ fn an_agent_that_is_ended_and_reaped_leaves_nothing() {
 fn what_cannot_be_planted_leaves_nothing() {
     let (_reader, writer) = io::pipe().expect("a pipe");
     let told = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
-    // Whatever number is asked for, it has it, and it is no socket.
+    // The descriptor that is asked for exists there, but is no socket.
     let other = Child::of(|| {
         for number in 3..512 {
             // SAFETY: descriptors of this process, which nobody else in it uses any more.
@@ -281,7 +282,7 @@ fn what_cannot_be_planted_leaves_nothing() {
     assert_eq!(refused.raw_os_error(), Some(libc::ENOTSOCK), "{refused}");
     assert_eq!(program.state(), before);
     assert!(!program.has_child());
-    // One that has no descriptors any more.
+    // A program without descriptors.
     other.signal(libc::SIGKILL);
     assert_eq!(other.wait(), -libc::SIGKILL);
     let refused = program.plant_by(&wrong, program.area).expect_err("it has ended");

@@ -1,4 +1,5 @@
-//! What the tests of the wrappers share: pages to fault on, children to look at, how a test is skipped.
+//! Helpers of the tests of the wrappers: pages to fault on, child processes, and the skipping of
+//! tests.
 
 use std::io;
 use std::ops::Range;
@@ -6,12 +7,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// Bytes.
+/// The page size, in bytes.
 pub(crate) use refit_sys::memory::PAGE_SIZE;
-/// Never reached unless the test is wrong.
+/// A timeout that is reached only if the test fails.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// Pages of this process that nobody holds a reference to.
+/// Pages of this process to which nobody holds a reference.
 #[derive(Clone, Copy)]
 pub(crate) struct Pages {
     base: *mut u8,
@@ -38,13 +39,13 @@ impl Pages {
         let base =
             unsafe { libc::mmap(std::ptr::null_mut(), count * PAGE_SIZE, allowed, how, fd, 0) };
         assert_ne!(base, libc::MAP_FAILED, "{}", io::Error::last_os_error());
-        // A touch is to bring one page, not its neighbours; a kernel without huge pages refuses, and brings one.
-        // SAFETY: advice changes no contents.
+        // A touch brings in one page, not its neighbours; a kernel without huge pages refuses the
+        // advice and brings in one page anyway. SAFETY: advice changes no contents.
         unsafe { libc::madvise(base, count * PAGE_SIZE, libc::MADV_NOHUGEPAGE) };
         Self { base: base.cast(), count }
     }
 
-    /// Children that other tests make have no part in them.
+    /// Excludes the pages from the children that other tests create.
     pub(crate) fn withhold(self) {
         // SAFETY: that changes nothing of what is mapped here.
         let done =
@@ -75,17 +76,17 @@ impl Pages {
     }
 }
 
-/// A child of this process that does one thing; killed when nobody waits for it any more.
+/// A child of this process that runs one function; killed on drop.
 pub(crate) struct Child {
     id: i32,
 }
 
 impl Child {
-    /// Runs `what` in a copy of this process, of which the calling thread is the only one; it ends with what that
-    /// returns, or 101 for a panic.
+    /// Runs `what` in a copy of this process in which the calling thread is the only one. The copy
+    /// exits with the result of `what`, or with 101 after a panic.
     pub(crate) fn of(what: impl FnOnce() -> i32) -> Self {
-        // SAFETY: the child does what the C library lets it do after a fork (it sees to its own locks), prints nothing and
-        // ends by `_exit`.
+        // SAFETY: the child does what the C library lets it do after a fork (it sees to its own
+        // locks), prints nothing and ends by `_exit`.
         let id = unsafe { libc::fork() };
         assert!(id >= 0, "{}", io::Error::last_os_error());
         if id == 0 {
@@ -103,7 +104,8 @@ impl Child {
         self.id.cast_unsigned()
     }
 
-    /// Its exit status, or minus the signal that killed it.
+    /// Waits for the child; returns its exit status, or the negated number of the signal that
+    /// killed it.
     pub(crate) fn wait(self) -> i32 {
         let mut status = 0;
         // SAFETY: `status` is a valid place for the answer.
@@ -129,7 +131,7 @@ impl Drop for Child {
     }
 }
 
-/// A child that does nothing but wait for signals.
+/// Creates a child that only waits for signals.
 pub(crate) fn idle() -> Child {
     Child::of(|| {
         loop {
@@ -139,7 +141,7 @@ pub(crate) fn idle() -> Child {
     })
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + LONG;
     while !holds() {
@@ -148,7 +150,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// What was asked for, or `None`, and a word about it, where this host does not let us.
+/// Returns the result, or `None` with a message where this host does not permit the operation.
 pub(crate) fn offered<T>(what: &str, asked: io::Result<T>) -> Option<T> {
     match asked {
         Ok(got) => Some(got),

@@ -1,4 +1,4 @@
-//! Descriptors outlive their process until its keeper has ended.
+//! Tests of keepers: descriptors outlive their process until its keeper has ended.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,7 +19,7 @@ fn word(told: &SharedMapping, at: usize) -> u32 {
     u32::from_ne_bytes(word)
 }
 
-/// Lets a keeper go on whichever way a test ends.
+/// Continues a stopped keeper on drop, so also when a test fails.
 struct Stopped(Pidfd);
 
 impl Stopped {
@@ -36,8 +36,8 @@ impl Drop for Stopped {
     }
 }
 
-/// The child makes a keeper, and then a pipe, and traces a child of its own. It is killed while the keeper cannot run: what it
-/// traces is killed with it, and the pipe is open still.
+/// The child creates a keeper, then a pipe, and traces a child of its own. It is killed while the
+/// keeper cannot run: its tracee is killed with it, and the pipe stays open.
 #[test]
 fn descriptors_of_one_that_was_killed_stay_open_until_its_keeper_ends() {
     let told = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
@@ -50,7 +50,7 @@ fn descriptors_of_one_that_was_killed_stay_open_until_its_keeper_ends() {
         told.write_at(0, &keeper.id().to_ne_bytes());
         told.write_at(4, &end(reader.as_raw_fd()));
         told.write_at(12, &held.thread().to_ne_bytes());
-        // Last: it says that all is told.
+        // Written last, because it announces that the rest is there.
         told.write_at(8, &end(writer.as_raw_fd()));
         loop {
             // SAFETY: waits for a signal.
@@ -79,7 +79,7 @@ fn descriptors_of_one_that_was_killed_stay_open_until_its_keeper_ends() {
     until("the end", || process::life(keeper).is_none_or(|life| life.ended()));
 }
 
-/// What can be said of a pipe now.
+/// Returns the poll events of a pipe.
 fn ready(pipe: &File) -> i16 {
     let mut asked = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one structure, as is told.
@@ -110,7 +110,7 @@ fn a_keeper_that_is_dropped_is_gone_and_the_descriptors_are_there() {
     assert_eq!(child.wait(), 0);
 }
 
-/// Which signals the calling thread blocks.
+/// Returns, for each signal, whether the calling thread blocks it.
 fn mask() -> Vec<bool> {
     // SAFETY: the set is a valid place; nothing is changed.
     unsafe {

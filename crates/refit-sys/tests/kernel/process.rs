@@ -222,7 +222,7 @@ fn what_was_written_since_the_last_scan_is_told_once() {
     assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
 }
 
-/// The child tells the kernel that its arguments are elsewhere, and that is what others see.
+/// The child reports to the kernel that its arguments are elsewhere, and others see those.
 #[test]
 fn a_layout_is_set_by_calls_that_the_process_makes() {
     let text = Pages::anonymous(1);
@@ -247,8 +247,7 @@ fn a_layout_is_set_by_calls_that_the_process_makes() {
     assert_eq!(size as usize, layout::IMAGE);
     let child = Child::of(|| {
         let Ok(mut layout) = Layout::of(own()) else { return 2 };
-        // What `brk` has given need not end with a page.
-        // SAFETY: asks where it ends.
+        // The memory of `brk` need not end with a page. SAFETY: asks where it ends.
         layout.heap.end = unsafe { libc::sbrk(0) } as u64;
         layout.arguments = text.all().start..text.all().start + 13;
         layout.environment = text.all().start..text.all().start;

@@ -1,4 +1,5 @@
-//! What a stop without a signal leaves of a call that waits is what the table of calls says.
+//! Tests that the table of calls describes the state in which a stop without a signal leaves a
+//! blocking call.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Instant;
@@ -9,13 +10,13 @@ use refit_sys::trace::Tracee;
 
 use crate::common::{Child, LONG, offered, until};
 
-/// A call that waits for long.
+/// A call that waits for long: its number and arguments.
 type Call = (i64, [u64; 6]);
-/// The name of a call, and what prepares its arguments in the child.
+/// The name of a call, and the function that prepares its arguments in the child.
 type Case = (&'static str, fn() -> Call);
 
-/// Has a child make the call that `prepare` makes ready there, and stops it while it waits. What the registers tell then; afterwards it has to
-/// wait in that call again, if `again`.
+/// Has a child make the call that `prepare` sets up, and stops it while it waits. Returns the
+/// registers at that moment. If `again`, the child has to wait in that call again afterwards.
 fn stopped(
     name: &str,
     again: bool,
@@ -23,12 +24,13 @@ fn stopped(
 ) -> Option<refit_sys::trace::Registers> {
     let child = Child::of(|| {
         let (number, [a, b, c, d, e, f]) = prepare();
-        // SAFETY: the arguments are of memory that lives until the child ends, in which nobody else runs.
+        // SAFETY: the arguments are of memory that lives until the child ends, in which nobody else
+        // runs.
         unsafe { libc::syscall(number, a, b, c, d, e, f) };
         0
     });
     let waiting = || process::waits(child.id()).and_then(|waits| waits.call);
-    // None of the calls that prepare it waits.
+    // None of the calls that prepare it blocks.
     let sleeps = || process::life(child.id()).is_some_and(|life| life.state == b'S');
     until(name, || sleeps() && waiting().is_some());
     let call = waiting().expect("it waits");
@@ -77,7 +79,7 @@ fn number(fd: OwnedFd) -> u64 {
     number
 }
 
-/// One end of a pair, of which the other stays open and silent.
+/// Returns one end of a pair of sockets, the other of which stays open and silent.
 fn silent(limit: Option<i32>) -> u64 {
     let (one, other) = pair(limit);
     std::mem::forget(other);
@@ -157,14 +159,14 @@ fn these_end_for_a_stop_and_are_made_again() {
         assert_eq!(found.rax.cast_signed(), -i64::from(libc::EINTR), "{name}");
         assert_ne!(restart::of(found.orig_rax), Some(Restart::Kernel), "{name}");
         if found.orig_rax == libc::SYS_semtimedop as u64 {
-            // It would stay for ever.
-            // SAFETY: numbers only; nobody waits for it any more.
+            // The semaphore set would otherwise stay for ever. SAFETY: numbers only; no thread
+            // waits for the set any more.
             unsafe { libc::semctl(found.rdi as i32, 0, libc::IPC_RMID) };
         }
     }
 }
 
-/// Where the kernel cannot write what remains of the time.
+/// Calls end with `EINTR` where the kernel cannot write the remaining time.
 #[test]
 fn these_end_for_a_stop_where_their_limit_cannot_be_written() {
     static TIME: [i64; 2] = [60, 0];

@@ -225,7 +225,8 @@ fn what_is_to_be_movable_has_no_restartable_sequences_and_a_fixed_layout() {
             return 2;
         }
         let none = std::ptr::null::<u8>();
-        // SAFETY: no area is told, so that nothing could be registered; asking for the personality changes nothing.
+        // SAFETY: no area is told, so that nothing could be registered; asking for the personality
+        // changes nothing.
         let (rseq, personality) = unsafe {
             (libc::syscall(libc::SYS_rseq, none, 32, 0, 0), libc::personality(0xffff_ffff))
         };

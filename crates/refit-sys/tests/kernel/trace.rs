@@ -1,4 +1,5 @@
-//! Threads that are traced, and programs that are followed, tell what they do; all of their state goes in and out.
+//! Tests of tracing: traced threads and followed programs report their actions, and their whole
+//! state can be read and set.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -16,7 +17,7 @@ use refit_sys::trace::{
 
 use crate::common::{Child, LONG, idle, offered, until};
 
-/// A child that is traced and stopped, or `None` where that is not allowed.
+/// Attaches to a child and stops it; `None` where that is not permitted.
 fn held(child: &Child, options: Options) -> Option<Tracee> {
     let mut held = offered("ptrace", Tracee::seize_with(child.id(), options))?;
     held.interrupt().expect("it is there");
@@ -24,7 +25,7 @@ fn held(child: &Child, options: Options) -> Option<Tracee> {
     Some(held)
 }
 
-/// The next event of one that is followed.
+/// Returns the next event of a followed tracee.
 fn next(of: &Tracee) -> Event {
     let (thread, event) = trace::next_of(of.thread(), true).expect("traced").expect("waited for");
     assert_eq!(thread, of.thread());
@@ -43,9 +44,9 @@ fn the_extended_state_goes_in_and_out_whatever_its_size() {
         }
         Err(error) => panic!("{error}"),
     };
-    // The legacy region and the header of XSAVE at least.
+    // At least the legacy region and the header of XSAVE.
     assert!(state.len() >= 576, "{}", state.len());
-    // The first vector register, and the bit that says it is in use.
+    // The first vector register, and the bit that marks it as in use.
     state[160..176].copy_from_slice(b"sixteen bytes of");
     state[512] |= 2;
     held.set_extended_state(&state).expect("it fits");
@@ -54,7 +55,7 @@ fn the_extended_state_goes_in_and_out_whatever_its_size() {
     held.let_go().expect("it goes on");
 }
 
-/// Whatever is different, all that a program can see of it is the other's afterwards.
+/// After the difference is set, all state that a program can see equals the other state.
 #[test]
 fn what_differs_of_the_extended_state_is_set() {
     let child = idle();
@@ -71,7 +72,7 @@ fn what_differs_of_the_extended_state_is_set() {
     legacy[160..176].fill(0x52);
     legacy[512] |= 3;
     let mut states = vec![begin.clone(), legacy.clone()];
-    // The upper half of the vector registers, where there are any.
+    // The upper half of the vector registers, if there are any.
     if begin.len() >= 576 + 256 {
         for like in [&begin, &legacy] {
             let mut upper = like.clone();
@@ -110,7 +111,7 @@ fn a_signal_tells_who_sent_it_and_can_be_changed() {
     assert_eq!(next(&held), Event::Signal(libc::SIGTERM));
     held.set_information(&first).expect("a signal");
     assert_eq!(held.information().expect("a signal").signal(), libc::SIGUSR1);
-    // What counts is the number it is resumed with, and the information has to fit.
+    // The signal number at the resume counts, and the information must fit it.
     held.resume(libc::SIGUSR1).expect("it is there");
     assert_eq!(next(&held), Event::Killed(libc::SIGUSR1));
     std::mem::forget(child);
@@ -148,7 +149,8 @@ fn system_calls_are_told_when_they_are_entered_and_left() {
             held.resume_to_system_call(0)?;
             assert_eq!(next(&held), Event::SystemCall);
             let entry = held.system_call()?;
-            // It may have been interrupted within one, whose end is told then, or in what the C library does after a fork.
+            // The thread may have been interrupted within a call, whose exit is reported next, or
+            // within what the C library does after a fork.
             let looked_for = libc::SYS_close as u64;
             if matches!(entry, SystemCall::Entry { number, .. } if number == looked_for) {
                 held.resume_to_system_call(0)?;
@@ -165,7 +167,8 @@ fn system_calls_are_told_when_they_are_entered_and_left() {
     held.let_go().expect("it goes on");
 }
 
-/// A shell that makes a child, which runs a program, and ends with 3: everything of it, in the order of each.
+/// A shell creates a child, which executes a program, and exits with 3: all events of both are
+/// reported, in the order of each.
 #[test]
 fn a_program_is_followed_with_everything_it_starts() {
     let mut command = Command::new("/bin/sh");
@@ -237,7 +240,7 @@ fn a_filter_tells_its_tracer() {
         panic!("{:?}", held.system_call());
     };
     assert_eq!((number, arguments[0], message), (libc::SYS_acct as u64, 1, 77));
-    // Skipped, with an answer of ours.
+    // The call is skipped, and its result is set here.
     let mut registers = held.registers().expect("it is stopped");
     (registers.orig_rax, registers.rax) = (u64::MAX, 5);
     held.set_registers(&registers).expect("it is stopped");
@@ -246,8 +249,8 @@ fn a_filter_tells_its_tracer() {
     std::mem::forget(child);
 }
 
-/// The vector is found where the program will look for it, and what is hidden there it does not see: `LD_SHOW_AUXV` prints
-/// what the loader has found.
+/// The auxiliary vector is found where the program looks for it, and the program does not see
+/// hidden entries: `LD_SHOW_AUXV` prints what the loader has found.
 #[test]
 fn what_a_program_is_told_at_its_start_can_be_changed() {
     let mut command = Command::new("/bin/true");
@@ -259,7 +262,8 @@ fn what_a_program_is_told_at_its_start_can_be_changed() {
     let mut vector = OnStack::find(&memory, registers.rsp).expect("a program that begins");
     let kept = auxv::of(child.id()).expect("a child");
     assert_eq!(vector.pairs, kept);
-    // No instruction has run: it stands where the loader, or the program itself, begins.
+    // No instruction has run: the instruction pointer is at the entry of the loader, or of the
+    // program itself.
     let base = vector.value(libc::AT_BASE).expect("it has a loader");
     let maps = refit_sys::maps::of(child.id()).expect("a child");
     let at = maps.iter().find(|one| one.range.contains(&registers.rip)).expect("mapped");
@@ -277,7 +281,7 @@ fn what_a_program_is_told_at_its_start_can_be_changed() {
     assert!(told.contains("AT_ENTRY:") && !told.contains("AT_SYSINFO_EHDR"), "{told}");
 }
 
-/// The address of a `syscall` instruction of a child.
+/// Returns the address of a `syscall` instruction of a child.
 fn instruction(child: &Child) -> u64 {
     let memory = Memory::of(child.id()).expect("a child");
     let mappings = refit_sys::maps::of(child.id()).expect("a child");
@@ -302,7 +306,7 @@ fn a_held_thread_makes_calls_and_is_as_before() {
         other => panic!("{other:?}"),
     }
     assert_eq!(state(&held), before);
-    // One that comes meanwhile, and cannot be blocked, is not lost.
+    // A signal that arrives in the meantime and cannot be blocked is not lost.
     child.signal(libc::SIGSTOP);
     assert_eq!(held.call(at, libc::SYS_getpid, [0; 6]).expect("as above"), id);
     assert_eq!(held.call(at, libc::SYS_getpid, [0; 6]).expect("as above"), id);
@@ -314,7 +318,7 @@ fn a_held_thread_makes_calls_and_is_as_before() {
     assert_eq!(child.wait(), -libc::SIGTERM);
 }
 
-/// A signal of the program's own that looks like the trap by which a call made in it ends.
+/// A signal of the program itself that looks like the trap at the end of an injected call.
 #[test]
 fn a_trap_that_waits_is_not_taken_for_the_end_of_a_call() {
     let child = Child::of(|| {
@@ -373,7 +377,7 @@ fn a_held_thread_makes_calls_of_a_table_and_is_as_before() {
     let refused = (libc::SYS_close, [u64::from(u32::MAX), 0, 0, 0, 0, 0]);
     let mut made = |calls: &[batch::Entry]| held.calls(&memory, place, calls).expect("it stands");
     assert!(matches!(made(&[]), (0, None)));
-    // One that comes meanwhile waits.
+    // A signal that arrives in the meantime stays pending.
     child.signal(libc::SIGUSR1);
     match made(&[unmap(3), refused, unmap(2)]) {
         (1, Some(CallError::Call(error))) => assert_eq!(error.raw_os_error(), Some(libc::EBADF)),
@@ -407,7 +411,8 @@ fn a_thread_that_is_killed_makes_no_calls() {
     assert!(matches!(lost, Err(CallError::Lost(_))), "{lost:?}");
 }
 
-/// The task begins at an instruction that ends it: none of the program's own code runs in it.
+/// The task begins at an instruction that ends it, so that none of the program's own code runs in
+/// it.
 #[test]
 fn a_task_begins_where_it_is_told_to() {
     let child = idle();
@@ -438,7 +443,7 @@ fn a_task_begins_where_it_is_told_to() {
         let made = held.clone_task(at, flags | refused as u64, Options::EXIT_KILL, exit);
         assert!(matches!(made, Err(CallError::Call(_))), "{made:?}");
     }
-    // A handler table that is shared needs shared memory (clone(2)).
+    // A shared handler table requires shared memory (clone(2)).
     let made = held.clone_task(at, libc::CLONE_SIGHAND as u64, Options::EXIT_KILL, exit);
     match made {
         Err(CallError::Call(error)) => assert_eq!(error.raw_os_error(), Some(libc::EINVAL)),

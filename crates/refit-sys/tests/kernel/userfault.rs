@@ -1,4 +1,5 @@
-//! Page faults are served as the kernel says they are, each kind of them, also those of another process.
+//! Page faults are served as the kernel says they are, each kind of them, also those of another
+//! process.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -202,7 +203,7 @@ fn changes_of_the_memory_are_told() {
     let moved = next(&server);
     let Message::Remap { from, to, length } = moved else { panic!("{moved:?}") };
     assert_eq!((from, length), (pages.range(2..3).start, 2 * PAGE_SIZE as u64));
-    // What was moved is told to be unmapped as well, where it was.
+    // Moved pages are also reported as unmapped at their old place.
     let mut rest = Vec::new();
     until("the end of the changes", || {
         server.read(&mut rest).expect("agreed");
@@ -211,7 +212,8 @@ fn changes_of_the_memory_are_told() {
     assert_eq!(changer.join().expect("it changes"), to);
 }
 
-/// The child maps, opens and registers; this process gets its descriptor, agrees, and serves the child and the child's child.
+/// The child maps, opens and registers; this process gets its descriptor, agrees, and serves the
+/// child and the child's child.
 #[test]
 fn another_process_is_served_and_so_is_its_child() {
     if userfault(Features::EVENT_FORK).is_none() {

@@ -1,7 +1,8 @@
-//! `refit boot`, `refit instances`, `refit shutdown`: several kernel instances that make one system.
+//! `refit boot`, `refit instances`, `refit shutdown`: several kernel instances that make one
+//! system.
 //!
-//! Each is a process of its own ([`be`]), in a session of its own, with processors of its own. They find each other by their sockets in
-//! the runtime directory.
+//! Each instance is a process of its own ([`be`]), in a session of its own, with processors of its
+//! own. They find each other by their sockets in the runtime directory.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -26,7 +27,8 @@ use crate::output::Output;
 use crate::processors;
 use crate::table::{Align, Table};
 
-/// What an instance says when others may count on it; else it says why not, and what to do.
+/// The line with which an instance reports that others may rely on it. Otherwise it prints the
+/// reason and the remedy.
 const SERVES: &str = "serves";
 const DOCTOR: &str = "see `refit doctor` for what this host permits";
 
@@ -47,7 +49,7 @@ On several hosts, each with numbers of its own:\n  \
 refit boot --instances 1 --number 0 --listen 10.0.0.1:7383 --authority ca.pem --certificate a.pem --key a.key\n  \
 refit boot --instances 1 --number 1 --join 10.0.0.1:7383 --authority ca.pem --certificate b.pem --key b.key")]
 pub(crate) struct BootArgs {
-    /// How many
+    /// Number of instances
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     instances: u16,
     /// The processors of each, e.g. 0-3/4-7
@@ -67,7 +69,7 @@ struct Line<'a> {
     kernel: &'a KernelInfo,
 }
 
-/// Boots.
+/// Boots instances.
 pub(crate) fn run(args: &BootArgs, out: &mut Output) -> Result<(), Failure> {
     let running: Vec<u16> = kernels(None)?.iter().map(|(_, kernel)| kernel.number).collect();
     let numbers = args.number..args.number.saturating_add(args.instances);
@@ -88,14 +90,14 @@ pub(crate) fn run(args: &BootArgs, out: &mut Output) -> Result<(), Failure> {
     list(None, out)
 }
 
-/// The processors of each.
+/// Returns the processors of each instance.
 fn shares(args: &BootArgs) -> Result<Vec<String>, Failure> {
     let count = usize::from(args.instances);
     let Some(lists) = &args.cpus else {
         let all = processors::own();
         let share = |one: usize| {
             let own: Vec<usize> = all.iter().copied().skip(one).step_by(count).collect();
-            // With fewer processors than instances some share.
+            // With fewer processors than instances, some instances share.
             if own.is_empty() { all.clone() } else { own }
         };
         return Ok((0..count).map(|one| processors::list(&share(one))).collect());
@@ -118,10 +120,11 @@ fn shares(args: &BootArgs) -> Result<Vec<String>, Failure> {
     Ok(lists)
 }
 
-/// Starts one, and waits until it serves.
+/// Starts an instance, and waits until it serves.
 ///
 /// # Errors
-/// Why not, and what to do about it.
+///
+/// The reason that it does not, and the remedy.
 fn begin(number: u16, processors: &str, setting: &SettingArgs) -> Result<(), (String, String)> {
     let start = || {
         let mut command = Command::new(std::env::current_exe()?);
@@ -139,7 +142,7 @@ fn begin(number: u16, processors: &str, setting: &SettingArgs) -> Result<(), (St
     }
 }
 
-/// Is an instance, until it is told to end: what `refit boot` starts.
+/// Runs an instance until it is told to end: the process that `refit boot` starts.
 pub(crate) fn be(number: u16, processors: &str, setting: &SettingArgs) -> Result<(), Failure> {
     let say = |line: &str| {
         let mut out = io::stdout().lock();
@@ -153,14 +156,14 @@ pub(crate) fn be(number: u16, processors: &str, setting: &SettingArgs) -> Result
             be_silent()?;
             signals.forever().next();
             drop(instance);
-            // The kernel kills what is followed.
+            // The kernel kills the tracees.
             std::process::exit(0);
         }
         Err((why, remedy)) => say(&format!("{why}\n{remedy}")).map_err(Failure::from),
     }
 }
 
-/// Why an instance cannot be, and what to do about it: a line each.
+/// The reason that an instance cannot run, and the remedy, one line each.
 type Unable = (String, &'static str);
 
 fn serve(number: u16, processors: &str, setting: &SettingArgs) -> Result<Instance, Unable> {
@@ -175,7 +178,7 @@ fn serve(number: u16, processors: &str, setting: &SettingArgs) -> Result<Instanc
     Instance::start(system, InstanceOptions::at(directory)).map_err(|e| no(&e))
 }
 
-/// What to do where an instance cannot be with others.
+/// Returns the remedy if an instance cannot join others.
 fn remedy(error: &io::Error) -> &'static str {
     match error.get_ref().and_then(|error| error.downcast_ref()) {
         Some(MessageError::Refused { why: Refusal::Encrypted, .. }) => {
@@ -188,7 +191,7 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// Lets go of what was for the beginning. A panic is told in the log.
+/// Closes the streams that were needed for the start. A panic is written to the log.
 fn be_silent() -> io::Result<()> {
     let directory = SocketDirectory::open().map_err(io::Error::other)?;
     let log = directory.log(std::process::id());
@@ -200,7 +203,7 @@ fn be_silent() -> io::Result<()> {
     Ok(())
 }
 
-/// Instances that are of several.
+/// Returns the instances that are part of a system of several.
 pub(crate) fn kernels(only: Option<u32>) -> Result<Vec<(Live, KernelInfo)>, Failure> {
     let mut found = Vec::new();
     for live in instances::answering(only)? {
@@ -212,7 +215,7 @@ pub(crate) fn kernels(only: Option<u32>) -> Result<Vec<(Live, KernelInfo)>, Fail
     Ok(found)
 }
 
-/// Lists them.
+/// Lists the instances.
 pub(crate) fn list(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     let mut table = Table::new(&[
         ("NUMBER", Align::Right),
@@ -252,13 +255,13 @@ pub(crate) fn list(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     table.lines().iter().try_for_each(|line| out.line(line))
 }
 
-/// How much memory programs that move use of what it owns for them.
+/// Returns, in words, how much of its memory for programs that move is in use.
 fn memory(OwnedInfo { used, owned }: OwnedInfo) -> String {
     let used = format::size(used);
     owned.map_or_else(|| used.clone(), |owned| format!("{used} of {}", format::size(owned)))
 }
 
-/// How another one is reached, and for how long.
+/// Returns, in words, by which transport another instance is reached, and for how long.
 fn reached(peer: &PeerInfo) -> String {
     let PeerInfo { number, reached, place, seconds } = peer;
     match reached {
@@ -267,14 +270,14 @@ fn reached(peer: &PeerInfo) -> String {
     }
 }
 
-/// Since when and why one is lost, and whether it is joined again from here.
+/// Returns, in words, since when and why an instance is lost, and whether this one joins it again.
 fn lost(one: &LostInfo) -> String {
     let LostInfo { number, why, seconds, dials } = one;
     let again = dials.as_ref().map(|at| format!(", is joined again when {at} answers"));
     format!("{number} lost {seconds} s ago ({why}){}", again.unwrap_or_default())
 }
 
-/// Ends all of them.
+/// Ends all instances of the system.
 pub(crate) fn shutdown(kill: bool, only: Option<u32>) -> Result<(), Failure> {
     let all = kernels(only)?;
     if all.is_empty() {

@@ -1,7 +1,7 @@
 //! `refit changes`: the journal of one instance or of all.
 //!
-//! Several instances are read one after the other, or, when they are followed, side by side: a thread each,
-//! whose lines meet in a channel.
+//! Several instances are read one after the other, or, when they are followed, side by side: a
+//! thread each, whose lines meet in a channel.
 
 use std::sync::mpsc;
 use std::thread;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &ChangesArgs, only: Option<u32>, out: &mut Output) -> Re
     }
     drop(sender);
     loop {
-        // What is there is printed in one go; before waiting, everything is let out.
+        // The existing changes are printed at once; the output is flushed before waiting.
         let next = match lines.try_recv() {
             Ok(next) => next,
             Err(_) => {
@@ -104,7 +104,7 @@ pub(crate) fn entry(report: &Report) -> String {
         line.push_str(": ");
         line.push_str(why);
     } else if let Some(why) = change.owner.strip_prefix("refit: ") {
-        // Nobody asked for it.
+        // The change was not requested by a user.
         line.push_str(": ");
         line.push_str(why);
     }

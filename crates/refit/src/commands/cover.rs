@@ -1,4 +1,4 @@
-//! `refit cover`: which basic blocks of a program are reached.
+//! `refit cover`: reports the basic blocks of a program that are reached.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::format;
 use crate::output::Output;
 use crate::table::{Align, Table};
 
-/// How often flags are looked at, and files that are loaded meanwhile.
+/// The interval at which flags are checked, and newly loaded files.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Arguments of `refit cover`.
@@ -40,15 +40,17 @@ pub(crate) struct CoverArgs {
     #[arg(conflicts_with = "command")]
     pid: Option<u32>,
 
-    /// Files of the program whose path or file name matches; several at once. The program itself, unless said otherwise
+    /// Files of the program whose path or file name matches; several at once. The program itself,
+    /// unless said otherwise
     #[arg(long = "module", value_name = "GLOB")]
     modules: Vec<String>,
 
-    /// Watch blocks that have no room for a jump too: their functions run in copies, whose flags stay until the end
+    /// Watch blocks that have no room for a jump too: their functions run in copies, whose flags
+    /// stay until the end
     #[arg(long)]
     all: bool,
 
-    /// Tell of each function too
+    /// Report each function too
     #[arg(long)]
     functions: bool,
 
@@ -69,7 +71,7 @@ pub(crate) struct CoverArgs {
     command: Vec<String>,
 }
 
-/// Watches.
+/// Runs the command.
 pub(crate) fn run(args: &CoverArgs, out: &mut Output) -> Result<(), Failure> {
     let interrupted = interruption()?;
     watching::with(args.pid, &args.command, false, |id| watch(args, id, &interrupted, out))
@@ -104,7 +106,7 @@ fn watch(
             look(&mut cover, &program, &args.modules, &mut arrived)
         }
     });
-    // Whatever happened to the output: the program gets its code back.
+    // In spite of errors of the output, the program gets its code back.
     let removed = cover.remove(&program);
     followed?;
     tell_relieved(&cover);
@@ -123,7 +125,8 @@ fn look(
     arrived: &mut Vec<String>,
 ) -> Result<(), Failure> {
     cover.look().map_err(|e| Failure::new("read what was reached", e.to_string(), "try again"))?;
-    // Who cannot be stopped now (it waits for a vfork, a debugger has it) can be later; and at the end it is said.
+    // A thread that cannot be stopped now (it waits for a vfork, a debugger has it) can be later;
+    // failures are reported at the end.
     let _ = cover.relieve(program, Instant::now());
     if modules.is_empty() {
         return Ok(());
@@ -156,9 +159,9 @@ fn tell_relieved(cover: &Cover) {
     }
 }
 
-/// What was reached of a file or of a function, for programs.
+/// The coverage of a file or of a function, for programs.
 #[derive(Serialize)]
-struct Told<'c> {
+struct CoverageRecord<'c> {
     module: &'c str,
     #[serde(skip_serializing_if = "Option::is_none")]
     function: Option<&'c str>,
@@ -173,7 +176,7 @@ struct Told<'c> {
     blocks: u64,
 }
 
-/// A file, what was seen of its functions, and of all of them together.
+/// A file, with the coverage of its functions and their total.
 struct Seen<'c> {
     file: &'c File,
     functions: Vec<(&'c Function, Tally)>,
@@ -193,7 +196,7 @@ impl<'c> Seen<'c> {
     }
 
     fn objects(&self, each: bool, out: &mut Output) -> Result<(), Failure> {
-        let told = |tally: Tally| Told {
+        let told = |tally: Tally| CoverageRecord {
             module: &self.file.name,
             function: None,
             address: None,
@@ -203,7 +206,7 @@ impl<'c> Seen<'c> {
             watched: tally.watched,
             blocks: tally.blocks,
         };
-        out.object(&Told {
+        out.object(&CoverageRecord {
             functions: Some(self.functions.len() as u64),
             functions_reached: Some(self.entered()),
             ..told(self.all)
@@ -211,7 +214,7 @@ impl<'c> Seen<'c> {
         let functions = if each { &self.functions[..] } else { &[] };
         functions.iter().try_for_each(|(function, tally)| {
             let (name, address) = (Some(&*function.name), Some(function.address));
-            out.object(&Told { function: name, address, ..told(*tally) })
+            out.object(&CoverageRecord { function: name, address, ..told(*tally) })
         })
     }
 }
@@ -248,7 +251,7 @@ fn print(cover: &Cover, each: bool, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The share of watched blocks that were reached.
+/// Returns the share of watched blocks that were reached.
 fn share(tally: Tally) -> String {
     let tenths = (tally.reached * 1000).checked_div(tally.watched);
     tenths.map_or("-".to_owned(), |tenths| format!("{}.{} %", tenths / 10, tenths % 10))

@@ -1,4 +1,4 @@
-//! `refit debug-dump`: the last events of each instance, for whoever finds out why something hangs.
+//! `refit debug-dump`: the last events of each instance, for diagnosing a hang.
 
 use refit_instance::Client;
 use refit_instance::wire::EventInfo;

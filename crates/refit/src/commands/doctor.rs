@@ -1,7 +1,7 @@
-//! `refit doctor`: what this host offers.
+//! `refit doctor`: checks the facilities of this host.
 //!
-//! Each check says what it found; if something is missing, what that costs and how to get it. Only what the
-//! file server cannot do without makes the command fail.
+//! Each check reports its result; for a missing facility, also the cost of its absence and the
+//! remedy. The command fails only if a facility is missing that the file server requires.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -23,21 +23,21 @@ use super::tend::SWAP;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
-    /// What was looked for.
+    /// The name of the facility.
     name: &'static str,
-    /// Whether it is there.
+    /// Whether the facility is available.
     ok: bool,
     /// Whether nothing can be mounted without it.
     required: bool,
-    /// What is there.
+    /// The state of the facility.
     found: String,
-    /// What its absence costs; empty if it is there.
+    /// The cost of its absence; empty if it is available.
     #[serde(skip_serializing_if = "str::is_empty")]
     cost: &'static str,
-    /// How to get it; empty if it is there.
+    /// The remedy; empty if it is available.
     #[serde(skip_serializing_if = "str::is_empty")]
     remedy: &'static str,
 }
@@ -52,7 +52,7 @@ impl Finding {
         self
     }
 
-    /// What is to be said if it is missing.
+    /// Adds the cost and the remedy of its absence.
     fn or(mut self, cost: &'static str, remedy: &'static str) -> Self {
         if !self.ok {
             (self.cost, self.remedy) = (cost, remedy);
@@ -61,7 +61,7 @@ impl Finding {
     }
 }
 
-/// Prints every check.
+/// Runs and prints every check.
 pub(crate) fn run(out: &mut Output) -> Result<(), Failure> {
     let findings = findings();
     for finding in &findings {
@@ -124,7 +124,7 @@ fn kernel() -> Finding {
         .or("nothing is tested before Linux 5.4", "boot a newer kernel")
 }
 
-/// Nearly everything that refit knows of processes is read there.
+/// Checks procfs, from which nearly all knowledge about processes is read.
 fn procfs() -> Finding {
     let own = fs::read_link("/proc/self")
         .is_ok_and(|to| to == Path::new(&std::process::id().to_string()));
@@ -145,7 +145,7 @@ fn fuse() -> Finding {
     Finding::new("fuse", usable.is_ok(), found).required().or("no directory can be served", remedy)
 }
 
-/// Why the device cannot be opened, and what helps.
+/// Returns the reason that the device cannot be opened, and the remedy.
 fn fuse_trouble(path: &str, error: &std::io::Error) -> (String, &'static str) {
     match error.kind() {
         ErrorKind::NotFound => (
@@ -227,13 +227,13 @@ fn open_files() -> Finding {
     )
 }
 
-/// What limits and moves need costs this.
+/// The cost of a missing facility of limits and moves.
 const MEMORY: &str = "programs cannot be limited (`refit run --memory`) or moved (`refit move`)";
 
-/// What limits need costs this.
+/// The cost of a missing facility of limits.
 const LIMITS: &str = "programs cannot be limited: no `refit run --memory`, no `refit limit`";
 
-/// What faults of programs have to tell, and what has to be done about them.
+/// The userfaultfd features that reports of a program's faults, and their resolution, require.
 const FAULTS: Features = Features::PAGEFAULT_FLAG_WP
     .union(Features::MISSING_SHMEM)
     .union(Features::MINOR_SHMEM)
@@ -270,7 +270,7 @@ fn seccomp() -> Finding {
     )
 }
 
-/// Tried on a descriptor of our own.
+/// Checks the duplication of descriptors on one of this process.
 fn descriptors() -> Finding {
     let taken = rustix::fs::memfd_create("refit-doctor", rustix::fs::MemfdFlags::CLOEXEC)
         .map_err(std::io::Error::from)
@@ -283,7 +283,7 @@ fn descriptors() -> Finding {
         .or(LIMITS, "Linux 5.6; allow pidfd_open and pidfd_getfd in the sandbox that forbids them")
 }
 
-/// Tried on our own memory, where nothing is mapped.
+/// Checks page scans on memory of this process, where nothing is mapped.
 fn page_scans() -> Finding {
     let scanned = Pagemap::of(std::process::id())
         .and_then(|pages| pages.scan(0..4096, &Scan::default(), &mut Vec::new()));
@@ -326,7 +326,8 @@ fn ptrace() -> Finding {
     )
 }
 
-/// Whether code can be changed: tried on a program of ours, which is this one, before its first instruction.
+/// Checks whether code can be changed, on a child that executes this program and has not run its
+/// first instruction.
 fn splicing() -> Finding {
     let tried = try_splicing();
     let found = match &tried {
@@ -346,13 +347,13 @@ fn try_splicing() -> Result<Duration, String> {
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut child = launch::at_entry(&mut Command::new(own)).map_err(|e| e.to_string())?;
     let tried = rewrite(child.id()).map_err(|e| e.to_string());
-    // It has not begun, and nobody needs it.
+    // The child has not begun, and is not needed any more.
     let _ = child.kill();
     let _ = child.wait();
     tried
 }
 
-/// Writes a byte of a program's code that is there already.
+/// Overwrites a byte of a program's code with its own value.
 fn rewrite(id: u32) -> Result<Duration, Refusal> {
     let program = Program::open(id)?;
     let mappings = program.mappings()?;
@@ -407,25 +408,26 @@ const CAP_SYS_PTRACE: u32 = 19;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 
-/// Whether this process has a capability (numbers as in `linux/capability.h`).
+/// Returns whether this process has a capability (numbers as in `linux/capability.h`).
 fn capable(capability: u32) -> bool {
-    // The kernel always tells a thread its own.
+    // The kernel always reports a thread's own capabilities to it.
     let sets = rustix::thread::capabilities(None);
     sets.is_ok_and(|sets| sets.effective.bits() & (1 << capability) != 0)
 }
 
-/// Major and minor number of a kernel.
+/// Returns the major and minor number of a kernel.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// What a file of the kernel says, without the end of the line; empty if it is not there.
+/// Returns the text of a file of the kernel, without the end of the line; empty if it does not
+/// exist.
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim_end().to_owned()
 }
 
-/// An error of the system without its number.
+/// Returns an error of the system without its number.
 fn words(text: &str) -> String {
     number_off(text).to_lowercase()
 }

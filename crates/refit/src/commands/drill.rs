@@ -1,4 +1,4 @@
-//! `refit drill`: where the time in a function goes, level by level.
+//! `refit drill`: shows where the time in a function goes, level by level.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -22,7 +22,7 @@ use crate::format;
 use crate::output::Output;
 use crate::table::{Align, Table};
 
-/// The widest bar, in characters.
+/// The width of the widest bar, in characters.
 const BAR: f64 = 20.0;
 
 /// Arguments of `refit drill`.
@@ -48,7 +48,7 @@ pub(crate) struct DrillArgs {
     #[arg(long = "for", value_parser = format::parse_duration, value_name = "TIME", default_value = "2s")]
     time: Duration,
 
-    /// How many levels at most
+    /// Maximum number of levels
     #[arg(long, value_name = "LEVELS", default_value = "8")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     depth: u32,
@@ -62,7 +62,7 @@ pub(crate) struct DrillArgs {
     svg: Option<PathBuf>,
 }
 
-/// Reads `10` or `10%`.
+/// Parses `10` or `10%`.
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim_end().parse::<f64>().ok();
     let share = number.filter(|number| (0.0..=100.0).contains(number));
@@ -79,7 +79,7 @@ struct Step {
 }
 
 impl Step {
-    /// The share of the first one's time that so many nanoseconds of this level are.
+    /// Returns `nanos` of this level as a share of the first one's time.
     fn share_of(&self, nanos: u64) -> f64 {
         if self.measured.nanos == 0 {
             return 0.0;
@@ -87,7 +87,8 @@ impl Step {
         self.share * nanos as f64 / self.measured.nanos as f64
     }
 
-    /// Where to go on: the callee that takes most, if it takes enough and is none of `before`.
+    /// Returns the callee to continue with: the one that takes most, if it takes enough and is none
+    /// of `before`.
     fn next(&self, least: f64, before: &[Step]) -> Option<&Share> {
         let callee = self.measured.callees.first()?;
         let spot = callee.function?;
@@ -96,7 +97,7 @@ impl Step {
     }
 }
 
-/// Drills.
+/// Runs the command.
 pub(crate) fn run(args: &DrillArgs, out: &mut Output) -> Result<(), Failure> {
     let interrupted = interruption()?;
     let failed = |error: Error| failure(args.pid, &error);
@@ -127,7 +128,7 @@ pub(crate) fn run(args: &DrillArgs, out: &mut Output) -> Result<(), Failure> {
                 stopped = Some(format!("{name}: {silent}"));
                 break;
             }
-            // What was found so far is worth having.
+            // The results so far are still useful.
             Err(failure) => {
                 stopped = Some(failure.to_string());
                 break;
@@ -167,7 +168,7 @@ fn level(
     let level: Level = prepared.install(program).map_err(failed)?;
     let course = Course { launched: false, time: Some(args.time), interval: None };
     let followed = course.follow(std::slice::from_ref(program), interrupted, |_| Ok(()));
-    // Whatever happened meanwhile: the program gets its code back.
+    // In spite of errors, the program gets its code back.
     let (removed, measured) = level.finish(program, files).map_err(failed)?;
     tell_kept(program.id(), &removed);
     followed?;
@@ -202,7 +203,8 @@ fn print(path: &[Step], out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The function at this place of the path, its own time and its callees, the next one of the path in its place.
+/// Adds rows for the function at this place of the path: its own time and its callees, with the
+/// next one of the path in its place.
 fn rows(path: &[Step], depth: usize, table: &mut Table) {
     let Some(step) = path.get(depth) else { return };
     let (indent, measured) = ("  ".repeat(depth), &step.measured);
@@ -240,12 +242,12 @@ fn row(share: f64, nanos: u64, calls: Option<String>, name: String) -> Vec<Strin
     vec![format!("{:.1} %", share * 100.0), bar, format::nanos(nanos), calls, name]
 }
 
-/// Callees with a smaller share are told together.
+/// Callees with a smaller share are shown together.
 const FEW: f64 = 0.005;
 
-/// A function and where its time went, for programs.
+/// A function and the distribution of its time, for programs.
 #[derive(Serialize)]
-struct Told<'p> {
+struct DrillRecord<'p> {
     name: &'p str,
     share: f64,
     calls: u64,
@@ -266,7 +268,7 @@ struct ToldCallee<'p> {
     sites: usize,
     nanos: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    drilled: Option<Box<Told<'p>>>,
+    drilled: Option<Box<DrillRecord<'p>>>,
 }
 
 #[derive(Serialize)]
@@ -276,7 +278,7 @@ struct ToldUnmeasured<'p> {
     why: &'p str,
 }
 
-fn told(path: &[Step], depth: usize) -> Told<'_> {
+fn told(path: &[Step], depth: usize) -> DrillRecord<'_> {
     let step = &path[depth];
     let measured = &step.measured;
     let next = path.get(depth + 1).map(|next| next.spot);
@@ -292,7 +294,7 @@ fn told(path: &[Step], depth: usize) -> Told<'_> {
         }
     });
     let unmeasured = measured.unmeasured.iter();
-    Told {
+    DrillRecord {
         name: &step.name,
         share: step.share,
         calls: measured.calls,
@@ -308,7 +310,7 @@ fn told(path: &[Step], depth: usize) -> Told<'_> {
     }
 }
 
-/// The flame graph: times of deeper levels as shares of the first one's.
+/// Draws the flame graph: times of deeper levels as shares of the first one's.
 fn draw(path: &[Step], file: &Path) -> Result<(), Failure> {
     let whole = path.first().map_or(0, |step| step.measured.nanos) as f64;
     let mut lines = Vec::new();

@@ -30,7 +30,7 @@ pub(crate) struct ExportArgs {
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
 
-    /// What to make of it
+    /// Format to make of it
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Format,
 
@@ -46,7 +46,7 @@ pub(crate) struct ExportArgs {
     selection: Selection,
 }
 
-/// What a trace can be made into.
+/// The formats into which a trace can be converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// A timeline for ui.perfetto.dev and trace_processor
@@ -99,17 +99,18 @@ fn write(
     }
 }
 
-/// Writes beside a file and puts it in its place when all is written, so that there is never half of one.
+/// Writes to a temporary file beside the target and renames it when it is complete, so that the
+/// target is never half-written.
 fn replace(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<&mut File>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    // As any new file: who may read it is the user's mask to say.
+    // The mode of any new file, since the user's mask determines its readers.
     let mode = Permissions::from_mode(0o666);
     let beside =
         tempfile::Builder::new().permissions(mode).tempfile_in(directory.unwrap_or(Path::new(".")));
-    // Without the name of the temporary file, which nobody asked for.
+    // Without the name of the temporary file, which the user did not ask for.
     let mut beside = beside.map_err(|e| io::Error::from(e.kind()))?;
     let mut to = BufWriter::new(beside.as_file_mut());
     write(&mut to)?;

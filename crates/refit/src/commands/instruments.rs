@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::ValueHint;
 use refit_instance::Glob;
 use refit_instruments::block::Place;
-use refit_instruments::session::{Kind, Known, Session};
+use refit_instruments::session::{Kind, Session, SessionInstrument};
 use refit_instruments::write::measure_costs;
 use serde::Serialize;
 
@@ -88,7 +88,7 @@ pub(crate) fn run(
     if before.is_empty() {
         return Err(Failure::new(asked, "there are none", "see `refit instruments` for all"));
     }
-    for Known { definition, .. } in &before {
+    for SessionInstrument { definition, .. } in &before {
         if args.suspend || args.resume {
             session.suspend(definition.id, args.suspend);
         }
@@ -103,7 +103,7 @@ pub(crate) fn run(
         thread::sleep(SPAN);
     }
     let seconds = begin.elapsed().as_secs_f64().max(1e-9);
-    let rate = |known: &Known| {
+    let rate = |known: &SessionInstrument| {
         let earlier = before.iter().find(|b| b.definition.id == known.definition.id);
         let grown = known.count.saturating_sub(earlier.map_or(0, |earlier| earlier.count));
         if switched { 0.0 } else { grown as f64 / seconds }
@@ -121,7 +121,11 @@ fn recorded(asked: &str, only: Option<u32>) -> Result<PathBuf, Failure> {
     Err(Failure::new(asked, "nothing is recorded now", "start `refit record`"))
 }
 
-fn print(known: &[Known], rate: impl Fn(&Known) -> f64, out: &mut Output) -> Result<(), Failure> {
+fn print(
+    known: &[SessionInstrument],
+    rate: impl Fn(&SessionInstrument) -> f64,
+    out: &mut Output,
+) -> Result<(), Failure> {
     let costs = measure_costs();
     let event = costs.iter().find(|c| c.instrument == "event" && c.place == Place::InVitro);
     let nanos = event.map(|cost| refit_sys::clock::nanos((cost.ticks * 1e3) as u64) as f64 / 1e3);

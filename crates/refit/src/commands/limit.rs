@@ -1,4 +1,4 @@
-//! `refit limit`: how much memory a program that runs may have, with all that it has started.
+//! `refit limit`: limits the memory of a running program and of all that it has started.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use clap::Args;
 use refit_instance::wire::LimitAnswer;
 use serde::Serialize;
 
-use super::process::{self, Found};
+use super::process::{self, RunningProcess};
 use crate::failure::Failure;
 use crate::format;
 use crate::output::Output;
@@ -26,12 +26,12 @@ pub(crate) struct LimitArgs {
     /// A process of the program
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pid: u32,
-    /// How much, e.g. 128M; or none: all there is
+    /// The limit, e.g. 128M; or none: all there is
     #[arg(value_name = "SIZE|none")]
     limit: Limit,
 }
 
-/// What may be had.
+/// The limit; `None` for all memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limit(Option<u64>);
 
@@ -54,10 +54,11 @@ struct Line<'a> {
     answer: &'a LimitAnswer,
 }
 
-/// Limits, and says what was and what is.
+/// Sets the limit, and prints the previous and the new one.
 pub(crate) fn run(args: &LimitArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     let LimitArgs { pid, limit: Limit(limit) } = *args;
-    let Found { instance, client, .. } = process::find(&format!("limit {pid}"), pid, only)?;
+    let RunningProcess { instance, client, .. } =
+        process::find(&format!("limit {pid}"), pid, only)?;
     let answer = client.limit(limit)?;
     if out.json() {
         return out.object(&Line { instance, pid, answer: &answer });

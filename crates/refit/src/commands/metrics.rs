@@ -1,4 +1,5 @@
-//! `refit metrics`: what instances count, printed, written to a file again and again, or served over TCP.
+//! `refit metrics`: the counters of instances, printed, written to a file periodically, or served
+//! over TCP.
 
 use std::fs;
 use std::io::Write;
@@ -53,7 +54,7 @@ struct Listening {
     listening: SocketAddr,
 }
 
-/// Prints, writes or serves what instances count.
+/// Prints, writes or serves the counters of instances.
 pub(crate) fn run(args: &MetricsArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     if let Some(address) = args.listen {
         return serve(address, only, out);
@@ -80,7 +81,7 @@ fn print(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What each instance counts.
+/// Returns the counters of each instance.
 fn texts(only: Option<u32>) -> Result<Vec<(u32, String)>, Failure> {
     let mut texts = Vec::new();
     for live in instances::live("read metrics", only)? {
@@ -94,7 +95,7 @@ fn text(only: Option<u32>) -> Result<String, Failure> {
     Ok(merged_metrics(&texts))
 }
 
-/// Whoever reads the file sees the old text or the new one.
+/// Replaces the file, so that a reader sees the old text or the new one.
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
     let failed = |e: std::io::Error| {
         let asked = format!("write metrics to {}", file.display());
@@ -104,7 +105,7 @@ fn write(file: &Path, text: &str) -> Result<(), Failure> {
     let directory = directory.unwrap_or(Path::new("."));
     let mut fresh = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
     fresh.write_all(text.as_bytes()).map_err(failed)?;
-    // Readers are other users as a rule.
+    // Readers are usually other users.
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     fs::set_permissions(fresh.path(), readable).map_err(failed)?;
     fresh.persist(file).map_err(|e| failed(e.error))?;

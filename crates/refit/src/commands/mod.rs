@@ -1,4 +1,4 @@
-//! A module per command, or per handful of commands about the same thing.
+//! The commands: a module for each command, or for a few commands about the same subject.
 
 pub(crate) mod adapt;
 pub(crate) mod boot;
@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 
-/// A flag that Ctrl-C sets.
+/// Returns a flag that Ctrl-C sets.
 pub(crate) fn interruption() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -54,9 +54,9 @@ pub(crate) fn interruption() -> Result<Arc<AtomicBool>, Failure> {
     Ok(flag)
 }
 
-/// Sleeps, and says whether nobody interrupted it.
+/// Sleeps. Returns whether it was not interrupted.
 pub(crate) fn sleep(time: Duration, interrupted: &AtomicBool) -> bool {
-    /// How soon Ctrl-C is noticed.
+    /// The interval at which Ctrl-C is checked.
     const LOOK: Duration = Duration::from_millis(50);
     let end = Instant::now() + time;
     while !interrupted.load(Ordering::Relaxed) {

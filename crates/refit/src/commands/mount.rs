@@ -1,9 +1,11 @@
-//! `refit mount`: be an instance until told to stop.
+//! `refit mount`: runs an instance until it is told to stop.
 //!
-//! Ctrl-C (or SIGTERM, or SIGHUP) unmounts: what is dirty is stored, and the mount goes. If a program
-//! still uses it, or something cannot be stored, that is said, and it goes on being served; a second Ctrl-C takes it
-//! out of sight whoever uses it. What could not be stored in the end is named, and the exit code is 1. When somebody
-//! else has unmounted everything, the instance ends by itself. With `--until-eof` it lives no longer than the program at the other end of its standard input.
+//! Ctrl-C (or SIGTERM, or SIGHUP) unmounts: dirty data is stored, and the mount is removed. If a
+//! program still uses it, or data cannot be stored, this is reported, and the mount continues to be
+//! served; a second Ctrl-C detaches it even while programs use it. Files that could not be stored
+//! in the end are named, and the exit code is 1. When another process has unmounted everything, the
+//! instance ends by itself. With `--until-eof` it ends together with the program at the other end
+//! of its standard input.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -97,7 +99,8 @@ struct Serving<'a> {
 /// Mounts and serves.
 pub(crate) fn run(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
     let requests = requests(args)?;
-    // Before anything is mounted: a Ctrl-C during a slow start must not leave a mount behind.
+    // Installed before anything is mounted: a Ctrl-C during a slow start must not leave a mount
+    // behind.
     let events = events(args.until_eof)?;
     let instance = Instance::start(host(), InstanceOptions::of_this_user()?)?;
     for request in &requests {
@@ -125,7 +128,7 @@ pub(crate) fn run(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
             ))?;
         }
     }
-    // The reader of this may go away; the mounts stay.
+    // The reader of the output may go away; the mounts stay.
     let _ = out.flush();
     let outcome = serve(&instance, &events);
     let mut lost = instance.take_lost();
@@ -138,10 +141,10 @@ pub(crate) fn run(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
     if lost.is_empty() { Ok(()) } else { Err(Failure::Several(lost)) }
 }
 
-/// What ends an instance.
+/// The events that end an instance.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// Ctrl-C, or what means the same.
+    /// Ctrl-C, or a signal with the same meaning.
     Signal,
     /// Standard input has ended.
     Eof,
@@ -176,7 +179,8 @@ fn serve(instance: &Instance, events: &Receiver<Event>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Programs that end together with the owner get a moment to let go of the mount; then it is taken away.
+/// Ends the instance together with its owner. Programs that end at the same time get a moment to
+/// release the mount; then it is detached.
 fn end_with_its_owner(instance: &Instance) -> Result<(), Failure> {
     for _ in 0..10 {
         if instance.unmount_all().is_ok() {

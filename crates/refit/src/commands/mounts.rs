@@ -126,8 +126,8 @@ pub(crate) fn cache(
     out.line(&told)
 }
 
-/// The path as the instance knows it. The mountpoint itself is not looked at: if its server hangs, so would
-/// whoever looks.
+/// The path as the instance knows it. The mount point itself is not accessed: if its server hangs,
+/// so would this process.
 fn absolute(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let named = path.parent().zip(path.file_name());

@@ -1,4 +1,4 @@
-//! What the moves of a program come to, as `refit show PID` tells it.
+//! The moves of a program, as `refit show PID` prints them.
 
 use refit_instance::wire::{DestinationInfo, MovesInfo, TimesInfo, TrafficInfo};
 use syscalls::Sysno;
@@ -6,7 +6,7 @@ use syscalls::Sysno;
 use crate::format;
 use crate::table::{Align, Table};
 
-/// In words, one thing after the other.
+/// Returns the facts about moves, as pairs of a name and a text.
 pub(super) fn facts(moves: &MovesInfo) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         (
@@ -108,20 +108,21 @@ fn pages(moves: &MovesInfo) -> String {
     )
 }
 
-/// The share of retrievals' time that questions and answers were between instances.
+/// Returns the share of the retrievals' time for which questions and answers were in transit
+/// between instances.
 pub(super) fn under_way(moves: &MovesInfo) -> f64 {
     let home = moves.questions.total_ns + moves.answers.total_ns;
     let asks = all(moves, |host| host.asks);
     share(asks.saturating_sub(home), all(moves, |host| host.faults))
 }
 
-/// That of the time in which pages came, where they move.
+/// Returns that share of the time in which pages came, where pages move.
 fn pages_under_way(moves: &MovesInfo) -> f64 {
     let (came, home) = (all(moves, |host| host.pages), moves.pages);
     share(came.saturating_sub(home.waits.total_ns + home.fetches.total_ns), came)
 }
 
-/// Nanoseconds of all hosts.
+/// Returns the sum of the nanoseconds of all hosts.
 fn all(moves: &MovesInfo, of: fn(&DestinationInfo) -> TimesInfo) -> u64 {
     moves.destinations.iter().map(|host| of(host).total_ns).sum()
 }
@@ -145,7 +146,7 @@ fn traffic(traffic: &TrafficInfo) -> String {
     text
 }
 
-/// What is done at other instances, what takes longest first.
+/// Returns a table of the work at other instances, the longest first.
 pub(super) fn table(hosts: &[DestinationInfo]) -> Table {
     let mut table = Table::new(&[
         ("AT", Align::Right),
@@ -189,12 +190,12 @@ pub(super) fn table(hosts: &[DestinationInfo]) -> Table {
     table
 }
 
-/// What is told of waits for the lock.
+/// Returns, in words, the waits for the lock.
 fn locking(host: &DestinationInfo) -> String {
     format!("wait for the lock on memory, in {} messages", format::count(host.lock_messages))
 }
 
-/// The name of a system call.
+/// Returns the name of a system call.
 fn name(number: u32) -> String {
     let known = Sysno::new(number as usize);
     known.map_or_else(|| format!("call {number}"), |call| call.name().to_owned())

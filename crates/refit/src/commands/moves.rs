@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::Args;
 use refit_instance::wire::MoveRequest;
 
-use super::process::{self, Found};
+use super::process::{self, RunningProcess};
 use crate::failure::Failure;
 
 /// Arguments of `refit move`.
@@ -53,13 +53,13 @@ impl FromStr for Whom {
 /// Moves.
 pub(crate) fn run(args: &MoveArgs, only: Option<u32>) -> Result<(), Failure> {
     let Whom { pid, thread } = args.whom;
-    let Found { client, .. } = process::find(&format!("move {pid}"), pid, only)?;
+    let RunningProcess { client, .. } = process::find(&format!("move {pid}"), pid, only)?;
     Ok(client.move_to(&MoveRequest { pid, thread, to: Some(args.to) })?)
 }
 
 /// Spreads.
 pub(crate) fn spread(pid: u32, only: Option<u32>) -> Result<(), Failure> {
-    let Found { client, .. } = process::find(&format!("spread {pid}"), pid, only)?;
+    let RunningProcess { client, .. } = process::find(&format!("spread {pid}"), pid, only)?;
     Ok(client.move_to(&MoveRequest { pid, thread: None, to: None })?)
 }
 

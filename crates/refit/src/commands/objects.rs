@@ -80,7 +80,7 @@ pub(crate) struct ShowArgs {
 /// Statistics that are counted in bytes rather than in things.
 const BYTES: [&str; 1] = ["size"];
 
-/// What `refit ls` shows of what implementations count; the rest comes after it in `refit show`.
+/// The counters of implementations that `refit ls` shows; `refit show` shows the others after them.
 const COLUMNS: [&str; 5] = ["size", "resident", "dirty", "calls", "faults"];
 
 #[derive(Serialize)]
@@ -103,7 +103,7 @@ pub(crate) fn list(args: &LsArgs, only: Option<u32>, out: &mut Output) -> Result
         let kin = kin(&asked, on.as_deref(), under.as_deref(), only)?;
         found.retain(|(pid, object)| kin.contains(&(*pid, object.id)));
     }
-    // A pattern may match nothing; that there is nothing at all is no failure either.
+    // A pattern may match nothing; no objects at all are no failure either.
     let all = glob == "*" && mount.is_none() && class.is_none() && implementation.is_none();
     if found.is_empty() && !(all && on.is_none() && under.is_none()) {
         return Err(nothing(&asked));
@@ -111,8 +111,8 @@ pub(crate) fn list(args: &LsArgs, only: Option<u32>, out: &mut Output) -> Result
     if out.json() {
         return print_json(&found, out);
     }
-    // What implementations count differs: a column for what is asked for most and any of them has; the rest is
-    // for `refit show`.
+    // Implementations have different counters. A column is shown for the most important ones that
+    // any of them has; the others are left to `refit show`.
     let counted: Vec<&str> = COLUMNS
         .into_iter()
         .filter(|key| found.iter().any(|(_, o)| o.stats.contains_key(*key)))
@@ -120,7 +120,7 @@ pub(crate) fn list(args: &LsArgs, only: Option<u32>, out: &mut Output) -> Result
     let titles: Vec<String> = counted.iter().map(|key| key.to_uppercase()).collect();
     let mut columns = vec![("IMPLEMENTATION", Align::Left), ("REPS", Align::Right)];
     columns.extend(titles.iter().map(|title| (title.as_str(), Align::Right)));
-    // Where there is one mount, it is the same for all.
+    // With one mount, it is the same for all.
     let mounts: BTreeSet<_> =
         found.iter().filter_map(|(pid, o)| Some((pid, o.mount.as_ref()?))).collect();
     let several = mounts.len() > 1;
@@ -143,7 +143,7 @@ pub(crate) fn list(args: &LsArgs, only: Option<u32>, out: &mut Output) -> Result
     table.lines().iter().try_for_each(|line| out.line(line))
 }
 
-/// Shows everything about the objects that match, once or again and again.
+/// Shows everything about the objects that match, once or repeatedly.
 pub(crate) fn show(args: &ShowArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     if !args.follow {
         return show_once(args, only, out);
@@ -166,7 +166,7 @@ pub(crate) fn show(args: &ShowArgs, only: Option<u32>, out: &mut Output) -> Resu
 
 fn show_once(args: &ShowArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     let name = &args.object;
-    // No object has a number for its name.
+    // No object has a number as its name.
     if let Ok(pid) = name.parse() {
         return process::show(pid, only, out);
     }
@@ -215,7 +215,7 @@ fn show_once(args: &ShowArgs, only: Option<u32>, out: &mut Output) -> Result<(),
     Ok(())
 }
 
-/// The objects that stand on one and under another, by instance.
+/// Returns the objects that stand on one and under another, by instance.
 fn kin(
     asked: &str,
     on: Option<&str>,
@@ -258,7 +258,7 @@ fn print_json(found: &[(u32, ObjectInfo)], out: &mut Output) -> Result<(), Failu
         .try_for_each(|(instance, object)| out.object(&Line { instance: *instance, object }))
 }
 
-/// What people look for first comes first.
+/// Returns a sort key that puts the most important counters first.
 fn rank(key: &str) -> (usize, String) {
     (COLUMNS.iter().position(|k| *k == key).unwrap_or(COLUMNS.len()), key.to_owned())
 }

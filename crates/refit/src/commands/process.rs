@@ -1,4 +1,5 @@
-//! `refit show PID`: a process of a program that runs under an instance, its memory, and what its moves come to.
+//! `refit show PID`: a process of a program that runs under an instance, its memory, and the totals
+//! of its moves.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,11 +17,11 @@ use crate::instances;
 use crate::output::Output;
 use crate::table::{Align, Table};
 
-/// The size of a page, in which the control API tells what regions hold.
+/// The page size that the control API uses for the contents of regions.
 const PAGE: u64 = 4096;
 
-/// A process, and whose it is.
-pub(crate) struct Found {
+/// A process, and the instance under which it runs.
+pub(crate) struct RunningProcess {
     pub(crate) instance: u32,
     pub(crate) client: Client,
     pub(crate) process: ProcessMemory,
@@ -31,9 +32,9 @@ struct Line<'a> {
     instance: u32,
     #[serde(flatten)]
     process: &'a ProcessMemory,
-    /// That of all processes of the instance.
+    /// The memory of all processes of the instance.
     memory: Option<&'a MemoryInfo>,
-    /// What its moves come to.
+    /// The totals of its moves.
     moves: Option<&'a MovesInfo>,
 }
 
@@ -48,15 +49,16 @@ struct Former<'a> {
 /// Finds the instance under which a process runs.
 ///
 /// # Errors
+///
 /// There is no such process, or it runs under none.
-pub(crate) fn find(asked: &str, pid: u32, only: Option<u32>) -> Result<Found, Failure> {
+pub(crate) fn find(asked: &str, pid: u32, only: Option<u32>) -> Result<RunningProcess, Failure> {
     let all = match only {
         Some(_) => instances::live(asked, only)?,
         None => instances::answering(None)?,
     };
     for live in all {
         if let Some(Some(process)) = live.says(|client| client.process(pid))? {
-            return Ok(Found { instance: live.pid, client: live.client, process });
+            return Ok(RunningProcess { instance: live.pid, client: live.client, process });
         }
     }
     Err(nobody(asked, pid))
@@ -70,7 +72,7 @@ fn nobody(asked: &str, pid: u32) -> Failure {
     Failure::new(asked, "no such process", "see `refit ps` for those that run under refit")
 }
 
-/// Shows what the moves of a program came to that has ended; whether there was one.
+/// Shows the totals of the moves of a program that has ended. Returns whether there was one.
 fn show_former(pid: u32, only: Option<u32>, out: &mut Output) -> Result<bool, Failure> {
     for live in instances::answering(only)? {
         let Some(Some(moves)) = live.says(|client| client.moves(pid))? else { continue };
@@ -98,7 +100,7 @@ fn show_moves(moves: &MovesInfo, out: &mut Output) -> Result<(), Failure> {
     lines.iter().try_for_each(|line| out.line(&format!("  {line}")))
 }
 
-/// How many threads there are, and where: `4; 2 at 1`.
+/// Returns the number of threads, and their places: `4; 2 at 1`.
 fn threads(all: u64, places: &[PlaceInfo]) -> String {
     let mut at = BTreeMap::<u16, u64>::new();
     places.iter().for_each(|place| *at.entry(place.at).or_default() += 1);
@@ -114,10 +116,10 @@ pub(crate) fn show(pid: u32, only: Option<u32>, out: &mut Output) -> Result<(), 
         Err(_) if show_former(pid, only, out)? => return Ok(()),
         found => found?,
     };
-    // Without a swap file there is nothing to tell; that is no reason not to tell the rest.
+    // Without a swap file there is no memory to report; the rest is still shown.
     let memory = found.client.memory().ok();
     let moves = found.client.moves(pid)?;
-    let Found { instance, process, .. } = &found;
+    let RunningProcess { instance, process, .. } = &found;
     if out.json() {
         let (memory, moves) = (memory.as_ref(), moves.as_ref());
         return out.object(&Line { instance: *instance, process, memory, moves });
@@ -148,7 +150,7 @@ pub(crate) fn show(pid: u32, only: Option<u32>, out: &mut Output) -> Result<(), 
     table.lines().iter().try_for_each(|line| out.line(&format!("  {line}")))
 }
 
-/// What is told of the memory of a program and all that it has started.
+/// Returns the facts about the memory of a program and of all that it has started.
 fn facts(memory: &MemoryInfo) -> Vec<(&'static str, String)> {
     let mut facts = vec![("limit", limit(memory.limit_bytes) + ", for all of its program")];
     if memory.limit_bytes.is_none() {
@@ -173,12 +175,12 @@ fn facts(memory: &MemoryInfo) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// A limit in words.
+/// Returns a limit in words.
 pub(crate) fn limit(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "none".to_owned(), format::size)
 }
 
-/// Pages that are out, in words.
+/// Returns the evicted pages in words.
 pub(crate) fn out_of_memory(store: &StoreInfo) -> String {
     let bytes = |pages: u64| format::size(pages * PAGE);
     let StoreInfo { zeros, compressed, compressed_bytes, in_file } = *store;
@@ -221,7 +223,7 @@ fn regions(regions: &[RegionInfo]) -> Table {
     table
 }
 
-/// The region's implementation and its cache's, in a word.
+/// Returns the region's implementation and its cache's, in a word.
 fn served_by(region: &RegionInfo) -> String {
     match (region.native, &region.region, &region.cache) {
         (true, ..) => "the kernel".to_owned(),

@@ -19,7 +19,7 @@ struct Line<'a> {
     process: &'a ProcessInfo,
 }
 
-/// How many threads are where else, e.g. `3 at 1`.
+/// Returns the number of threads at each other instance, e.g. `3 at 1`.
 fn elsewhere(own: Option<u16>, places: &[PlaceInfo]) -> String {
     let mut all = BTreeMap::<u16, usize>::new();
     for place in places.iter().filter(|place| Some(place.at) != own) {

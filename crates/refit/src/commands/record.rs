@@ -27,7 +27,7 @@ use crate::failure::Failure;
 use crate::format;
 use crate::output::Output;
 
-/// Records.
+/// Runs the command.
 pub(crate) fn run(args: &RecordArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     if args.check {
         return check::run(args, out);
@@ -56,7 +56,8 @@ pub(crate) fn run(args: &RecordArgs, only: Option<u32>, out: &mut Output) -> Res
     }
 }
 
-/// A file that may not grow further (`RLIMIT_FSIZE`) is told at the end like a full disk; the signal for it would kill.
+/// Ignores the signal of `RLIMIT_FSIZE`, which would kill the process. A file that may not grow
+/// further is then reported at the end like a full disk.
 fn survive_full_files() -> Result<(), Failure> {
     let noted = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, noted)
@@ -66,7 +67,7 @@ fn survive_full_files() -> Result<(), Failure> {
 
 /// The summary for programs.
 #[derive(Serialize)]
-struct Told<'a> {
+struct RecordSummary<'a> {
     #[serde(serialize_with = "refit_instance::path_text::serialize")]
     file: &'a Path,
     files: u32,
@@ -80,7 +81,7 @@ struct Told<'a> {
 fn tell(args: &RecordArgs, recorded: &Recorded, out: &mut Output) -> Result<(), Failure> {
     let Recorded { summary, took, remarks, .. } = recorded;
     if out.json() {
-        return out.object(&Told {
+        return out.object(&RecordSummary {
             file: &args.output,
             files: summary.parts,
             seconds: took.as_secs_f64(),
@@ -99,7 +100,7 @@ fn tell(args: &RecordArgs, recorded: &Recorded, out: &mut Output) -> Result<(), 
     if summary.dumps > 0 {
         out.line(&format!("{} stopped all processors", format::counted(summary.dumps, "dump")))?;
     }
-    // What is lost is said last, where it is seen, and never left out.
+    // Losses are reported last, where they are seen, and never left out.
     out.flush()?;
     remarks.iter().for_each(|remark| say!("refit: {remark}"));
     let End { lost_full, lost_torn, lost_old, .. } = summary.end;

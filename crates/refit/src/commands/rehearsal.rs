@@ -1,5 +1,5 @@
-//! What is said about the state that moved: in full after a dry run, in short after a swap if there is something to
-//! know.
+//! The report about transferred state: in full after a dry run, in short after a swap if there is
+//! something to know.
 
 use refit_change::{Drained, Negotiation, Phase, Ranked, Report, Transferred, Way};
 
@@ -49,7 +49,8 @@ fn way(way: Way) -> &'static str {
     }
 }
 
-/// `shadow transfer: 32 768 items; export 310 ns, import 420 ns; calls waited for 3.10 µs at most`
+/// Returns, for example, `shadow transfer: 32 768 items; export 310 ns, import 420 ns; calls waited
+/// for 3.10 µs at most`.
 fn shadow(report: &Report, moved: &Transferred) -> String {
     let mut sizes = Vec::new();
     sizes.extend(moved.items.map(|n| format::counted(n, "item")));
@@ -71,7 +72,8 @@ fn shadow(report: &Report, moved: &Transferred) -> String {
     )
 }
 
-/// `moved after the commit: 12 items on demand, 988 by the drain, in 1.20 ms`
+/// Returns, for example, `moved after the commit: 12 items on demand, 988 by the drain, in 1.20
+/// ms`.
 fn rest(drained: &Drained) -> String {
     let Drained { on_demand, by_drain, left, ns, forced, why } = drained;
     let forced = if *forced { ", the rest at once at its deadline" } else { "" };

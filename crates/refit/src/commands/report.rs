@@ -1,4 +1,4 @@
-//! `refit report`: what a trace says.
+//! `refit report`: summarizes a trace.
 
 mod objects;
 mod subject;
@@ -19,13 +19,13 @@ use crate::histogram;
 use crate::output::Output;
 use crate::table::{Align, Table};
 
-/// How many histograms are shown.
+/// The number of histograms that are shown.
 const HISTOGRAMS: usize = 6;
-/// How many rows of who waited for whom.
+/// The number of rows in the table of waits.
 const WAITS: usize = 20;
-/// How many places where order is in doubt.
+/// The number of places with doubtful order that are shown.
 const DOUBTS: usize = 10;
-/// How many threads a matrix has.
+/// The number of threads in a matrix.
 const THREADS: usize = 12;
 
 /// Arguments of `refit report`.
@@ -51,7 +51,8 @@ pub(crate) struct ReportArgs {
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     limit: u8,
 
-    /// Show which classes and methods are instrumented, and what recording them cost, instead of times
+    /// Show which classes and methods are instrumented, and what recording them cost, instead of
+    /// times
     #[arg(long)]
     classes: bool,
 }
@@ -84,7 +85,7 @@ impl Report<'_> {
         self.totals(out)
     }
 
-    /// What does not fit together.
+    /// Prints the records that do not fit together.
     fn pairing(&self, out: &mut Output) -> Result<(), Failure> {
         let Summary { stray, unended, late, .. } = self.summary;
         if *stray + *unended > 0 {
@@ -153,7 +154,7 @@ impl Report<'_> {
         ]
     }
 
-    /// The compensated time and its error, or why there is none.
+    /// Returns the compensated time and its error, or the reason that there is none.
     fn compensated(&self, corrected: &Corrected) -> (String, String) {
         if !Compensation::new(self.trace).is_known() {
             return ("-".into(), String::new());
@@ -247,7 +248,7 @@ impl Report<'_> {
         print(out, "Who waited for whom", !self.summary.waits.is_empty(), &table)
     }
 
-    /// Where measuring may have changed what came first.
+    /// Prints the places where measuring may have changed the order of events.
     fn order(&self, out: &mut Output) -> Result<(), Failure> {
         let order = &self.summary.order;
         let title = format!(
@@ -278,7 +279,7 @@ impl Report<'_> {
         print(out, &title, order.count() > 0, &table)
     }
 
-    /// All definitions by class, with how many records they have and what those cost.
+    /// Prints all definitions by class, with the number of their records and the cost of these.
     fn classes(&self, json: bool, out: &mut Output) -> Result<(), Failure> {
         let compensation = Compensation::new(self.trace);
         let mut definitions: Vec<&Definition> = self.trace.definitions().collect();
@@ -339,7 +340,7 @@ impl Report<'_> {
     }
 }
 
-/// A table under a title, if there is anything in it.
+/// Prints a table under a title, if there is anything in it.
 fn print(out: &mut Output, title: &str, any: bool, table: &Table) -> Result<(), Failure> {
     if !any {
         return Ok(());

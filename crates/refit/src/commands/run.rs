@@ -1,7 +1,8 @@
-//! `refit run`: become a program that an instance tends.
+//! `refit run`: becomes a program that an instance tends.
 //!
-//! The instance is started first, beside this process ([`super::tend`]), and follows it; then this process becomes the program. So the
-//! program is what the caller has started: its number, parent, terminal, descriptors and exit code are nobody else's.
+//! The instance is started first, beside this process ([`super::tend`]), and follows it; then this
+//! process becomes the program. The program is therefore the process that the caller has started:
+//! its number, parent, terminal, descriptors and exit code are its own.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -32,19 +33,24 @@ Example:
 
 Exit code: the program's; 127 if it is not there, 126 if it cannot be run, 1 if it cannot be followed, its memory not be limited, or it not be movable.")]
 pub(crate) struct RunArgs {
-    /// How much anonymous memory the program and all that it starts may have, e.g. 64M; more of it is compressed, or goes to a swap file
+    /// Limit of the anonymous memory of the program and of all that it starts, e.g. 64M; pages
+    /// above it are compressed, or go to a swap file
     #[arg(long, value_parser = format::parse_memory, value_name = "SIZE")]
     memory: Option<u64>,
-    /// Have the program, and all that it starts, hold nothing of this kernel, so that it can be moved: no vDSO, no restartable sequences, the same addresses each time
+    /// Have the program, and all that it starts, hold nothing of this kernel, so that it can be
+    /// moved: no vDSO, no restartable sequences, the same addresses each time
     #[arg(long)]
     movable: bool,
-    /// Have a kernel instance that was booted follow it, on its processors, instead of one of its own
+    /// Have a kernel instance that was booted follow it, on its processors, instead of one of its
+    /// own
     #[arg(long, value_name = "NUMBER", conflicts_with = "memory")]
     on: Option<u16>,
-    /// Have its threads go to the next instance by themselves, to see whether that changes anything: again and again so often, e.g. 10ms; once; or, back for each, at every syscall
+    /// Have its threads go to the next instance by themselves, to see whether that changes
+    /// anything: again and again so often, e.g. 10ms; once; or, back for each, at every syscall
     #[arg(long, value_name = "TIME|once|syscall", value_parser = roam, requires = "on", requires = "movable")]
     roam: Option<RoamRequest>,
-    /// Have its threads run at all instances in turn, those too that it makes later, as by `refit spread`; it is told of the processors of all on this host
+    /// Have its threads run at all instances in turn, those too that it makes later, as by `refit
+    /// spread`; it is told of the processors of all on this host
     #[arg(long, requires = "on", requires = "movable", conflicts_with = "roam")]
     spread: bool,
     /// The program and its arguments
@@ -67,7 +73,7 @@ fn roam(text: &str) -> Result<RoamRequest, String> {
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (program, arguments) = args.command.split_first().ok_or(Failure::Said)?;
     let asked = format!("run {}", program.display());
-    // Not before: the instance is to be as any other program.
+    // Only after the instance was started, which is to run as any other program.
     let movable = || if args.movable { refit_sys::launch::be_movable(args.spread) } else { Ok(()) };
     let followed = match args.on {
         Some(number) => on(args, number)?,
@@ -79,7 +85,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         Failure::new(asked.as_str(), e.to_string(), remedy)
     })?;
     let error = refit_sys::launch::become_program(program, arguments);
-    // As `env` tells it.
+    // The exit codes of env(1).
     let (code, remedy) = match error.kind() {
         io::ErrorKind::NotFound => (127, "name a program that is there"),
         _ => (126, "name a program that may be run"),
@@ -88,7 +94,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     process::exit(code)
 }
 
-/// Has an instance that was booted follow this process.
+/// Makes a booted instance follow this process.
 fn on(args: &RunArgs, number: u16) -> Result<io::Result<()>, Failure> {
     let kernels = boot::kernels(None)?;
     let found = kernels.iter().find(|(_, kernel)| kernel.number == number);
@@ -106,7 +112,8 @@ fn on(args: &RunArgs, number: u16) -> Result<io::Result<()>, Failure> {
     Ok(bound)
 }
 
-/// The processors of an instance, and of all others on this host that threads of its programs can go to.
+/// Returns the processors of an instance, and those of all others on this host to which threads of
+/// its programs can move.
 fn of_system(own: &KernelInfo, all: &[(Live, KernelInfo)]) -> Vec<usize> {
     let peer = |one: &KernelInfo| own.peers.iter().any(|peer| peer.number == one.number);
     let others = all.iter().map(|(_, one)| one).filter(|one| peer(one));

@@ -1,4 +1,4 @@
-//! How booted instances are with others: on which hosts, and how pages come to them.
+//! The setting of booted instances: on which hosts the others are, and how pages reach them.
 
 use std::ffi::OsString;
 use std::io;
@@ -32,49 +32,53 @@ pub(crate) struct SettingArgs {
     /// Do without certificates on a network where everybody is trusted
     #[arg(long, conflicts_with = "authority")]
     insecure: bool,
-    /// An instance of another host that has said nothing for so long counts as dead; the same for all
+    /// An instance of another host that has said nothing for so long counts as dead; the same for
+    /// all
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = format::parse_duration)]
     silence: Duration,
-    /// How much memory each owns for programs that move: for frames of those that began there, and for pages that it holds for others
+    /// Memory that each owns for programs that move: for frames of those that began there, and for
+    /// pages that it holds for others
     #[arg(long, value_name = "SIZE", value_parser = format::parse_memory)]
     memory: Option<u64>,
-    /// How instances of one host have memory
+    /// Memory of the instances of one host
     #[arg(long, value_enum, default_value_t = Pages::Borrow)]
     pages: Pages,
-    /// How many pages are moved, or mappings borrowed, at once: a number up to 64, or `adaptive`
+    /// Number of pages that are moved, or of mappings that are borrowed, at once: up to 64, or
+    /// `adaptive`
     #[arg(long, value_name = "COUNT", default_value = "adaptive", value_parser = ahead)]
     ahead: Ahead,
-    /// How a program's instances find what is mapped at an address, until `refit swap retrieval:PID` says otherwise
+    /// Protocol by which a program's instances find what is mapped at an address, until `refit swap
+    /// retrieval:PID` says otherwise
     #[arg(long, value_enum, default_value_t = Retrieval::Directory)]
     retrieval: Retrieval,
-    /// How a program's instances agree on who changes its memory
+    /// Protocol by which a program's instances agree on who changes its memory
     #[arg(long, value_enum, default_value_t = Locking::Queue)]
     lock: Locking,
-    /// Keep idle processors of this host from sleeping while there are programs that have moved: calls and moves take half the time or less, at the
-    /// price of power
+    /// Keep idle processors of this host from sleeping while there are programs that have moved:
+    /// calls and moves take half the time or less, at the price of power
     #[arg(long)]
     awake: bool,
 }
 
-/// How a program's instances agree on who changes its memory.
+/// The protocols by which a program's instances agree on who changes its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Locking {
     /// All changes come where the program began, and are made one after the other
     Queue,
-    /// Those that have some of its memory agree first, by Lamport's algorithm
+    /// Instances with some of its memory agree first, by Lamport's algorithm
     Lamport,
 }
 
-/// How a program's instances find what is mapped at an address.
+/// The protocols by which a program's instances find what is mapped at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Retrieval {
-    /// They ask where the program began
+    /// Asks the instance where the program began
     Directory,
-    /// They ask all instances at once
+    /// Asks all instances at once
     All,
-    /// They ask one, which answers or asks the next
+    /// Asks one instance, which answers or asks the next
     Chain,
-    /// They ask those that have some of its memory, at once
+    /// Asks those that have some of its memory, at once
     Group,
 }
 
@@ -89,16 +93,16 @@ impl Retrieval {
     }
 }
 
-/// How instances of one host have memory.
+/// The ways in which the instances of one host have memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Pages {
-    /// They share it
+    /// Instances share it
     Borrow,
     /// Pages move between them, as between hosts
     Move,
 }
 
-/// How many pages are moved at once.
+/// The number of pages that are moved at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ahead(Window);
 
@@ -111,17 +115,17 @@ fn ahead(text: &str) -> Result<Ahead, String> {
 }
 
 impl SettingArgs {
-    /// Those of the instance that is so many places after the first.
+    /// Returns the arguments for the instance at this place after the first.
     pub(crate) fn of(&self, place: u16) -> Self {
         let mut own = self.clone();
-        // Port 0 is any that is free, for each of them.
+        // Port 0 means any free port, for each of them.
         if let Some(address) = own.listen.as_mut().filter(|address| address.port() != 0) {
             address.set_port(address.port().saturating_add(place));
         }
         own
     }
 
-    /// The words that say the same, for a process whose directory is another.
+    /// Returns the equivalent arguments for a process in another directory.
     pub(crate) fn arguments(&self) -> io::Result<Vec<OsString>> {
         let mut words: Vec<OsString> = Vec::new();
         let mut say = |name: &str, value: OsString| words.extend([name.into(), value]);

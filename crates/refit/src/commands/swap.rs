@@ -1,8 +1,8 @@
-//! `refit swap`: ask for changes and show how each of them went.
+//! `refit swap`: requests changes and shows the outcome of each.
 //!
-//! A few objects get a line each with their phases. Many get a progress bar (if somebody watches), lines for
-//! those that failed, and a picture of the times. With `--every` the instance swaps again and again, and the
-//! same picture grows until it ends.
+//! A few objects get a line each with their phases. Many get a progress bar (on a terminal), lines
+//! for those that failed, and a picture of the times. With `--every` the instance swaps repeatedly,
+//! and the same picture grows until it ends.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -122,7 +122,7 @@ fn parse_part(text: &str) -> Result<SwapPart, String> {
 /// Up to this many objects get a line each.
 pub(crate) const FEW: u64 = 20;
 
-/// How often the picture is drawn.
+/// The interval at which the picture is drawn.
 const DRAW: Duration = Duration::from_millis(100);
 
 #[derive(Serialize)]
@@ -207,7 +207,8 @@ fn request(args: &SwapArgs) -> Result<Swap, Failure> {
     })
 }
 
-/// Until the instances have ended it, or Ctrl-C; either way it ends with the sum of it.
+/// Shows repeated swaps until the instances have ended them, or Ctrl-C; prints the totals in both
+/// cases.
 fn again_and_again(asked: &str, begun: Begun, out: &mut Output) -> Result<(), Failure> {
     let tally = until_interrupted(begun, false, out)?;
     if !out.json() {
@@ -220,7 +221,8 @@ fn again_and_again(asked: &str, begun: Begun, out: &mut Output) -> Result<(), Fa
     judge(asked.to_owned(), &tally, done, out)
 }
 
-/// Follows changes until the instances have ended, or Ctrl-C: a line each if they are `few`, else a picture that grows.
+/// Follows changes until the instances have ended, or Ctrl-C: a line each if they are `few`,
+/// otherwise a picture that grows.
 pub(crate) fn until_interrupted(
     begun: Begun,
     few: bool,
@@ -230,7 +232,8 @@ pub(crate) fn until_interrupted(
     let (sender, reports) = mpsc::channel::<(u32, Result<Report, Refusal>)>();
     for (pid, lines) in begun {
         let sender = sender.clone();
-        // Ends with the instance's answer, or with this process, which the instance notices.
+        // The thread ends with the instance's answer, or with this process, which the instance
+        // detects.
         thread::spawn(move || {
             for line in lines {
                 if sender.send((pid, line)).is_err() {
@@ -264,7 +267,8 @@ pub(crate) fn until_interrupted(
     Ok(tally)
 }
 
-/// What becomes of the command when the changes have ended; says what is missing of those that were expected.
+/// Returns the result of the command when the changes have ended; reports expected changes that are
+/// missing.
 pub(crate) fn judge(
     asked: String,
     tally: &Tally,
@@ -286,11 +290,11 @@ pub(crate) fn judge(
     Err(Failure::new(asked, failed, "the objects serve as before; see the reasons above"))
 }
 
-/// The answers of the instances that do something.
+/// The answers of the instances that execute the request.
 pub(crate) type Begun = Vec<(u32, Lines<Report>)>;
 
-/// Begins on every instance that has such objects; an instance that has none is in nobody's way, unless none
-/// of them has any.
+/// Begins on every instance that has such objects. An instance that has none is skipped, unless no
+/// instance has any.
 pub(crate) fn begin(
     live: &[Live],
     ask: impl Fn(&Client) -> Result<Lines<Report>, Refusal>,
@@ -310,7 +314,8 @@ pub(crate) fn begin(
     if !begun.is_empty() {
         return Ok(begun);
     }
-    // One that has the object but not the implementation says more than one that has nothing.
+    // The refusal of an instance that has the object but not the implementation explains more than
+    // that of one without the object.
     refusals.sort_by_key(|r| r.obstacle == "no such object");
     match refusals.into_iter().next() {
         Some(refusal) => Err(refusal.into()),
@@ -338,7 +343,7 @@ fn show(
     if few { out.flush() } else { Ok(()) }
 }
 
-/// A change for people: how it ended, how long it took and where, and the name last.
+/// Returns a change for people: its outcome, its duration and phases, and the name last.
 pub(crate) fn lines(report: &Report) -> Vec<String> {
     let change = &report.change;
     let phases: Vec<String> = report
@@ -379,7 +384,7 @@ pub(crate) fn lines(report: &Report) -> Vec<String> {
     lines
 }
 
-/// The word for a phase of a change.
+/// Returns the word for a phase of a change.
 pub(crate) fn phase(mechanism: &str, phase: Phase) -> &'static str {
     match phase {
         Phase::Prepare => "prepare",
@@ -406,6 +411,6 @@ fn progress(expected: u64, done: &str, out: &Output) -> ProgressBar {
 }
 
 pub(crate) fn millis(d: Duration) -> u64 {
-    // A deadline below the unit of the API is not no deadline.
+    // A deadline below the unit of the API must not become no deadline.
     u64::try_from(d.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }

@@ -1,11 +1,13 @@
-//! `refit tend`: be the instance of a program that `refit run` is about to become.
+//! `refit tend`: runs the instance of a program that `refit run` is about to become.
 //!
-//! It speaks to `refit run` over its standard input and output: its number; a line comes when it may trace; then [`FOLLOWS`], or why
-//! not. From then on it is silent, and holds nothing that is the program's: no descriptor, no directory, no terminal. It ends when all
-//! of the program's processes have; if it is told to end before, they are killed.
+//! It communicates with `refit run` over its standard input and output: it prints its number; a
+//! line arrives when it may trace; then it prints [`FOLLOWS`], or the reason of a failure. From
+//! then on it is silent, and holds nothing of the program: no descriptor, no directory, no
+//! terminal. It ends when all of the program's processes have; if it is told to end before, they
+//! are killed.
 //!
-//! Once, when the program ends, it may have something to say: in what a limit was not kept ([`remark`]), in the last moment in which
-//! there is a place to say it ([`standard_error`]).
+//! Once, when the program ends, it may print a message about violations of the limit ([`remark`]),
+//! at the last moment at which the program's standard error exists ([`standard_error`]).
 
 mod remark;
 mod standard_error;
@@ -25,13 +27,13 @@ use signal_hook::iterator::Signals;
 use crate::failure::Failure;
 use standard_error::StandardError;
 
-/// What is said when nothing of the program can escape any more.
+/// The line that reports that no task of the program can escape any more.
 pub(crate) const FOLLOWS: &str = "follows";
 
-/// Where pages go that take too much room compressed.
+/// The directory of the swap file, for pages that take too much memory compressed.
 pub(super) const SWAP: &str = "/var/tmp";
 
-/// Tends.
+/// Runs the instance.
 pub(crate) fn run(process: u32, limit: Option<u64>, movable: bool) -> Result<(), Failure> {
     let say = |line: &str| {
         let mut out = io::stdout().lock();
@@ -39,7 +41,7 @@ pub(crate) fn run(process: u32, limit: Option<u64>, movable: bool) -> Result<(),
     };
     say(&std::process::id().to_string())?;
     io::stdin().read_line(&mut String::new())?;
-    // Whoever could be told is the program now, if that was reached.
+    // If this point was reached, the process that could be told is now the program.
     let supervisor = if movable { Supervisor::of_movable() } else { Supervisor::default() };
     tend(process, limit, supervisor, say).or_else(|why| say(&why)).map_err(Failure::from)
 }
@@ -53,7 +55,7 @@ fn tend(
     let supervisor = Arc::new(supervisor);
     let memory = match Memory::new(Arc::clone(&supervisor), Path::new(SWAP)) {
         Ok(memory) => Some(Arc::new(memory)),
-        // Whoever wants no limit can do without.
+        // A program without a limit does not need it.
         Err(_) if limit.is_none() => None,
         Err(error) => return Err(error.to_string()),
     };
@@ -62,7 +64,7 @@ fn tend(
     }
     let directory = SocketDirectory::open().map_err(|e| e.to_string())?;
     let log = directory.log(std::process::id());
-    // It has the tree, and ends with the instance.
+    // It holds the tree, and ends with the instance.
     let known = memory.as_ref().map(Arc::downgrade);
     let instance = start(directory, &log, &supervisor, memory)?;
     let ready = || {
@@ -98,14 +100,14 @@ fn start(
     thread::spawn(move || {
         if signals.forever().next().is_some() {
             end(&ending, &log);
-            // The kernel kills what is followed.
+            // The kernel kills the tracees.
             std::process::exit(0);
         }
     });
     Ok(instance)
 }
 
-/// Ends the instance. A log that tells something stays.
+/// Ends the instance. A log with contents stays.
 fn end(instance: &Shared, log: &Path) {
     drop(instance.lock().unwrap_or_else(PoisonError::into_inner).take());
     if log.metadata().is_ok_and(|log| log.len() == 0) {
@@ -113,7 +115,7 @@ fn end(instance: &Shared, log: &Path) {
     }
 }
 
-/// Lets go of what was for the beginning. A panic is told in the log.
+/// Closes the streams that were needed for the start. A panic is written to the log.
 fn be_silent(log: &Path) -> io::Result<()> {
     let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let create = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;

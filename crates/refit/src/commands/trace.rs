@@ -1,4 +1,5 @@
-//! What `refit report` and `refit export` share: opening a trace, choosing a part of it, saying what it is.
+//! Functions that `refit report` and `refit export` share: opening a trace, selecting a part of it,
+//! describing it.
 
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +16,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::format;
 
-/// Which part of a trace is wanted.
+/// Arguments that select a part of a trace.
 #[derive(Debug, Args)]
 pub(crate) struct Selection {
     /// Only this class, or this event
@@ -36,7 +37,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// The same in ticks of the trace.
+    /// Returns the selection in ticks of the trace.
     pub(crate) fn filter(&self, trace: &Trace) -> Filter {
         let (first, _) = trace.span().unwrap_or_default();
         let rate = trace.clock().rate();
@@ -50,7 +51,7 @@ impl Selection {
     }
 }
 
-/// Reads `1s..1500ms`; one of both may be missing.
+/// Parses `1s..1500ms`; one of the two may be missing.
 fn parse_range(text: &str) -> Result<Range<Duration>, String> {
     let wrong = || format!("`{text}` is not FROM..TO, e.g. 1s..1500ms or 2s..");
     let (from, to) = text.split_once("..").ok_or_else(wrong)?;
@@ -67,7 +68,8 @@ pub(crate) fn open(asked: &str, files: &[PathBuf]) -> Result<Trace, Failure> {
     Trace::open(files).map_err(|e| refusal(asked, &e))
 }
 
-/// Errors of traces say all three parts themselves: asked, obstacle, remedy.
+/// Returns the refusal for an error of a trace, which contains all three parts: asked, obstacle,
+/// remedy.
 pub(crate) fn refusal(asked: &str, error: &impl std::fmt::Display) -> Failure {
     let text = error.to_string();
     let (rest, remedy) =
@@ -76,7 +78,7 @@ pub(crate) fn refusal(asked: &str, error: &impl std::fmt::Display) -> Failure {
     Failure::new(asked, obstacle, remedy)
 }
 
-/// What a trace is.
+/// The description of a trace.
 #[derive(Serialize)]
 pub(crate) struct Header {
     files: Vec<String>,
@@ -102,7 +104,7 @@ pub(crate) struct Header {
     cost_error_ns: f64,
 }
 
-/// Finds out what a trace is.
+/// Returns the description of a trace.
 pub(crate) fn header(trace: &Trace) -> Header {
     let clock = trace.clock();
     let (first, last) = trace.span().unwrap_or_default();
@@ -138,7 +140,7 @@ pub(crate) fn header(trace: &Trace) -> Header {
 }
 
 impl Header {
-    /// For people: losses are always there.
+    /// Returns lines for people, which always include losses.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = vec![
             format!("trace       {} on {}", self.command.join(" "), self.host),

@@ -10,11 +10,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::sleep;
 use crate::failure::Failure;
 
-/// How soon the end of a program, of a time or Ctrl-C is noticed.
+/// The interval at which the end of a program, of a time or Ctrl-C is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Has `watch` do its work with a process: one that runs, or the command, which stands before its first instruction. `end` says that the
-/// command is not to go on afterwards.
+/// Runs `watch` with a process: a running one, or the command, stopped before its first
+/// instruction. With `end`, the command does not continue afterwards but is killed.
 pub(crate) fn with(
     process: Option<u32>,
     command: &[String],
@@ -28,7 +28,7 @@ pub(crate) fn with(
     let id = child.id();
     let watched = watch(id);
     if watched.is_err() || end {
-        // It was started to be watched only.
+        // The command was started only to be watched.
         let _ = child.kill();
         let _ = child.wait();
         return watched;
@@ -47,7 +47,7 @@ pub(crate) fn with(
     }
 }
 
-/// Starts a program that waits for us before its first instruction.
+/// Starts a program that is stopped before its first instruction.
 fn start(command: &[String]) -> Result<Child, Failure> {
     let mut started = Command::new(&command[0]);
     started.args(&command[1..]);
@@ -56,36 +56,38 @@ fn start(command: &[String]) -> Result<Child, Failure> {
     })
 }
 
-/// Lets a program that was started for us begin.
+/// Continues a program that was started by `start`.
 pub(crate) fn go_on(program: &Program) {
     if let Some(process) = Pid::from_raw(program.id().cast_signed()) {
-        // It stands at its entry; if it was killed meanwhile, its end is seen later.
+        // The program is stopped at its entry; if it was killed meanwhile, its end is detected
+        // later.
         let _ = kill_process(process, Signal::CONT);
     }
 }
 
-/// For how long a program is watched.
+/// The duration of watching.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Course {
-    /// Whether it was started for it, and waits.
+    /// Whether the program was started for it, and is stopped.
     pub(crate) launched: bool,
-    /// How long at most.
+    /// The maximum time.
     pub(crate) time: Option<Duration>,
-    /// How often what was seen so far is told.
+    /// The interval at which results are printed.
     pub(crate) interval: Option<Duration>,
 }
 
-/// What is to be done while a program is watched.
+/// The next action while a program is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// A moment has gone by.
+    /// The polling interval has passed.
     Look,
-    /// The interval has.
+    /// The printing interval has passed.
     Tell,
 }
 
 impl Course {
-    /// Lets the programs go on, and waits for the end: that of all, that of the time, or Ctrl-C.
+    /// Continues the programs, and waits for the end of all of them, the end of the time, or
+    /// Ctrl-C.
     pub(crate) fn follow(
         self,
         programs: &[Program],

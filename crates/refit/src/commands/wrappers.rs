@@ -1,11 +1,11 @@
-//! What wrappers have found, for people.
+//! The results of wrappers, for people.
 
 use refit_instance::wire::{Histogram, ObjectInfo};
 
 use crate::format;
 use crate::histogram;
 
-/// What is around an object, outermost first, and what was.
+/// Returns the wrappers around an object, outermost first, and former ones.
 pub(crate) fn lines(object: &ObjectInfo) -> Vec<String> {
     let mut lines = Vec::new();
     for wrapper in object.wrappers.iter().rev() {
@@ -40,7 +40,7 @@ pub(crate) fn lines(object: &ObjectInfo) -> Vec<String> {
     lines
 }
 
-/// A line for each power of two from the first that is not empty to the last.
+/// Returns a line for each power of two from the first that is not empty to the last.
 fn picture(histogram: &Histogram) -> Vec<String> {
     let mut powers = [0; 65];
     for (from, n) in &histogram.ranges {

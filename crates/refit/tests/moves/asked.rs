@@ -1,4 +1,5 @@
-//! Threads that ask for their moves themselves (`refit_move.h`, as `refit header` prints it).
+//! Tests of threads that request their moves themselves (`refit_move.h`, as `refit header` prints
+//! it).
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use crate::stage::Stage;
 use crate::stage::running::build;
 use crate::world::World;
 
-/// The program, built with the header.
+/// Builds the program with the header.
 fn program(stage: &Stage) -> PathBuf {
     let (code, header, said) = stage.run(&["header"]);
     assert_eq!((code, said.as_str()), (0, ""));
@@ -17,7 +18,7 @@ fn program(stage: &Stage) -> PathBuf {
     build(stage, "asked", include_str!("asked.c")).into()
 }
 
-/// Asserts that it finds all as it should be.
+/// Asserts that all checks of the program pass.
 fn holds(mut command: Command, what: &str) {
     let ran = command.arg(what).stdin(Stdio::null()).output().expect("it starts");
     let said = String::from_utf8_lossy(&ran.stdout);
@@ -27,7 +28,7 @@ fn holds(mut command: Command, what: &str) {
 fn all_hold(hosts: Hosts, all: &[&str]) {
     let stage = Stage::new();
     let program = program(&stage);
-    // Under the first of two, and nobody else moves it.
+    // Under the first of two instances, where nothing else moves it.
     let choice = Choice::parse(&format!("pingpong {} compute_digits", hosts.name()));
     let (mode, hosts) = &choice.expect("words that are known").cells[0];
     let world = World::new(mode, *hosts).expect("two instances");
@@ -81,7 +82,8 @@ fn where_there_is_nobody_to_ask_the_kernel_says_so() {
     holds(Command::new(&program), "alone");
     let (code, _, said) = stage.run(&["boot", "--instances", "1"]);
     assert_eq!(code, 0, "{said}");
-    // In this order: `--on` looks at all instances, and those of the others end with their programs.
+    // In this order: `--on` examines all instances, and those of the other runs end with their
+    // programs.
     for options in [&["run", "--on", "0"][..], &["run"], &["run", "--movable"]] {
         let mut run = stage.refit(options);
         run.arg("--").arg(&program);

@@ -1,4 +1,5 @@
-//! Moves that fail, and instances that end: what cannot go on is killed with a clear reason, and nothing else is.
+//! Tests of moves that fail, and of instances that end: a program that cannot continue is killed
+//! with a clear reason, and no other program is.
 
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
@@ -10,7 +11,7 @@ use crate::modes::Choice;
 use crate::stage::Stage;
 use crate::stage::running::{build, until};
 
-/// Counts in a file of its own, which others can look at; ends when it is told to, by its input.
+/// A program that counts in a file of its own, which others can read, and that ends with its input.
 const COUNTS: &str = r#"#include <stdio.h>
 #include <stdint.h>
 #include <fcntl.h>
@@ -26,7 +27,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Two instances, and what is run at the first of them.
+/// Two instances, with programs that run at the first of them.
 pub(crate) struct Two {
     pub(crate) stage: Stage,
     counts: String,
@@ -45,18 +46,18 @@ impl Two {
         Self { stage, counts }
     }
 
-    /// Instances that are there already.
+    /// Uses instances that exist already.
     pub(crate) fn of(stage: Stage) -> Self {
         let counts = build(&stage, "counts", COUNTS);
         Self { stage, counts }
     }
 
-    /// A program that counts.
+    /// Starts a program that counts.
     pub(crate) fn count(&self, name: &str, options: &[&str]) -> Counting {
         self.start(&self.counts, name, options)
     }
 
-    /// Another one that counts as it does.
+    /// Starts another program that counts in the same way.
     pub(crate) fn start(&self, program: &str, name: &str, options: &[&str]) -> Counting {
         let file = self.stage.path(name);
         let mut refit = self.stage.refit(&["run", "--on", "0"]);
@@ -67,13 +68,13 @@ impl Two {
         counting
     }
 
-    /// Has a program go somewhere.
+    /// Moves a program.
     pub(crate) fn moved(&self, counting: &Counting, to: &str) -> Result<(), String> {
         let (code, _, said) = self.stage.run(&["move", &counting.id(), to]);
         if code == 0 { Ok(()) } else { Err(said) }
     }
 
-    /// The process of an instance.
+    /// Returns the process of an instance.
     pub(crate) fn instance(&self, number: u64) -> Pid {
         let (code, listed, said) = self.stage.run(&["--json", "instances"]);
         assert_eq!(code, 0, "{said}");
@@ -85,7 +86,7 @@ impl Two {
         Pid::from_raw(i32::try_from(found).expect("a process")).expect("a process")
     }
 
-    /// How many lines of what instances have said of faults contain this.
+    /// Returns the number of lines about errors in the instances' logs that contain `what`.
     pub(crate) fn lines(&self, what: &str) -> usize {
         let logs = self.stage.sockets().into_iter().filter(|name| name.ends_with(".log"));
         let texts =
@@ -93,7 +94,7 @@ impl Two {
         texts.map(|text| text.lines().filter(|line| line.contains(what)).count()).sum()
     }
 
-    /// Waits until an instance has said this of a fault, in one line.
+    /// Waits until an instance has logged this error, in one line.
     pub(crate) fn says(&self, what: &str) {
         let path = |log: &String| self.stage.path("sockets").join(log);
         let logs = || self.stage.sockets().into_iter().filter(|name| name.ends_with(".log"));
@@ -102,7 +103,7 @@ impl Two {
             texts.any(|text| text.lines().any(|line| line.contains(what)))
         };
         until(what, || said(what));
-        // What it has said besides is of the same fault.
+        // The other lines are about the same error.
         logs().for_each(|log| fs::remove_file(path(&log)).expect("it was there"));
     }
 }
@@ -126,19 +127,19 @@ impl Counting {
         self.child.id().to_string()
     }
 
-    /// How far it is.
+    /// Returns its count.
     pub(crate) fn word(&self) -> u64 {
         let bytes = fs::read(&self.file).unwrap_or_default();
         bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word))
     }
 
-    /// Waits until it has counted on.
+    /// Waits until its count has increased.
     pub(crate) fn goes_on(&self) {
         let then = self.word();
         until("more", || self.word() > then);
     }
 
-    /// Has it end; what it says and how.
+    /// Ends it; returns its output and exit status.
     pub(crate) fn end(mut self) -> Output {
         use std::os::unix::fs::FileExt;
         let file = fs::File::options().write(true).open(&self.file).expect("its file");
@@ -148,12 +149,12 @@ impl Counting {
         child.wait_with_output().expect("its end")
     }
 
-    /// Whether it has ended by now.
+    /// Returns whether it has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_some()
     }
 
-    /// Whether it has ended, and how.
+    /// Waits for its end. Returns whether `SIGKILL` ended it.
     pub(crate) fn killed(&mut self) -> bool {
         use std::os::unix::process::ExitStatusExt;
         let status = self.child.wait().expect("its end");
@@ -194,7 +195,7 @@ fn a_program_whose_registers_are_lost_is_killed_and_nothing_else() {
         let two = Two::boot(Some(step));
         let mut counting = two.count("first", &["--movable"]);
         let other = two.count("other", &[]);
-        // Each third fails.
+        // Every third one fails.
         for _ in 0..4 {
             let _ = two.moved(&counting, "1");
             let _ = two.moved(&counting, "0");
@@ -248,7 +249,7 @@ fn the_end_of_an_instance_kills_whose_threads_it_has_and_nothing_else() {
     }
 }
 
-/// Whoever needs one that is stopped waits for it, and nothing is lost.
+/// Programs that need a stopped instance wait for it, and nothing is lost.
 #[test]
 fn an_instance_that_is_stopped_for_a_while_kills_nothing() {
     const TIMES: usize = 20;

@@ -1,4 +1,5 @@
-//! Instances of several hosts: who knows whom, who believes whom, and what is said of those that are not believed.
+//! Tests of instances of several hosts: which instances know each other, which are trusted, and how
+//! untrusted ones are reported.
 //!
 //! The hosts are folders of sockets here: instances of two of them know each other by TCP only.
 
@@ -15,12 +16,12 @@ use crate::failures::Two;
 use crate::stage::Stage;
 use crate::stage::running::until;
 
-/// Any port of this host.
+/// Any port of the loopback interface.
 const ANY: &str = "127.0.0.1:0";
-/// What an instance says of those that it does not believe.
+/// The log line of an instance about an untrusted one.
 const REFUSED: &str = "refit: instance 0 has refused to be joined (127.0.0.1:";
 
-/// A host with instances on it.
+/// Boots instances on a new host.
 fn boot(arguments: &[&str]) -> Two {
     let stage = Stage::new();
     let (code, said, complained) = stage.run(&[&["boot"], arguments].concat());
@@ -28,19 +29,19 @@ fn boot(arguments: &[&str]) -> Two {
     Two::of(stage)
 }
 
-/// What `refit instances` tells of each.
+/// Returns the report of `refit instances` about each.
 fn told(host: &Two) -> Vec<Value> {
     let (code, listed, said) = host.stage.run(&["--json", "instances"]);
     assert_eq!(code, 0, "{said}");
     listed.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// Where the first of a host listens.
+/// Returns the address at which the first instance of a host listens.
 fn address(host: &Two) -> String {
     told(host)[0]["address"].as_str().expect("it listens").to_owned()
 }
 
-/// Whom each instance of a host knows, and how it reaches them.
+/// Returns the peers of each instance of a host, with their transports.
 fn known(host: &Two) -> Vec<String> {
     let peer = |peer: &Value| {
         assert!(peer["seconds"].is_u64() && peer["place"].is_string(), "{peer}");
@@ -78,7 +79,7 @@ fn who_joins_one_instance_knows_all() {
     }
 }
 
-/// An authority, and what it signs.
+/// A certificate authority.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -93,12 +94,13 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// Options for one with a certificate for this host, that ends in this year.
+    /// Returns options for an instance with a certificate for this host, which expires in this
+    /// year.
     fn certified(&self, folder: &Path, host: &str, until: i32) -> Vec<String> {
         self.shown(folder, host, until, &self.pem)
     }
 
-    /// The same, and it believes another authority.
+    /// Returns such options, but with another trusted authority.
     fn shown(&self, folder: &Path, host: &str, until: i32, believed: &str) -> Vec<String> {
         fs::create_dir_all(folder).expect("made");
         let key = KeyPair::generate().expect("a key");
@@ -182,7 +184,7 @@ fn one_whose_own_certificate_does_not_hold_is_not_joined() {
         Stage::new().refuses(&[&join, &words(&good)[..]].concat(), says);
         first.says(REFUSED);
     }
-    // What is none is said before anybody is asked.
+    // An invalid certificate is reported before any instance is asked.
     let mut none = authority.certified(&place("none"), "127.0.0.1", 4000);
     none.swap(1, 5);
     let boot = ["boot", "--instances", "1", "--listen", ANY];
@@ -205,7 +207,8 @@ fn boot_insecure() -> Two {
     boot(&["--instances", "1", "--listen", "0.0.0.0:0", "--insecure"])
 }
 
-/// Joins an instance as one of this number does: its urgent connection, and the other.
+/// Joins an instance as an instance of this number would; returns its urgent connection, and the
+/// other one.
 fn joined_by(number: u8, at: &str) -> [TcpStream; 2] {
     [0, 1].map(|way| {
         let mut stream = TcpStream::connect(at).expect("it listens");
@@ -225,7 +228,7 @@ fn joined_by(number: u8, at: &str) -> [TcpStream; 2] {
     })
 }
 
-/// The head of a message of this sort and kind, so long.
+/// Returns the head of a message of this sort, kind and length.
 fn head(sort: u8, kind: u16, length: u32) -> Vec<u8> {
     let mut bytes = vec![sort, 0];
     bytes.extend(kind.to_le_bytes());
@@ -239,7 +242,7 @@ fn one_that_says_what_cannot_be_meant_is_parted_from() {
     const MESSAGE: u8 = 1;
     const QUESTION: u8 = 2;
     const ANSWER: u8 = 3;
-    /// That a thread, or a program, is no more.
+    /// The kind of the message that ends a thread, or a program.
     const VANISH: u16 = 4;
     let (urgent, bulk) = (0, 1);
     let first = boot(&["--instances", "1", "--listen", ANY]);
@@ -258,7 +261,7 @@ fn one_that_says_what_cannot_be_meant_is_parted_from() {
     ] {
         let mut ways = joined_by(9, &at);
         ways[way].write_all(&bytes).expect("it hears");
-        // It hangs up, on both; it may do so before it has heard all.
+        // The instance closes both connections, possibly before it has received everything.
         ways.iter_mut().for_each(|way| drop(way.read_to_end(&mut Vec::new())));
         let says = format!("refit: instance 0 has lost instance 9: {why}");
         until(why, || first.lines(&says) == 1);

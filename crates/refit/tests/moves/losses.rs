@@ -1,5 +1,6 @@
-//! Hosts that end, or fall silent, at any moment: a program that has threads or pages there is killed, with a line in the log, and nothing else is.
-//! Nobody waits for what does not come any more.
+//! Tests of hosts that end, or fall silent, at any moment: a program with threads or pages there is
+//! killed, with a line in the log, and no other program is. No thread waits for a message that will
+//! not come.
 
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,7 +11,8 @@ use crate::failures::{Counting, Two};
 use crate::stage::Stage;
 use crate::stage::running::{build, until};
 
-/// Threads that are made and joined, and pass words and pages to each other; tells in a file how far it is.
+/// A program whose threads are created and joined, and pass words and pages to each other. It
+/// writes its progress to a file.
 const PASSES: &str = r#"#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -45,12 +47,13 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Who does so many rounds after the loss does not wait for anything that is lost.
+/// The number of rounds after the loss that prove that a program does not wait for anything that is
+/// lost.
 const ENOUGH: u64 = 20;
-/// Whoever needs that long hangs.
+/// Longer than any operation takes that does not hang.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A host with one instance.
+/// Boots a host with one instance.
 fn boot(number: &str, silence: &str, arguments: &[&str]) -> Two {
     let stage = Stage::new();
     let boot = ["boot", "--instances", "1", "--number", number, "--silence", silence];
@@ -59,10 +62,10 @@ fn boot(number: &str, silence: &str, arguments: &[&str]) -> Two {
     Two::of(stage)
 }
 
-/// Times until something happens, each of them another.
+/// Random times until the next event.
 struct Moments(u64);
 
-/// Another one each time; each moment is told.
+/// Returns a seed, which is different each time; the test prints each moment.
 fn seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.expect("after 1970").subsec_nanos().into()
@@ -70,7 +73,8 @@ fn seed() -> u64 {
 
 impl Moments {
     fn next(&mut self) -> Duration {
-        // A linear congruence, of which the upper bits are good enough (Knuth, TAOCP 2, 3.3.4).
+        // A linear congruential generator, whose upper bits are good enough (Knuth, TAOCP 2,
+        // 3.3.4).
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         Duration::from_micros((self.0 >> 33) % 400_000)
     }
@@ -82,13 +86,13 @@ fn has_moved(two: &Two, passing: &Counting) -> bool {
     shown["moves"]["out"]["count"].as_u64().unwrap_or(0) > 0
 }
 
-/// One host loses the other, which is given this signal, at any moment.
+/// Lets one host lose the other, which gets this signal at any moment.
 fn loses_a_host_by(signal: Signal, rounds: u64) {
     let rounds = std::env::var("REFIT_MOVES_ROUNDS")
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(rounds);
-    // One that is stopped counts as dead after ten times as long: its kernel answers.
+    // A stopped instance counts as dead after ten times as long, because its kernel answers.
     let silence = if signal == Signal::STOP { "500ms" } else { "30s" };
     let mut moments = Moments(seed());
     for round in 0..rounds {
@@ -105,13 +109,13 @@ fn loses_a_host_by(signal: Signal, rounds: u64) {
         passing.goes_on();
         until("a move", || has_moved(&first, &passing));
         let moment = moments.next();
-        // Any moment: that is what it is for.
+        // Any moment is intended.
         thread::sleep(moment);
         let lost = second.instance(1);
         kill_process(lost, signal).expect("it is there");
         let deadline = Instant::now() + LIMIT;
         let line = format!("({}) is killed: ", passing.id());
-        // It may have been at home just then, with all that it has.
+        // The program may have been at home at that moment, with all of its state.
         let mut since = None;
         let lives = loop {
             if passing.has_ended() {
@@ -126,7 +130,7 @@ fn loses_a_host_by(signal: Signal, rounds: u64) {
             }
             let hangs = || format!("{moment:?} after its beginning, {how:?}: {since:?}, {now}");
             assert!(Instant::now() < deadline, "it hangs, {}", hangs());
-            // Until the next look; what that sees does not depend on when it is.
+            // The interval of checks; their results do not depend on it.
             thread::sleep(Duration::from_millis(2));
         };
         let killed = first.lines(&line);
@@ -135,7 +139,8 @@ fn loses_a_host_by(signal: Signal, rounds: u64) {
         other.goes_on();
         drop(passing);
         until("its end", || first.stage.run(&["ps"]).1.matches("passes").count() == 1);
-        // One that is stopped is not asked to end; one that has ended has its number no more.
+        // A stopped instance is not asked to end, and one that has ended no longer has its process
+        // number.
         if signal == Signal::STOP {
             kill_process(lost, Signal::KILL).expect("it is there");
         }

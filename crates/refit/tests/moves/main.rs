@@ -1,18 +1,24 @@
-//! The matrix of moves: small programs, each about one thing that the kernel promises (`programs/`), are run as they are and then
-//! while they are moved between instances, in several modes; what they write and how they end has to be the same.
+//! The matrix of moves: small programs, each about one guarantee of the kernel (`programs/`), are
+//! run unmoved and then while they are moved between instances, in several modes; their output and
+//! exit status must be the same.
 //!
 //! | mode | how a program is moved |
 //! |---|---|
-//! | `alone` | not at all, and without refit: whether the program itself says the same each time |
+//! | `alone` | not at all, and without refit: whether the program itself is deterministic |
 //! | `never` | not at all, but so that it could be |
 //! | `once` | to the other instance, soon after its beginning |
-//! | `10ms` | each of its threads to and fro, every ten milliseconds; after each step it is seen whether the memory is the same at both (`REFIT_MOVE_CHECK`) |
-//! | `pingpong` | to and fro from outside, by `refit move`, without a pause |
-//! | `syscall` | each thread to and fro at each system call |
-//! | `faults=STEP` | as `10ms`, while the step of moves that is named fails (`REFIT_MOVE_FAULT`) |
+//! | `10ms` | each of its threads back and forth, every ten milliseconds |
+//! | `pingpong` | back and forth from outside, by `refit move`, without a pause |
+//! | `syscall` | each thread back and forth at each system call |
+//! | `faults=STEP` | as `10ms`, while the named step of moves fails (`REFIT_MOVE_FAULT`) |
 //!
-//! Each of them with two instances of one host (`one-host`), or of two that are network namespaces and speak TCP (`tcp`). [`modes::MODES`]
-//! and [`SOME`] say what is part of the tests; `ci/moves.sh [MODE…] [one-host|tcp] [PROGRAM…]` runs any, which it hands over in `REFIT_MOVES`.
+//! In the mode `10ms`, each step is followed by a check that the memory is the same at both
+//! instances (`REFIT_MOVE_CHECK`).
+//!
+//! Each mode runs with two instances of one host (`one-host`), or of two that are network
+//! namespaces and use TCP (`tcp`). [`modes::MODES`] and [`SOME`] define the part that the tests
+//! run; `ci/moves.sh [MODE…] [one-host|tcp] [PROGRAM…]` runs any part, which it passes in
+//! `REFIT_MOVES`.
 
 mod asked;
 mod cpu_latency;
@@ -48,7 +54,7 @@ fn moved_programs_say_and_end_as_others() {
     assert!(matrix.failures.is_empty(), "{matrix}");
 }
 
-/// Some of all topics, which are run in all modes that move; `ci/moves.sh` runs the others.
+/// Programs of all topics, which are run in all modes that move; `ci/moves.sh` runs the others.
 const SOME: &str = "compute_digits compute_peterson compute_queue compute_sha256 \
     file_append_locks file_bad_buffers file_epoll.c file_limits file_locks.c file_offset file_poll file_reuse_descriptor \
     file_shared_offset futex_requeue futex_turns.c memory_allocator.c \
@@ -69,7 +75,8 @@ fn some_programs_do_the_same_while_they_roam() {
     assert!(matrix.failures.is_empty(), "{matrix}");
 }
 
-/// Some that count on memory, calls, signals and children, which are run between two hosts too.
+/// Programs that depend on memory, calls, signals and children, which are run between two hosts,
+/// too.
 const BETWEEN_HOSTS: &str = "compute_digits compute_peterson compute_queue compute_sha256 file_epoll.c file_poll \
     futex_turns.c futex_wake_operation memory_allocator.c memory_break.c memory_protect \
     memory_move_mapping process_exec.c process_fork_and_wait process_owner_after_fork process_vfork_and_exec regs_avx.c regs_general \
@@ -88,7 +95,7 @@ fn some_programs_do_the_same_between_hosts() {
     assert!(matrix.failures.is_empty(), "{matrix}");
 }
 
-/// The names say what programs are about, and the first comment what would go wrong.
+/// The names of programs state their topics, and the first comment states what would go wrong.
 #[test]
 fn every_program_says_what_it_is_about() {
     let all = programs::all();

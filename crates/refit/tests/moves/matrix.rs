@@ -1,4 +1,4 @@
-//! Running programs and comparing what they say.
+//! Runs programs and compares their output.
 
 use std::fmt;
 use std::process::Command;
@@ -12,10 +12,10 @@ use crate::programs::Program;
 use crate::running::run;
 use crate::world::World;
 
-/// So many programs run at a time.
+/// The number of programs that run at a time.
 const AT_A_TIME: usize = 2;
 
-/// One program that did something else than it does alone.
+/// A program that behaved differently than alone.
 #[derive(Debug)]
 pub(crate) struct Failure {
     program: String,
@@ -24,7 +24,7 @@ pub(crate) struct Failure {
     what: String,
 }
 
-/// What has been run so far.
+/// The results so far.
 #[derive(Debug, Default)]
 pub(crate) struct Matrix {
     pub(crate) failures: Vec<Failure>,
@@ -45,7 +45,7 @@ impl fmt::Display for Matrix {
 }
 
 impl Matrix {
-    /// Runs programs in one mode at one place, as often as `REFIT_MOVES_ROUNDS` says.
+    /// Runs programs in one mode at one place, `REFIT_MOVES_ROUNDS` times.
     pub(crate) fn fill(&mut self, mode: &Mode, hosts: Hosts, programs: &[Program]) {
         let rounds = std::env::var("REFIT_MOVES_ROUNDS").ok().and_then(|text| text.parse().ok());
         let fails = |program: &str, what: String| Failure {
@@ -71,7 +71,7 @@ impl Matrix {
                         let program = &programs[turn as usize % programs.len()];
                         if let Err(what) = compare(&world, program, &pushes) {
                             let known = known(mode, hosts, &program.name);
-                            // At once, too: who waits for the rest wants to know.
+                            // Also printed at once, for users who wait for the rest.
                             let why = known.map(|why| format!(" (known: {why})"));
                             let (name, why) = (&program.name, why.unwrap_or_default());
                             println!("{name}, {}, {}{why}: {what}", mode.name, hosts.name());
@@ -104,10 +104,10 @@ impl Matrix {
     }
 }
 
-/// Runs a program alone and in a world; how the second differs.
+/// Runs a program alone and in a world; returns the difference.
 fn compare(world: &World, program: &Program, pushes: &AtomicU64) -> Result<(), String> {
     let file = program.build()?;
-    // What it says does not depend on how long it does it.
+    // The output does not depend on the duration of the run.
     let alone = run(Command::new(&file).env("MOVES_MS", "0"), None);
     let (alone, _) = alone.map_err(|why| format!("alone: {why}"))?;
     if alone.code != 0 {

@@ -1,4 +1,5 @@
-//! Instances that own little memory: what does not fit goes on at home, says and ends the same, and whoever asks is told why.
+//! Tests of instances that own little memory: a program that does not fit continues at home, with
+//! the same output and exit status, and the requester gets the reason.
 
 use std::process::Stdio;
 
@@ -8,7 +9,8 @@ use crate::failures::{Counting, Two};
 use crate::stage::Stage;
 use crate::stage::running::{build, until};
 
-/// Reads 8 MiB again and again, until it is told to end; counts in a file how often it has.
+/// A program that reads 8 MiB again and again until it is told to end, and counts the rounds in a
+/// file.
 const READS: &str = r#"#include <alloca.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -34,10 +36,10 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// What an instance of 1 MiB may use besides: a page for each thread that waits when it is full.
+/// The maximum use of an instance of 1 MiB: a page more for each thread that waits when it is full.
 const MOST: u64 = (1 << 20) + (16 << 12);
 
-/// Instances 0 and 1, booted so.
+/// Boots instances 0 and 1 with these options.
 fn boot(of_first: &[&str], of_second: &[&str]) -> Two {
     let stage = Stage::new();
     for (number, options) in [("0", of_first), ("1", of_second)] {
@@ -54,13 +56,13 @@ fn json(two: &Two, arguments: &[&str]) -> Vec<Value> {
     said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// Bytes that programs that move use at both.
+/// Returns the bytes that programs that move use at both.
 fn used(two: &Two) -> [u64; 2] {
     let all = json(two, &["instances"]);
     [0, 1].map(|one: usize| all[one]["memory"]["used"].as_u64().expect("a number"))
 }
 
-/// How often something of a program was refused for want of memory.
+/// Returns the number of requests of a program that were refused for lack of memory.
 fn wanted(two: &Two, counting: &Counting) -> u64 {
     let shown = json(two, &["show", &counting.id()]);
     shown[0]["moves"]["no_memory"].as_u64().unwrap_or(0)
@@ -72,7 +74,7 @@ fn reads(two: &Two, name: &str, size: u64, allocate: &str) -> Counting {
     two.start(&program, name, &["--movable"])
 }
 
-/// What it prints, as it would without refit.
+/// Asserts that it prints the same as without refit.
 fn ends_with_sum(counting: Counting, size: u64) {
     let count = size / 8;
     let output = counting.end();
@@ -95,7 +97,7 @@ fn what_does_not_fit_goes_on_where_it_began() {
     assert!(table.contains(" of 1 MiB"), "{table}");
     let (_, shown, _) = two.stage.run(&["show", &large.id()]);
     assert!(shown.contains(" for want of memory)"), "{shown}");
-    // Others have what is left.
+    // Other programs have the rest.
     let small = reads(&two, "small", 64 << 10, "malloc");
     two.moved(&small, "1").expect("there");
     until("its memory", || used(&two)[0] >= 64 << 10);
@@ -134,7 +136,7 @@ fn pages_that_a_host_has_no_memory_for_are_not_held_there() {
     until("a line", || two.lines(why) == 1);
     let held = used(&two)[1];
     assert!((MOST >> 1..MOST).contains(&held), "{held}");
-    // They are only read: so they stay.
+    // The pages are only read, so they stay.
     let small = two.count("small", &["--movable"]);
     let refused = two.moved(&small, "1").expect_err("there is no memory");
     assert!(refused.contains(": instance 1 has no memory left: 64 KiB are needed, "), "{refused}");

@@ -1,8 +1,8 @@
-//! Which programs are run in which modes.
+//! The modes, and the programs that are run in each.
 
 use crate::programs::{self, Program};
 
-/// Where the instances are.
+/// The hosts of the instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hosts {
     /// Both on this host: memory is shared.
@@ -20,18 +20,18 @@ impl Hosts {
     }
 }
 
-/// What is done to a program.
+/// The way in which a program is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// It is run without refit.
+    /// The program is run without refit.
     Alone,
-    /// It is run so that it could be moved.
+    /// The program is run so that it could be moved.
     Stays,
-    /// The instance moves its threads, as `--roam` says.
+    /// The instance moves its threads, by `--roam`.
     Roams(&'static str),
-    /// It is moved from outside, without a pause.
+    /// The program is moved from outside, without a pause.
     Pushed,
-    /// It roams, and this step of moves fails.
+    /// The program roams, and this step of moves fails.
     Fails(String),
 }
 
@@ -40,11 +40,12 @@ pub(crate) enum How {
 pub(crate) struct Mode {
     pub(crate) name: String,
     pub(crate) how: How,
-    /// Where it is part of the tests.
+    /// The hosts for which it is part of the tests.
     on: &'static [Hosts],
 }
 
-/// What differs for programs that move, and is known to (`docs/guide/move.md`): it is run and told, and is no failure.
+/// The known differences of programs that move (`docs/guide/move.md`): such a program is run and
+/// reported, but is no failure.
 pub(crate) const KNOWN: [(&str, &str); 6] = [
     ("memory_of_system_v", "attachments of replicas are counted"),
     ("process_environment", "what is written over the arguments is not seen by others"),
@@ -54,11 +55,11 @@ pub(crate) const KNOWN: [(&str, &str); 6] = [
     ("signal_single_step", "a move takes steps of its own"),
 ];
 
-/// The same, only between hosts.
+/// The known differences between hosts only.
 const KNOWN_BETWEEN_HOSTS: [(&str, &str); 1] =
     [("process_self", "`/proc/self/mem` does not show pages that are elsewhere")];
 
-/// What of a program that moves is known to differ.
+/// Returns the known difference of a program that moves.
 pub(crate) fn known(mode: &Mode, hosts: Hosts, program: &str) -> Option<&'static str> {
     if matches!(mode.how, How::Alone | How::Stays) {
         return None;
@@ -69,7 +70,7 @@ pub(crate) fn known(mode: &Mode, hosts: Hosts, program: &str) -> Option<&'static
     all.find(|(known, _)| name == Some(known)).map(|(_, why)| *why)
 }
 
-/// All modes but those with faults, and where each of them is part of the tests.
+/// All modes except those with faults, with the hosts for which each of them is part of the tests.
 pub(crate) const MODES: [(&str, How, &[Hosts]); 6] = [
     ("alone", How::Alone, &[]),
     ("never", How::Stays, &[Hosts::One]),
@@ -90,7 +91,7 @@ fn mode(word: &str) -> Option<Mode> {
     modes().find(|mode| mode.name == word)
 }
 
-/// What is to be run.
+/// The selected part of the matrix.
 #[derive(Debug)]
 pub(crate) struct Choice {
     pub(crate) cells: Vec<(Mode, Hosts)>,
@@ -98,7 +99,8 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// Words are modes, hosts, and programs or how their names begin. What is not named at all is what is part of the tests.
+    /// Parses modes, hosts, and programs or prefixes of their names. A category without a word is
+    /// the part that the tests run.
     pub(crate) fn parse(words: &str) -> Result<Self, String> {
         let (mut named, mut hosts, mut programs) = (Vec::new(), Vec::new(), Vec::new());
         let all = programs::all();

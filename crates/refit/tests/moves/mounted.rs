@@ -1,4 +1,5 @@
-//! A refit mount is one file system, wherever a thread runs that uses it, and whatever becomes of its caches meanwhile.
+//! A refit mount is one file system, wherever a thread that uses it runs, and whatever happens to
+//! its caches meanwhile.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -16,7 +17,7 @@ const WORDS: u64 = 700;
 const PREAD: u64 = 17;
 const PWRITE: u64 = 18;
 
-/// What is killed if the test fails half-way.
+/// A program that is killed if the test fails half-way.
 struct Program(Child);
 
 impl Drop for Program {
@@ -32,7 +33,8 @@ fn word(file: &File, number: u64) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// How often a call was made, by shadows (`calls`) or where the thread ran (`files`).
+/// Returns the number of calls of a system call, by shadows (`calls`) or where the thread ran
+/// (`files`).
 fn count(shown: &Value, whom: &str, call: u64) -> u64 {
     let all = shown["moves"]["destinations"][0][whom].as_array().expect("a list");
     let found = all.iter().find(|one| one["number"] == call);
@@ -56,7 +58,7 @@ fn a_thread_elsewhere_uses_the_files_of_a_mount_there() {
     let mut program = Program(run.spawn().expect("it starts"));
     let process = program.0.id().to_string();
 
-    // None is kept open while a command is started.
+    // No file is kept open while a command is started.
     let open = |name: &str| File::open(mount.join(name)).expect("a file");
     let ask = |asked: u64| {
         let file = File::options().write(true).open(mount.join("question")).expect("a file");
@@ -86,9 +88,9 @@ fn a_thread_elsewhere_uses_the_files_of_a_mount_there() {
     let (_, shown, said) = stage.run(&["--json", "show", &process]);
     let shown: Value = serde_json::from_str(&shown).expect(&said);
     let (here, away) = (count(&shown, "files", PREAD), count(&shown, "calls", PREAD));
-    // The first may be made before its memory is there.
+    // The first call may be made before the thread's memory is there.
     assert!(here >= ROUNDS && away <= 2, "{here} there, {away} by the shadow");
-    // The mount would be written to twice.
+    // Otherwise the mount would be written to twice.
     assert_eq!((count(&shown, "files", PWRITE), count(&shown, "calls", PWRITE)), (0, 2 * ROUNDS));
     let (_, text, _) = stage.run(&["show", &process]);
     assert!(text.contains("pread64, made there"), "{text}");
@@ -97,7 +99,7 @@ fn a_thread_elsewhere_uses_the_files_of_a_mount_there() {
     stage.forget_losses();
 }
 
-/// The program, built with the header.
+/// Builds the program with the header.
 fn program(stage: &Stage) -> String {
     let (code, header, said) = stage.run(&["header"]);
     assert_eq!((code, said.as_str()), (0, ""));

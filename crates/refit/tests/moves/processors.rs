@@ -1,4 +1,5 @@
-//! Which processors a program is told of whose threads run at several instances, and where its calls are made.
+//! Tests of the processors that are reported to a program whose threads run at several instances,
+//! and of the places of its calls.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -8,7 +9,8 @@ use crate::failures::Two;
 use crate::stage::Stage;
 use crate::stage::running::until;
 
-/// Asks again and again which processors it may use: as it begins; elsewhere and at home, in threads of its own; and when it has chosen one.
+/// A program that repeatedly asks which processors it may use: at its beginning; elsewhere and at
+/// home, in threads of its own; and after it has chosen one.
 const ASKS: &str = "\
 import os, sys, threading, time
 def told(): print(*sorted(os.sched_getaffinity(0)), flush=True)
@@ -27,7 +29,7 @@ told()
 os.execvp('nproc', ['nproc'])
 ";
 
-/// Two instances with a processor each; `None`: there are not so many.
+/// Boots two instances with a processor each; `None` if the host has too few.
 fn two() -> Option<Two> {
     let stage = Stage::new();
     let mut boot = stage.refit(&["boot", "--instances", "2", "--cpus", "0/1"]);
@@ -55,7 +57,7 @@ fn a_program_that_is_spread_is_told_of_all_processors() {
     assert_eq!(says(&["--movable", "--spread"]), format!("0 1\n0 1\n0 1\n{nobody}\n1\n1\n"));
 }
 
-/// Chooses processors, if it is told to, and tells those that it may use.
+/// A program that chooses processors on command, and prints those that it may use.
 const CHOOSES: &str = "\
 import os, sys
 for line in sys.stdin:
@@ -83,11 +85,11 @@ fn a_shadow_works_where_its_thread_runs_and_at_home_where_it_was_told_to() {
     let goes = |to: &str| assert_eq!(two.stage.run(&["move", &id.to_string(), to]).0, 0);
     assert_eq!((says(""), works()), ("0".to_owned(), "0".to_owned()));
     goes("1");
-    // It makes calls, before and behind those that ask.
+    // The program makes other calls, before and after those that ask.
     until("to work elsewhere", || says("") == "0" && works() == "1");
     goes("0");
     assert_eq!((works(), says("")), ("0".to_owned(), "0".to_owned()));
-    // What it chooses elsewhere holds at home.
+    // Its choice elsewhere holds at home.
     goes("1");
     assert_eq!(says("1"), "1");
     goes("0");

@@ -1,4 +1,4 @@
-//! The programs, and how they are built.
+//! The programs, and their compilation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::SystemTime;
 
-/// What names begin with.
+/// The prefixes of names.
 pub(crate) const TOPICS: [&str; 10] =
     ["compute", "file", "futex", "memory", "process", "regs", "signal", "socket", "thread", "time"];
 
-/// Also linked statically: without a loader, at fixed addresses.
+/// Programs that are also linked statically: without a loader, at fixed addresses.
 const STATIC: [&str; 8] = [
     "futex_turns",
     "memory_allocator",
@@ -22,7 +22,8 @@ const STATIC: [&str; 8] = [
     "thread_local_data",
 ];
 
-/// Also with another C library, whose threads, signals and heap are others.
+/// Programs that are also linked with another C library, whose threads, signals and heap are
+/// different.
 const MUSL: [&str; 3] =
     ["process_fork_and_wait", "signal_restart_read", "thread_condition_broadcast"];
 
@@ -31,7 +32,8 @@ const FLAGS: [&str; 6] = ["-std=gnu11", "-O2", "-pthread", "-Wall", "-Wextra", "
 /// A program in one of its shapes.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
-    /// The name of its file, e.g. `regs_avx.c`, and behind it how it is linked if not as usual: `regs_avx.c:static`.
+    /// The name of its file, e.g. `regs_avx.c`, followed by the kind of link unless it is the usual
+    /// one: `regs_avx.c:static`.
     pub(crate) name: String,
     compiler: &'static str,
     more: &'static [&'static str],
@@ -41,7 +43,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/moves/programs")
 }
 
-/// All programs in all shapes that can be built here, by their names.
+/// Returns all programs in all shapes that can be built here, by their names.
 pub(crate) fn all() -> Vec<Program> {
     let entries = fs::read_dir(folder()).expect("the programs");
     let names = entries.map(|entry| entry.expect("a file").file_name().into_string());
@@ -74,7 +76,7 @@ impl Program {
         folder().join(self.name.split(':').next().expect("a name"))
     }
 
-    /// Builds it, unless what was built last is younger than what it is built from.
+    /// Builds it, unless the last build is newer than its sources.
     pub(crate) fn build(&self) -> Result<PathBuf, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join("moves");
@@ -87,7 +89,7 @@ impl Program {
         if changed(&program) > newest {
             return Ok(program);
         }
-        // Whoever builds the same at the same time finds one or the other, whole.
+        // A concurrent build of the same program finds one file or the other, complete.
         let number = NEXT.fetch_add(1, Relaxed);
         let new = made.join(format!("new-{}-{number}", std::process::id()));
         let mut compile = Command::new(self.compiler);

@@ -1,4 +1,5 @@
-//! What cannot be moved, and what is no instance: one line that says so, and everything goes on.
+//! Tests of programs that cannot be moved, and of processes that are no instances: one line reports
+//! that, and everything continues.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -60,10 +61,10 @@ fn an_instance_of_another_version_is_not_joined() {
         let (mut stream, _) = listener.accept().expect("it comes");
         let mut hello = [0; 64];
         stream.read_exact(&mut hello).expect("it says hello");
-        // The same, but for the version and the number.
+        // The same, except for the version and the number.
         hello[8..12].copy_from_slice(&[99, 0, 7, 0]);
         stream.write_all(&hello).expect("heard");
-        // It says that it refuses, and why.
+        // The instance reports that it refuses, and the reason.
         let mut verdict = [0];
         stream.read_exact(&mut verdict).expect("it says so");
         stream.write_all(&[2]).expect("heard");
@@ -86,7 +87,7 @@ fn what_is_no_message_harms_nobody() {
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 64], &[0xff; 4096], b"refitmsg"] {
         let path = two.stage.path("sockets").join("0.kernel");
         let mut stream = UnixStream::connect(path).expect("it is there");
-        // It may have hung up already.
+        // The instance may have hung up already.
         let _ = stream.write_all(garbage);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
@@ -99,7 +100,7 @@ fn what_is_no_message_harms_nobody() {
     two.says(refused);
 }
 
-/// Whoever wants it last has it, and the others are told so.
+/// The last requester succeeds, and the others are told so.
 #[test]
 fn a_move_during_a_move_is_done_or_said_not_to_be() {
     let two = Two::boot(None);
@@ -133,7 +134,7 @@ fn an_instance_that_has_no_memory_left_refuses() {
     let instance = two.instance(1);
     let pages = fs::read_to_string(format!("/proc/{}/statm", instance.as_raw_nonzero()));
     let pages = pages.expect("it runs").split(' ').next().expect("a number").parse::<u64>();
-    // Not even the stack of a thread.
+    // Not enough even for the stack of a thread.
     let none = Rlimit { current: Some(pages.expect("a number") * 4096 + (1 << 19)), maximum: None };
     let before = prlimit(Some(instance), Resource::As, none).expect("it is ours");
     let why = two.moved(&counting, "1").expect_err("it has no memory");

@@ -1,5 +1,5 @@
-//! Hosts that are lost and come back: both become peers again without a restart, say so, and
-//! programs move between them as before.
+//! Tests of hosts that are lost and come back: both become peers again without a restart, log that,
+//! and programs move between them as before.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -12,8 +12,9 @@ use crate::stage::Stage;
 use crate::stage::running::{build, until};
 use crate::world::{ADDRESS, Network};
 
-/// Computes with registers and memory of its own, and tells in a file how far it is: elsewhere it
-/// has nothing to do at home but the calls that its shadow makes there, so its registers stay away.
+/// A program that computes with registers and memory of its own, and writes its progress to a file.
+/// While it is elsewhere, only the calls of its shadow are made at home, so its registers stay
+/// away.
 const SPINS: &str = r#"#include <fcntl.h>
 #include <stdint.h>
 #include <unistd.h>
@@ -27,7 +28,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Boots the instance of a host; at loopback addresses where there is no network.
+/// Boots the instance of a host, at loopback addresses where there is no network.
 fn boot(network: Option<&Network>, stage: &Stage, number: &str, arguments: &[&str]) {
     let mut refit = stage.refit(&["boot", "--instances", "1", "--number", number, "--insecure"]);
     if let Some(network) = network {
@@ -41,14 +42,14 @@ fn boot(network: Option<&Network>, stage: &Stage, number: &str, arguments: &[&st
     assert!(booted.status.success(), "{booted:?}");
 }
 
-/// What `refit instances` tells of the only instance of a host.
+/// Returns the report of `refit instances` about the only instance of a host.
 fn told(host: &Two) -> Value {
     let (code, listed, said) = host.stage.run(&["--json", "instances"]);
     assert_eq!(code, 0, "{said}");
     serde_json::from_str(listed.trim()).expect("one JSON object")
 }
 
-/// Whether each has the other as a peer, and misses nobody.
+/// Returns whether each has the other as a peer, and misses none.
 fn are_peers(hosts: [&Two; 2]) -> bool {
     let has_other = |host: &Two| {
         let told = told(host);
@@ -58,7 +59,7 @@ fn are_peers(hosts: [&Two; 2]) -> bool {
     hosts.into_iter().all(has_other)
 }
 
-/// Whether each misses the other.
+/// Returns whether each misses the other.
 fn are_parted(hosts: [&Two; 2]) -> bool {
     let misses = |host: &Two| {
         let told = told(host);
@@ -68,12 +69,12 @@ fn are_parted(hosts: [&Two; 2]) -> bool {
     hosts.into_iter().all(misses)
 }
 
-/// Waits until the instances of a host have said this so often.
+/// Waits until the instances of a host have logged this `times` times.
 fn heard(host: &Two, what: &str, times: usize) {
     until(what, || host.lines(what) >= times);
 }
 
-/// What has been said has been looked at.
+/// Removes the logs so far.
 fn forget(host: &Two) {
     host.says("");
 }
@@ -128,7 +129,8 @@ fn a_host_that_was_cut_off_is_a_peer_again_without_a_restart() {
     goes_to_and_fro(&first, &back);
     goes_to_and_fro(&first, &first.count("new", &["--movable"]));
 
-    // One that ends and is booted anew at its address is joined, too; its programs end with it.
+    // An instance that ends and is booted anew at its address is joined, too; its programs end with
+    // it.
     let Two { stage, .. } = &first;
     kill_process(processes[0], Signal::KILL).expect("it is there");
     until("the loss", || told(&second)["lost"][0]["number"] == 0);
@@ -139,7 +141,7 @@ fn a_host_that_was_cut_off_is_a_peer_again_without_a_restart() {
     [first, second].iter().for_each(forget);
 }
 
-/// It counts as dead after ten times the silence, since its kernel answers; it is not.
+/// The host counts as dead after ten times the silence, since its kernel answers; but it is alive.
 #[test]
 fn a_host_that_was_stopped_too_long_is_a_peer_again() {
     let stages = [Stage::new(), Stage::new()];

@@ -1,4 +1,4 @@
-//! Running one program to its end, which comes in time or is made.
+//! Runs one program to its end, with a time limit.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -12,13 +12,13 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::world::World;
 
-/// Not part of what is tested: whoever needs that long hangs.
+/// The time limit. It is not a performance test: a program that takes so long hangs.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// How often a program that runs is looked at.
+/// The interval at which a running program is checked.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// How a program has ended, and what it has said.
+/// The exit status and the output of a program.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ran {
     /// Its exit code, or 128 and the signal that has ended it.
@@ -34,14 +34,14 @@ impl fmt::Display for Ran {
     }
 }
 
-/// Runs a program in a folder of its own, under the instances of a world if there is one; how it went, and how often it was moved from
-/// outside.
+/// Runs a program in a folder of its own, under the instances of a world if there is one; returns
+/// the outcome, and the number of moves from outside.
 pub(crate) fn run(command: &mut Command, world: Option<&World>) -> Result<(Ran, u64), String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let [work, output, errors] = ["work", "output", "errors"].map(|name| folder.path().join(name));
     let create = |path: &Path| File::create(path).map_err(|error| error.to_string());
     fs::create_dir(&work).map_err(|error| error.to_string())?;
-    // Files, not pipes: whatever a program leaves behind keeps nobody waiting.
+    // Files instead of pipes, so that processes that a program leaves behind do not delay the test.
     command.stdin(Stdio::null()).stdout(create(&output)?).stderr(create(&errors)?);
     let child = command.current_dir(&work).process_group(0).spawn();
     let mut child = child.map_err(|error| format!("{command:?}: {error}"))?;
@@ -71,7 +71,8 @@ pub(crate) fn run(command: &mut Command, world: Option<&World>) -> Result<(Ran, 
     Ok((Ran { code, output: text(&output), errors: text(&errors) }, pushes))
 }
 
-/// Ends a program that hangs, with its group and, where it has one to itself, with its instance and so with all that it has started.
+/// Ends a program that hangs, with its group and, if it has an instance to itself, with that
+/// instance and thus with all that it has started.
 fn end(child: &mut Child, world: Option<&World>) {
     let instances =
         world.filter(|world| world.has_own()).map(|world| world.instances_of(child.id()));

@@ -47,7 +47,7 @@ fn field<'a>(event: &'a Value, name: &str) -> Option<&'a str> {
 /// The residency in which the thread stalls: each third step fails.
 const STALLS: &str = "3";
 
-/// Moves a program to and fro until one of the moves does not end.
+/// Moves a program back and forth until one of the moves does not end.
 fn moves_until_it_hangs(two: &Two, id: &str, other: &Two) -> Child {
     let stalls = || {
         let dump = Dump::of(other);

@@ -1,4 +1,4 @@
-//! Threads at two instances that write here and there in the same pages, where pages move.
+//! Tests of threads at two instances that write alternately to the same pages, where pages move.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -9,7 +9,8 @@ use crate::failures::Two;
 use crate::stage::Stage;
 use crate::stage::running::{build, until};
 
-/// Two threads count in words that are dealt out by chance, until they are told to end; whether no count is lost.
+/// A program whose two threads count in randomly assigned words until they are told to end, and
+/// that prints whether a count is lost.
 const WRITES: &str = r#"#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

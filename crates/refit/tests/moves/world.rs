@@ -1,4 +1,5 @@
-//! Where programs are run: without refit, under an instance of their own, or at the first of two instances that were booted.
+//! The worlds in which programs are run: without refit, under an instance of their own, or at the
+//! first of two booted instances.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -6,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::modes::{Hosts, How, Mode};
 use crate::stage::Stage;
 
-/// A place for one cell of the matrix. What was made for it goes with it.
+/// The world of one cell of the matrix. Everything that was created for it is removed with it.
 pub(crate) struct World {
     how: How,
     hosts: Hosts,
@@ -16,7 +17,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Makes it; what stood in the way if that cannot be.
+    /// Creates a world; returns the obstacle if that is not possible.
     pub(crate) fn new(mode: &Mode, hosts: Hosts) -> Result<Self, String> {
         let network = if hosts == Hosts::Tcp { Some(Network::new("moves")?) } else { None };
         let how = mode.how.clone();
@@ -34,14 +35,14 @@ impl World {
         if self.hosts == Hosts::One {
             return finish(self.refit(0, &[&["boot", "--instances", "2"], &more[..]].concat()));
         }
-        // How long a busy machine lets an instance wait is not what is tested.
+        // The waits of an instance on a busy machine are not tested.
         let common = ["boot", "--instances", "1", "--insecure", "--silence", "30s"];
         let common = [&common[..], &more].concat();
         finish(self.refit(0, &[&common[..], &["--number", "0", "--listen", ADDRESS]].concat()))?;
         finish(self.refit(1, &[&common[..], &["--number", "1", "--join", ADDRESS]].concat()))
     }
 
-    /// A command at one of the hosts.
+    /// Returns a command at one of the hosts.
     fn at(&self, host: usize, program: &Path) -> Command {
         match &self.network {
             Some(network) => network.at(host, program),
@@ -49,14 +50,14 @@ impl World {
         }
     }
 
-    /// `refit` at one of the hosts, which knows nothing of the other's files.
+    /// Runs `refit` at one of the hosts, which does not see the other's files.
     pub(crate) fn refit(&self, host: usize, arguments: &[&str]) -> Command {
         let mut command = self.at(host, Path::new(env!("CARGO_BIN_EXE_refit")));
         let sockets =
             if self.hosts == Hosts::Tcp { format!("sockets{host}") } else { "sockets".into() };
         command.args(arguments).env("REFIT_RUNTIME_DIR", self.stage.path(&sockets));
         if matches!(self.how, How::Roams("10ms")) {
-            // Whether the memory is the same everywhere, after each step.
+            // Checks that the memory is the same everywhere, after each step.
             command.env("REFIT_MOVE_CHECK", "1");
         }
         if let How::Fails(step) = &self.how {
@@ -65,7 +66,7 @@ impl World {
         command
     }
 
-    /// A program as it is run in this mode. Its process is that of the command.
+    /// Returns the command of a program in this mode. The program has the process of the command.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = match &self.how {
             How::Alone => return self.at(0, program),
@@ -78,7 +79,7 @@ impl World {
         command
     }
 
-    /// Has a program run at this instance from now on; whether it does.
+    /// Moves a program to this instance. Returns whether that succeeded.
     pub(crate) fn push(&self, process: u32, to: &str) -> bool {
         let mut command = self.refit(0, &["move", &process.to_string(), to]);
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -89,12 +90,12 @@ impl World {
         self.how == How::Pushed
     }
 
-    /// Whether each program has an instance to itself.
+    /// Returns whether each program has an instance to itself.
     pub(crate) fn has_own(&self) -> bool {
         self.how == How::Stays
     }
 
-    /// Instances that follow a process, which end with all that they follow.
+    /// Returns the instances that follow a process, which end with all that they follow.
     pub(crate) fn instances_of(&self, process: u32) -> Vec<u32> {
         let Ok(output) = self.refit(0, &["--json", "ps"]).output() else { return Vec::new() };
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -106,7 +107,7 @@ impl World {
         text.lines().filter_map(parse).collect()
     }
 
-    /// What instances have said of faults of their own.
+    /// Returns the instances' logs of their own errors.
     pub(crate) fn logs(&self) -> String {
         let logs = self.stage.sockets().into_iter().filter(|name| name.ends_with(".log"));
         let texts = logs.map(|log| self.stage.path("sockets").join(log));
@@ -127,7 +128,7 @@ impl Drop for World {
     }
 }
 
-/// Where the first instance listens.
+/// The address at which the first instance listens.
 pub(crate) const ADDRESS: &str = "10.213.97.1:7383";
 
 /// Two network namespaces that see each other, and nothing else.
@@ -136,11 +137,11 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Makes them, for the part of the tests that has this name.
+    /// Creates them for the part of the tests with this name.
     pub(crate) fn new(part: &str) -> Result<Self, String> {
         let process = std::process::id();
         let names = [0, 1].map(|host| format!("refit-{part}-{process}-{host}"));
-        // From here on what is there is taken away, however far it comes.
+        // From here on everything that exists is removed, also after a failure.
         let network = Self { names };
         let [first, second] = &network.names;
         for name in &network.names {
@@ -158,7 +159,7 @@ impl Network {
         Ok(network)
     }
 
-    /// A command at one of them.
+    /// Returns a command in one of them.
     pub(crate) fn at(&self, host: usize, program: &Path) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[host]]).arg(program);
@@ -186,7 +187,7 @@ fn ip(arguments: &[&str]) -> Result<(), String> {
     finish(command)
 }
 
-/// What it said if it failed.
+/// Runs a command; returns its output if it failed.
 fn finish(mut command: Command) -> Result<(), String> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{command:?}: {error}"))?;

@@ -1,4 +1,4 @@
-//! Refit killed at any of its steps: the program that it watches goes on, and what is left is taken out.
+//! Refit is killed at any of its steps: the watched program continues, and the remains are removed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use refit_sys::trace::{self, Event, Options, Tracee};
 
 use crate::shell::{refit, run, text, verified};
 
-/// The program; killed when it is dropped.
+/// The watched program; killed on drop.
 struct Victim {
     child: Child,
     answers: BufReader<ChildStdout>,
@@ -45,7 +45,7 @@ impl Victim {
         line.trim_end().to_owned()
     }
 
-    /// Has it see that all its threads go on, and that all is right.
+    /// Lets it check that all its threads continue, and that all results are right.
     fn check(&mut self) {
         writeln!(self.child.stdin.as_mut().expect("a pipe")).expect("it listens");
         assert_eq!(self.line(), "right");
@@ -63,8 +63,8 @@ impl Drop for Victim {
     }
 }
 
-/// Runs refit up to its step with this number, at which it is killed: before a system call by which it changes, stops or looks at another
-/// process. Returns how many steps it has made.
+/// Runs refit up to its step with this number, at which it is killed: before a system call by which
+/// it changes, stops or examines another process. Returns the number of its steps.
 fn killed_at(arguments: &[&str], step: usize) -> usize {
     let mut command = refit(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -95,16 +95,16 @@ fn killed_at(arguments: &[&str], step: usize) -> usize {
             }
             _ => 0,
         };
-        // One that was killed has nothing to go on with.
+        // A killed process cannot be resumed.
         let _ = held.resume_to_system_call(signal);
         held.leave();
     }
-    // Its end may have been told already.
+    // Its end may have been reported already.
     let _ = child.wait();
     steps
 }
 
-/// Whether a thread is about to make such a call.
+/// Returns whether a thread is about to make such a call.
 fn is_step(held: &Tracee) -> bool {
     let steps = [
         libc::SYS_ptrace,
@@ -119,7 +119,8 @@ fn is_step(held: &Tracee) -> bool {
     }
 }
 
-/// Kills refit at each of its steps, every `apart`th of them, from `first` on; what is left is taken out each time.
+/// Kills refit at each of its steps, every `apart`th of them, from `first` on; the remains are
+/// removed each time.
 fn kill_everywhere(probe: &str, first: usize, apart: usize) {
     let mut victim = Victim::start();
     let id = victim.id();
@@ -135,7 +136,7 @@ fn kill_everywhere(probe: &str, first: usize, apart: usize) {
         assert!(repaired.status.success(), "at step {step}: {}", text(&repaired.stderr));
         verified(&id);
         if made < step {
-            // It came to its end before.
+            // Refit ended before that step.
             assert!(step > 100, "{made}");
             break;
         }

@@ -1,4 +1,4 @@
-//! `refit probe`, `refit repair`, `refit cover` and `refit drill`, on programs that know nothing of it.
+//! Tests of `refit probe`, `refit repair`, `refit cover` and `refit drill` on unmodified programs.
 
 mod cover;
 mod killed;

@@ -1,5 +1,5 @@
-//! Programs and places that are refused: in a line that says why and what to do, with the program left as it is; and some that
-//! look as if they would be, and are not.
+//! Tests of programs and places that are refused: in a line with the reason and the remedy, with
+//! the program unchanged; and of some that look as if they would be, and are not.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
@@ -12,16 +12,16 @@ use crate::shell::{Shell, refit, run, text, verified};
 
 const COUNTED: &str = "uprobe:*:counted { count }";
 
-/// Nobody in particular.
+/// The command that runs another one as the user nobody.
 const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
-/// Copies a program in a process of its own: what another test forks meanwhile would hold a copy of ours open for writing, and
-/// what is open for writing cannot be run.
+/// Copies a program in a process of its own: a concurrent fork of another test would hold a
+/// descriptor of ours open for writing, and a file that is open for writing cannot be executed.
 fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").args([from, to]).status().expect("cp").success());
 }
 
-/// A folder that everybody may look into, with a program in it that counts lines, and refit.
+/// A folder that every user may access, with a program in it that counts lines, and refit.
 struct Stage {
     folder: tempfile::TempDir,
 }
@@ -62,7 +62,7 @@ impl Stage {
         plain
     }
 
-    /// What refit says when nobody in particular asks it.
+    /// Returns the output of refit when the user nobody runs it.
     fn asked_by_nobody(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let own = self.folder.path().join("refit");
         copy(Path::new(env!("CARGO_BIN_EXE_refit")), &own);
@@ -77,7 +77,7 @@ impl Stage {
     }
 }
 
-/// A program that counts lines; ended when it is dropped.
+/// A program that counts lines; ended on drop.
 struct Plain {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -103,7 +103,7 @@ impl Plain {
 
 impl Drop for Plain {
     fn drop(&mut self) {
-        // It ends with its input, whatever it was started by.
+        // The program ends with its input, also if another command has started it.
         drop(self.stdin.take());
         let _ = self.child.wait();
     }
@@ -121,13 +121,13 @@ fn refused(id: &str, probe: &str, said: &str) {
     assert!(error.contains(said) && error.lines().count() == 1, "{said}: {error}");
 }
 
-/// Counts the lines of a program that is not refused, and leaves it as it was.
+/// Watches the lines of a program that is not refused, and leaves it as it was.
 fn watched(plain: &mut Plain, before: u32) {
     let id = plain.id();
     watched_as(plain, &id, before);
 }
 
-/// The same, by another number.
+/// Does the same, by another process number.
 fn watched_as(plain: &mut Plain, id: &str, before: u32) {
     let mut child = refit(&["--json", "probe", "-p", id, "-e", COUNTED])
         .stdout(Stdio::piped())
@@ -214,7 +214,7 @@ fn a_program_that_its_user_may_not_read() {
     let (code, error) = stage.asked_by_nobody(&["probe", "-p", &plain.id(), "-e", COUNTED]);
     assert_eq!(code, Some(1), "{error}");
     assert!(error.contains("unreadable") && error.lines().count() == 1, "{error}");
-    // Root may.
+    // Root is permitted.
     watched(&mut plain, 0);
 }
 
@@ -234,7 +234,7 @@ fn a_program_that_limits_its_system_calls() {
     let mut plain = stage.start(&[], Some("seccomp"));
     refused(&plain.id(), COUNTED, "seccomp");
     assert_eq!(plain.count(), "1");
-    // Looking at it asks nothing of it.
+    // Inspecting a process needs no permission from it.
     verified(&plain.id());
 }
 
@@ -250,7 +250,7 @@ fn a_process_that_has_ended_and_one_of_the_kernel() {
     }
     refused(&id, COUNTED, "has ended");
     child.wait().expect("its end");
-    // Where threads of the kernel can be seen at all, the second process is one.
+    // Where kernel threads are visible at all, process 2 is one.
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") && is_root() {
         refused("2", COUNTED, "thread of the kernel");
     }
@@ -261,7 +261,7 @@ fn a_program_for_32_bits() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("narrow");
     let source = folder.path().join("narrow.s");
-    // Waits for ever: `pause` is call 29.
+    // A program that waits for ever: `pause` is call 29.
     fs::write(&source, ".globl _start\n_start: mov $29, %eax\nint $0x80\njmp _start\n")
         .expect("written");
     let cc = Command::new("cc")

@@ -1,5 +1,6 @@
-//! How the instances of a program find what is mapped at an address: by each protocol, of which messages are counted, and while
-//! protocols are swapped; and how they agree on who changes that.
+//! Tests of the retrieval of mappings by the instances of a program: by each protocol, with its
+//! messages counted, and while protocols are swapped; and of the protocols by which they agree on
+//! who changes the mappings.
 
 #[path = "../stage/mod.rs"]
 mod stage;
@@ -11,22 +12,23 @@ use serde_json::Value;
 use stage::Stage;
 use stage::running::{Running, build, until};
 
-/// Its threads touch so many mappings each.
+/// A program whose threads each touch the same number of mappings.
 const RETRIEVES: &str = include_str!("retrieves.c");
 const PAGES: u64 = 64;
 
-/// Its threads and children check at each step what they may do with memory.
+/// A program whose threads and children check at each step what they may do with memory.
 const CHANGES_MAPS: &str = include_str!("changes_maps.c");
 
-/// Instances look after each step whether a program's memory is the same everywhere.
+/// The variable with which instances check after each step whether a program's memory is the same
+/// everywhere.
 const CHECKED: (&str, &str) = ("REFIT_MOVE_CHECK", "1");
 
-/// So often protocols are swapped while a program runs.
+/// The number of swaps of protocols while a program runs.
 const SWAPS: usize = 100;
 
 const PROTOCOLS: [&str; 4] = ["all", "chain", "group", "directory"];
 
-/// Three instances, until this goes.
+/// Three instances, which end on drop.
 struct Booted<'a>(&'a Stage);
 
 impl<'a> Booted<'a> {
@@ -34,7 +36,7 @@ impl<'a> Booted<'a> {
         Self::with(stage, options, &[])
     }
 
-    /// In this environment.
+    /// Boots them in this environment.
     fn with(stage: &'a Stage, options: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut boot = stage.refit(&[&["boot", "--instances", "3"], options].concat());
         let booted = boot.envs(environment.iter().copied()).output().expect("it starts");
@@ -50,7 +52,7 @@ impl Drop for Booted<'_> {
     }
 }
 
-/// What one instance has counted of a program.
+/// The counters of one instance for a program.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     asks: u64,
@@ -75,7 +77,7 @@ impl Counts {
         }
     }
 
-    /// What has come since.
+    /// Returns the difference to earlier counters.
     fn since(self, before: Self) -> Self {
         Self {
             asks: self.asks - before.asks,
@@ -93,14 +95,15 @@ fn shown(stage: &Stage, process: &str) -> Value {
     serde_json::from_str(&stdout).expect("a JSON object")
 }
 
-/// Whether threads are at both other instances.
+/// Returns whether threads are at both other instances.
 fn is_spread(stage: &Stage, process: &str) -> bool {
     let said = shown(stage, process);
     let places = said["places"].as_array().cloned().unwrap_or_default();
     [1, 2].iter().all(|at| places.iter().any(|one| one["at"] == *at))
 }
 
-/// Has the first thread touch the pages, then the second; what its instance counts for that.
+/// Lets the first thread touch the pages, then the second; returns the counters of its instance for
+/// that.
 fn second_touches_what_first_has(protocol: &str, ahead: &str) -> Counts {
     let stage = Stage::new();
     let _booted = Booted::new(&stage, &["--ahead", ahead]);
@@ -141,7 +144,7 @@ fn an_uncontended_retrieval_takes_so_many_messages() {
         let Counts { asks, again, by_members, beside, messages } = counts;
         assert_eq!(beside, 0, "{protocol}");
         assert!(asks >= PAGES, "{protocol}: {counts:?}");
-        // What is asked again is asked of the origin.
+        // Repeated questions go to the origin.
         let first = asks - again;
         match protocol {
             "directory" => assert_eq!((messages, by_members), (2 * asks, 0)),
@@ -149,27 +152,28 @@ fn an_uncontended_retrieval_takes_so_many_messages() {
                 assert!(by_members >= PAGES, "{counts:?}");
                 assert!(messages <= 2 * (by_members + again) + 3 * (first - by_members));
             }
-            // The two others: whichever of them is first has answered.
+            // The two others; whichever is asked first has answered.
             _ => assert_eq!(messages, 4 * first + 2 * again, "{protocol}: {counts:?}"),
         }
     }
 }
 
-/// What is near what was asked for comes along, and is not asked for any more.
+/// Mappings near the requested one are sent along, and are not asked for any more.
 #[test]
 fn what_others_have_comes_with_its_neighbours() {
     for (ahead, most) in [("8", PAGES.div_ceil(8)), ("adaptive", PAGES.div_ceil(16))] {
         let counts = second_touches_what_first_has("directory", ahead);
         println!("{ahead}: {counts:?}");
         let Counts { asks, beside, .. } = counts;
-        // Its code and its stack, too, and what else it needs to touch these.
+        // Also its code and its stack, and the rest of the memory that it needs in order to touch
+        // these.
         const OTHERS: u64 = 24;
         assert!(asks <= most + OTHERS && beside >= PAGES - most, "{ahead}: {counts:?}");
     }
 }
 
-/// Runs a program in which everything is checked, with its threads `go`ing about as these options of `refit run` say, and swaps its
-/// protocol all the time.
+/// Runs a program that checks everything, with its threads moving as these options (`go`) of `refit
+/// run` say, and swaps its protocol all the time.
 fn swap_while_maps_change(options: &[&str], go: &[&str]) {
     let stage = Stage::new();
     let _booted = Booted::with(&stage, options, &[CHECKED]);
@@ -192,7 +196,7 @@ fn swap_while_maps_change(options: &[&str], go: &[&str]) {
     assert!(status.success() && said == "0 wrong\n", "{status}: {said}");
 }
 
-/// Whether another instance than the origin has answered one.
+/// Returns whether another instance than the origin has answered a retrieval.
 fn has_asked(stage: &Stage, process: &str, at: u64) -> bool {
     Counts::of(stage, process, at).by_members > 0
 }
@@ -236,7 +240,7 @@ fn instances_agree_on_who_changes_maps() {
     for at in [1, 2] {
         let host = host(at);
         println!("{}", host["locks"]);
-        // It asks the other one, which answers, and is told when it is over.
+        // The instance asks the other one, which answers, and is notified of the end.
         assert_eq!(host["lock_messages"].as_u64(), Some(3 * locks(at)), "{host}");
     }
 }
@@ -260,6 +264,6 @@ fn a_memory_that_is_not_the_same_everywhere_is_found() {
     let said = |log: &String| std::fs::read_to_string(stage.path("sockets").join(log));
     let text: String = logs.iter().filter_map(|log| said(log).ok()).collect();
     assert!(text.contains("its memory is not the same at instance "), "{text}");
-    // What was to be said.
+    // The expected logs.
     logs.iter().for_each(|log| drop(std::fs::remove_file(stage.path("sockets").join(log))));
 }

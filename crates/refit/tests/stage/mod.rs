@@ -1,4 +1,4 @@
-//! Where the command is tried out.
+//! The environment in which the command is tested.
 
 #![allow(dead_code, clippy::allow_attributes, reason = "each test uses some of it")]
 
@@ -17,7 +17,7 @@ pub(crate) struct Stage {
     pub(crate) top: TempDir,
 }
 
-/// `refit mount` in the background; killed and cleared away if a test fails half-way.
+/// `refit mount` in the background; killed and removed if a test fails half-way.
 pub(crate) struct Serving {
     pub(crate) child: Child,
     pub(crate) mountpoint: PathBuf,
@@ -42,14 +42,14 @@ impl Stage {
         command
     }
 
-    /// Runs to the end: exit code, standard output, standard error.
+    /// Runs the command to its end; returns exit code, standard output, standard error.
     pub(crate) fn run(&self, args: &[&str]) -> (i32, String, String) {
         let Output { status, stdout, stderr } = self.refit(args).output().expect("it starts");
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
         (status.code().unwrap_or(-1), text(stdout), text(stderr))
     }
 
-    /// Asserts a refusal: exit code 1, nothing on standard output, one line that says this.
+    /// Asserts a refusal: exit code 1, nothing on standard output, one line that contains `says`.
     pub(crate) fn refuses(&self, args: &[&str], says: &str) {
         let (code, stdout, stderr) = self.run(args);
         assert_eq!(code, 1, "{args:?}: {stdout}{stderr}");
@@ -58,7 +58,7 @@ impl Stage {
         assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
     }
 
-    /// The same, where something may have been printed before.
+    /// Asserts a refusal before which something may have been printed.
     pub(crate) fn refuses_after_output(&self, args: &[&str], says: &str) {
         let (code, stdout, stderr) = self.run(args);
         assert_eq!(code, 1, "{args:?}: {stdout}{stderr}");
@@ -70,8 +70,8 @@ impl Stage {
         entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// Instances that are shut down one after the other may say in their logs whom they have lost,
-    /// and whom they had again before.
+    /// Removes the logs that contain nothing but losses. Instances that are shut down one after the
+    /// other may log which others they have lost, and which they had again before.
     pub(crate) fn forget_losses(&self) {
         for log in self.sockets().into_iter().filter(|name| name.ends_with(".log")) {
             let log = self.path("sockets").join(log);
@@ -85,7 +85,8 @@ impl Stage {
         }
     }
 
-    /// Serves `source` on `mnt`; returns when it says that it does. `None` where nothing can be mounted.
+    /// Serves `source` on `mnt`, and waits until it reports that. `None` where nothing can be
+    /// mounted.
     pub(crate) fn serve(&self) -> Option<Serving> {
         self.serve_with(&[])
     }
@@ -113,7 +114,7 @@ impl Stage {
     }
 }
 
-/// No instance has met a fault of its own.
+/// Asserts that no instance has logged an error of its own.
 impl Drop for Stage {
     fn drop(&mut self) {
         for log in self.sockets().into_iter().filter(|name| name.ends_with(".log")) {
@@ -132,7 +133,7 @@ impl Serving {
         kill_process(self.pid(), signal).expect("it runs");
     }
 
-    /// Waits for its end: exit code, or -1 if it was killed.
+    /// Waits for its end; returns the exit code, or -1 if it was killed.
     pub(crate) fn wait(&mut self) -> i32 {
         self.child.wait().expect("it is our child").code().unwrap_or(-1)
     }

@@ -1,5 +1,5 @@
-//! Serves a directory until its standard input ends: `acceptance-serve SOURCE MOUNTPOINT kernel|direct FRAMES_BYTES
-//! [storm]`. For tests that stop or kill it.
+//! Serves a directory until its standard input ends, for tests that stop or kill the server:
+//! `acceptance-serve SOURCE MOUNTPOINT kernel|direct FRAMES_BYTES [storm]`.
 
 use refit_acceptance::{Pace, Storm};
 use refit_files::{CacheMode, MountOptions, mount};

@@ -43,7 +43,8 @@ pub(crate) struct CfgArgs {
     #[arg(long)]
     live: bool,
 
-    /// Tell the files and lines of source that each block comes from, and the functions that were inlined there
+    /// Tell the files and lines of source that each block comes from, and the functions that were
+    /// inlined there
     #[arg(long)]
     lines: bool,
 }
@@ -126,7 +127,7 @@ struct InstructionLine {
     dead: Option<Vec<String>>,
     /// The innermost function first.
     #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<Vec<Told>>,
+    source: Option<Vec<SourcePlace>>,
 }
 
 #[derive(Serialize)]
@@ -147,7 +148,7 @@ fn graph(subject: &Subject, flow: &Flow, live: bool, lines: Option<&Lines>) -> G
         length: i.length,
         text: module.text(i),
         dead: live.then(|| listing::dead(&flow.live_before(i.address))),
-        source: lines.map(|lines| lines.at(i.address).into_iter().map(Told::of).collect()),
+        source: lines.map(|lines| lines.at(i.address).into_iter().map(SourcePlace::of).collect()),
     };
     let blocks = flow.blocks().iter().map(|block| BlockLine {
         address: block.start,

@@ -8,7 +8,7 @@ use refit_analysis::flow::Flow;
 use refit_analysis::lines::Lines;
 use serde::Serialize;
 
-use super::listing::Told;
+use super::listing::SourcePlace;
 use super::subject::{Subject, SubjectArgs, no_such_function};
 use crate::failure::Failure;
 use crate::format;
@@ -36,7 +36,8 @@ pub(crate) struct FuncsArgs {
     #[arg(default_value = "*", hide_default_value = true)]
     glob: String,
 
-    /// Tell the file and line of source where each begins, from debug information, and which functions were inlined into it
+    /// Tell the file and line of source where each begins, from debug information, and which
+    /// functions were inlined into it
     #[arg(long)]
     lines: bool,
 }
@@ -57,7 +58,7 @@ struct Line<'a> {
     returns: bool,
     sources: Vec<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<Told>,
+    source: Option<SourcePlace>,
     #[serde(skip_serializing_if = "Option::is_none")]
     inlined: Option<Vec<String>>,
 }
@@ -107,7 +108,7 @@ fn print(
     out: &mut Output,
 ) -> Result<(), Failure> {
     let function = subject.module.function(id);
-    let source = lines.and_then(|lines| lines.at(function.entry).pop()).map(Told::of);
+    let source = lines.and_then(|lines| lines.at(function.entry).pop()).map(SourcePlace::of);
     out.object(&Line {
         module: &subject.path.to_string_lossy(),
         loaded_at: subject.loaded_at,

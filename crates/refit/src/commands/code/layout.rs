@@ -1,10 +1,11 @@
-//! Where the nodes of a graph go on a picture: layers, the way of Sugiyama, Tagawa and Toda (1981).
+//! Places the nodes of a graph on a picture, in layers (Sugiyama, Tagawa and Toda 1981).
 //!
-//! Edges that close a loop are set aside; the others lead from each layer to a lower one. An edge that passes layers gets a
-//! place in each of them, so that it goes around what stands there. Then the order within layers is chosen, to and fro, by
-//! where the neighbours are; at last nodes move towards their neighbours as far as there is room.
+//! Edges that close a loop are set aside; the others lead from each layer to a lower one. An edge
+//! that passes layers gets a place in each of them, so that it goes around the nodes there. Then
+//! the order within layers is chosen, back and forth, by the places of the neighbors; at last nodes
+//! move towards their neighbors as far as there is room.
 
-/// A node or a place that an edge passes.
+/// A node, or a place that an edge passes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Place {
     /// The left edge and the top.
@@ -15,22 +16,23 @@ pub(super) struct Place {
     layer: usize,
 }
 
-/// Where everything goes.
+/// The places of all nodes and edges.
 #[derive(Debug)]
 pub(super) struct Layout {
     /// Nodes, then places that edges pass.
     pub(super) places: Vec<Place>,
-    /// For each edge the places from its beginning to its end; for one that closes a loop only both ends.
+    /// For each edge, the places from its beginning to its end; for one that closes a loop, only
+    /// both ends.
     pub(super) paths: Vec<Vec<usize>>,
-    /// Which edges close a loop.
+    /// Whether each edge closes a loop.
     pub(super) back: Vec<bool>,
     pub(super) width: f64,
     pub(super) height: f64,
 }
 
-/// Between nodes of a layer, and between layers.
+/// The distance between nodes of a layer, and between layers.
 const GAP: (f64, f64) = (24.0, 44.0);
-/// How often the order is improved, and the places.
+/// The number of times that the order, and the places, are improved.
 const SWEEPS: usize = 12;
 
 /// Lays out nodes of these sizes; `edges` are (from, to), node 0 is at the top.
@@ -70,14 +72,14 @@ pub(super) fn layout(sizes: &[(f64, f64)], edges: &[(usize, usize)], first: usiz
     Layout { places, paths, back, width, height }
 }
 
-/// Edges that lead to a node from which the way to them came.
+/// Returns which edges lead back to a node on the path to them.
 fn back_edges(count: usize, edges: &[(usize, usize)], first: usize) -> Vec<bool> {
     let mut from: Vec<Vec<usize>> = vec![Vec::new(); count];
     for (i, edge) in edges.iter().enumerate() {
         from[edge.0].push(i);
     }
     let mut back = vec![false; edges.len()];
-    // 0 not seen, 1 on the way, 2 done.
+    // 0: not seen, 1: on the path, 2: done.
     let mut state = vec![0u8; count];
     for root in std::iter::once(first).chain(0..count) {
         if state.get(root) != Some(&0) {
@@ -106,7 +108,7 @@ fn back_edges(count: usize, edges: &[(usize, usize)], first: usize) -> Vec<bool>
     back
 }
 
-/// The layer of each node: below all that lead to it.
+/// Returns the layer of each node, which is below all nodes that lead to it.
 fn layers(count: usize, edges: &[(usize, usize)], back: &[bool]) -> Vec<usize> {
     let forward = || edges.iter().zip(back).filter(|(_, back)| !**back).map(|(edge, _)| *edge);
     let mut waiting = vec![0usize; count];
@@ -129,7 +131,7 @@ fn layers(count: usize, edges: &[(usize, usize)], back: &[bool]) -> Vec<usize> {
     layers
 }
 
-/// The order of places within each layer.
+/// Returns the order of places within each layer.
 fn order(places: &[Place], links: &[(usize, usize)]) -> Vec<Vec<usize>> {
     let count = places.iter().map(|p| p.layer + 1).max().unwrap_or(0);
     let mut rows: Vec<Vec<usize>> = vec![Vec::new(); count];
@@ -173,7 +175,8 @@ fn mean(nodes: &[usize], position: &[f64], otherwise: f64) -> f64 {
     nodes.iter().map(|n| position[*n]).sum::<f64>() / nodes.len() as f64
 }
 
-/// Gives each place its distance from the top, and returns the height of all. An edge passes a layer in its whole height.
+/// Sets the distance of each place from the top, and returns the height of the picture. An edge
+/// passes a layer in its whole height.
 fn set_heights(places: &mut [Place], rows: &[Vec<usize>], nodes: usize) -> f64 {
     let mut y = 0.0;
     for row in rows {
@@ -189,7 +192,7 @@ fn set_heights(places: &mut [Place], rows: &[Vec<usize>], nodes: usize) -> f64 {
     (y - GAP.1).max(0.0)
 }
 
-/// Gives each place its distance from the left, and returns the width of all.
+/// Sets the distance of each place from the left, and returns the width of the picture.
 fn set_places(places: &mut [Place], rows: &[Vec<usize>], links: &[(usize, usize)]) -> f64 {
     let (above, below) = neighbours(places.len(), links);
     for row in rows {
@@ -217,8 +220,8 @@ fn set_places(places: &mut [Place], rows: &[Vec<usize>], links: &[(usize, usize)
     places.iter().map(|p| p.x + p.width).fold(0.0, f64::max)
 }
 
-/// Places a row as near to what is wanted as it goes without overlaps: half-way between pushing to the right and pushing to
-/// the left.
+/// Places a row as near to `wanted` as it goes without overlaps: half-way between pushing to the
+/// right and pushing to the left.
 fn place_row(places: &mut [Place], row: &[usize], wanted: &[f64]) {
     let mut right = Vec::with_capacity(row.len());
     let mut free = f64::NEG_INFINITY;

@@ -8,13 +8,13 @@ use serde::Serialize;
 
 use super::edge::leads;
 
-/// Names of general registers by number.
+/// The names of general registers by number.
 const GENERAL: [&str; 16] = [
     "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
     "r14", "r15",
 ];
 
-/// Names of the flags that programs compute with.
+/// The names of the flags that programs compute with.
 const FLAGS: [(u8, &str); 6] = [
     (flag::CARRY, "cf"),
     (flag::PARITY, "pf"),
@@ -26,7 +26,7 @@ const FLAGS: [(u8, &str); 6] = [
 
 /// A place in the source.
 #[derive(Serialize)]
-pub(super) struct Told {
+pub(super) struct SourcePlace {
     #[serde(skip_serializing_if = "Option::is_none")]
     function: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,14 +35,14 @@ pub(super) struct Told {
     line: Option<u32>,
 }
 
-impl Told {
+impl SourcePlace {
     pub(super) fn of(origin: Origin) -> Self {
         Self { function: origin.function, file: origin.file, line: origin.line }
     }
 }
 
-/// The places in the source that the instructions of a block come from, in their order, each once; functions that were inlined
-/// stand before those into which they were.
+/// Returns the places in the source of the instructions of a block, in their order, each once; an
+/// inlined function stands before the one into which it was inlined.
 fn origins(flow: &Flow, block: &Block, source: &Lines) -> Vec<String> {
     let mut told = Vec::new();
     for instruction in flow.block_instructions(block) {
@@ -61,7 +61,7 @@ fn origins(flow: &Flow, block: &Block, source: &Lines) -> Vec<String> {
     told
 }
 
-/// The graph: a head line, then block by block.
+/// Returns the lines of the graph: a head line, then block by block.
 pub(super) fn lines(
     module: &Module,
     flow: &Flow,
@@ -104,7 +104,7 @@ pub(super) fn lines(
     lines
 }
 
-/// Lines for the instructions of a block.
+/// Returns lines for the instructions of a block.
 pub(super) fn instructions(module: &Module, flow: &Flow, block: &Block, live: bool) -> Vec<String> {
     let line = |instruction: &Instruction| {
         let text = format!("{:x}  {}", instruction.address, module.text(instruction));
@@ -118,7 +118,8 @@ pub(super) fn instructions(module: &Module, flow: &Flow, block: &Block, live: bo
     flow.block_instructions(block).map(line).collect()
 }
 
-/// What is dead: general registers, flags, how many vectors, the red zone.
+/// Returns the dead parts of the state: general registers, flags, the number of vector registers,
+/// the red zone.
 pub(super) fn dead(live: &Live) -> Vec<String> {
     let mut dead: Vec<String> = Vec::new();
     let general = GENERAL.iter().enumerate().filter(|(i, _)| !live.general(*i as u8));

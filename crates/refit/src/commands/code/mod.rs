@@ -1,4 +1,4 @@
-//! What the code of programs and libraries is: `refit funcs` and `refit cfg`.
+//! The code of programs and libraries: `refit funcs` and `refit cfg`.
 
 pub(crate) mod cfg;
 mod edge;

@@ -86,7 +86,8 @@ pub(super) fn svg(module: &Module, flow: &Flow, live: bool) -> String {
 /// Between edges that go back up beside everything.
 const LANE: f64 = 9.0;
 
-/// Lines of a block with their classes: its number, its instructions, how control leaves the function from there.
+/// Lines of a block with their classes: its number, its instructions, how control leaves the
+/// function from there.
 fn text<'a>(module: &Module, flow: &Flow, i: usize, live: bool) -> Vec<(&'a str, String)> {
     let mut lines = vec![("number", format!("{i}"))];
     let block = &flow.blocks()[i];
@@ -113,7 +114,8 @@ fn block(svg: &mut String, place: &Place, lines: &[(&str, String)]) {
     }
 }
 
-/// The way of edge `i`: down through the places that it passes, or, where it closes a loop, up beside everything.
+/// The way of edge `i`: down through the places that it passes, or, where it closes a loop, up
+/// beside everything.
 fn curve(layout: &Layout, i: usize, lanes: &mut u32) -> String {
     let path = &layout.paths[i];
     let place = |n: usize| &layout.places[path[n]];

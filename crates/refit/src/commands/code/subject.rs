@@ -1,4 +1,4 @@
-//! Whose code is meant: a file, or what a process has mapped.
+//! The subject of a command about code: a file, or the files that a process has mapped.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,31 +12,31 @@ use refit_sys::glob;
 
 use crate::failure::Failure;
 
-/// Whose code is meant.
+/// Arguments that select the subject.
 #[derive(Debug, Args)]
 pub(crate) struct SubjectArgs {
     /// A process, by its number, or a program or library, by its path
     #[arg(short, long, value_name = "PID|FILE")]
     program: String,
 
-    /// Only modules of the process whose path matches; a name without a slash is that of the file. The program itself, unless
-    /// said otherwise
+    /// Only modules of the process whose path matches; a name without a slash is that of the file.
+    /// The program itself, unless said otherwise
     #[arg(long, value_name = "GLOB")]
     module: Option<String>,
 }
 
-/// A module that is meant.
+/// A selected module.
 #[derive(Debug)]
 pub(crate) struct Subject {
     /// Its path, as the process sees it.
     pub(crate) path: PathBuf,
     pub(crate) module: Module,
-    /// What the process added to the addresses of the file.
+    /// The offset that the process added to the addresses of the file.
     pub(crate) loaded_at: Option<u64>,
 }
 
 impl Subject {
-    /// Its debug information.
+    /// Returns its debug information.
     pub(crate) fn lines(&self) -> Option<Lines> {
         let lines = Lines::of(self.module.image());
         if lines.is_none() {
@@ -50,7 +50,7 @@ impl Subject {
 }
 
 impl SubjectArgs {
-    /// The modules that are meant; there is one at least.
+    /// Returns the selected modules, of which there is at least one.
     pub(crate) fn open(&self, asked: &str) -> Result<Vec<Subject>, Failure> {
         match self.program.parse::<u32>() {
             Ok(process) => self.of_process(process, asked),
@@ -106,7 +106,7 @@ fn refused(asked: &str, e: &OpenError) -> Failure {
     Failure::new(asked, e.to_string(), "name a program or library for x86-64 that you may read")
 }
 
-/// Says that no function matches, and which names are near.
+/// Returns the error that no function matches, with the names of similar ones.
 pub(crate) fn no_such_function(asked: &str, wanted: &str, subjects: &[Subject]) -> Failure {
     let near: Vec<String> =
         subjects.iter().flat_map(|s| s.module.near(wanted, 5)).take(5).collect();

@@ -1,4 +1,4 @@
-//! What probes have told, as OpenMetrics text.
+//! The results of probes as OpenMetrics text.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ type Labels = Vec<(&'static str, String)>;
 type Count = Family<Labels, Counter>;
 type Time = Family<Labels, Counter<f64, AtomicU64>>;
 
-/// Everything that is told.
+/// All results.
 #[derive(Default)]
 struct Metrics {
     hits: Count,
@@ -59,7 +59,7 @@ impl EncodeMetric for Spread {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> std::fmt::Result {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = all.0.iter().rposition(|count| *count > 0).unwrap_or(0);
-        // Those with so many bits are less than the power of two.
+        // Durations with this number of bits are less than the power of two.
         let bound = |bits: usize| ((1_u128 << bits) - 1) as f64 / 1e9;
         let mut buckets: Vec<(f64, u64)> =
             all.0.iter().take(last + 1).enumerate().map(|(bits, n)| (bound(bits), *n)).collect();
@@ -73,7 +73,7 @@ impl EncodeMetric for Spread {
     }
 }
 
-/// Prints it.
+/// Prints the results.
 pub(super) fn print(read: &[Read<'_>], out: &mut Output) -> Result<(), Failure> {
     let metrics = Metrics::default();
     read.iter().for_each(|read| metrics.take(read));

@@ -1,4 +1,4 @@
-//! `refit probe` and `refit repair`: watching the functions of programs that run, and cleaning up after it.
+//! `refit probe` and `refit repair`: watch functions of running programs, and clean up afterwards.
 
 mod metrics;
 mod print;
@@ -58,7 +58,7 @@ pub(crate) struct ProbeArgs {
     #[arg(conflicts_with = "command", value_delimiter = ',')]
     pid: Vec<u32>,
 
-    /// What to watch, and how; several at once
+    /// Places to watch, and actions there; several at once
     #[arg(short = 'e', long = "expression", value_name = "PROBE", required = true)]
     probes: Vec<Spec>,
 
@@ -66,7 +66,7 @@ pub(crate) struct ProbeArgs {
     #[arg(short, long)]
     list: bool,
 
-    /// With --list: tell the file and line of source of each place, from debug information
+    /// With --list: show the file and line of source of each place, from debug information
     #[arg(long, requires = "list")]
     lines: bool,
 
@@ -133,7 +133,7 @@ fn watch(
             Ok(())
         })
         .and_then(|()| follow(args, &programs, &watched, interrupted, out));
-    // Whatever happened to the output: the programs get their code back.
+    // In spite of errors of the output, the programs get their code back.
     let removed: Vec<Result<(), Failure>> = watched
         .iter()
         .map(|Watched { program, watch }| {
@@ -169,7 +169,7 @@ fn follow(
     })
 }
 
-/// Puts the probes into a program, and says what there is to say of it.
+/// Inserts the probes into a program, and reports the refused places.
 pub(crate) fn install(
     program: &Program,
     probes: &[Spec],
@@ -189,7 +189,7 @@ pub(crate) fn install(
     Ok(watch)
 }
 
-/// A change that a program would see, for programs.
+/// A planned change of a program, for programs.
 #[derive(Serialize)]
 struct Planned<'a> {
     process: u32,
@@ -197,7 +197,7 @@ struct Planned<'a> {
 }
 
 fn plan(program: &Program, probes: &[Spec], out: &mut Output) -> Result<(), Failure> {
-    // Records would go to a session; none is made for what is not done.
+    // Records would need a session, and none is created for a dry run.
     let mut probes = probes.to_vec();
     for probe in &mut probes {
         for action in probe.actions.iter_mut().filter(|action| action.records()) {

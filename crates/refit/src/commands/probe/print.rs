@@ -1,4 +1,4 @@
-//! What probes have told, for people and for programs.
+//! The results of probes, for people and for programs.
 
 use refit_probe::reading::Reading;
 use refit_probe::spec::Do;
@@ -12,7 +12,7 @@ use crate::histogram::bars;
 use crate::output::Output;
 use crate::table::{Align, Table};
 
-/// How many keys of a place are shown.
+/// The number of keys of a place that are shown.
 const KEYS: usize = 40;
 
 /// Prints everything that was told up to now.
@@ -38,7 +38,7 @@ pub(super) fn print(
 
 /// The same, for programs.
 #[derive(Serialize)]
-struct Told<'w> {
+struct ReadingRecord<'w> {
     process: u32,
     module: &'w str,
     name: &'w str,
@@ -46,7 +46,7 @@ struct Told<'w> {
     action: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<String>,
-    /// The value; without it, what belongs to values that had no place of their own.
+    /// The value; without it, the results for values that had no slot of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,13 +57,13 @@ struct Told<'w> {
     nanos: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mean: Option<f64>,
-    /// How many values, or nanoseconds of calls, had this many bits, from none on.
+    /// The number of values, or of nanoseconds of calls, with this many bits, from none on.
     #[serde(skip_serializing_if = "Option::is_none")]
     bits: Option<&'w [u64]>,
 }
 
-fn told<'r>(read: &'r Read<'_>) -> Told<'r> {
-    let mut told = Told {
+fn told<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
+    let mut told = ReadingRecord {
         process: read.process,
         module: read.module,
         name: read.name,
@@ -106,7 +106,7 @@ impl Read<'_> {
     fn key(&self) -> String {
         match self.key {
             Key::All => String::new(),
-            // Addresses and the like are read in base 16.
+            // Addresses and similar values are shown in base 16.
             Key::Of(key) if key >= 1 << 32 => format!("{key:#x}"),
             Key::Of(key) => key.to_string(),
             Key::Others => "others".to_owned(),
@@ -114,7 +114,8 @@ impl Read<'_> {
     }
 }
 
-/// A table of rows that each belong to a reading: its columns, then the key's, if there are keys, then the place's.
+/// Returns a table with a row for each reading: its columns, then the key's, if there are keys,
+/// then the place's.
 fn table(
     columns: &[&str],
     mut rows: Vec<(u64, Vec<String>, &Read<'_>)>,

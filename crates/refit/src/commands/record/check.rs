@@ -1,7 +1,8 @@
-//! `refit record --check`: what recording costs a command, found out by running it by turns with and without.
+//! `refit record --check`: measures the cost of recording a command, by running it by turns with
+//! and without.
 //!
-//! The median of each, and whether chance alone could make the difference: a permutation test, which assumes nothing of
-//! how times are spread.
+//! It reports the median of each, and whether chance alone could make the difference: a permutation
+//! test, which assumes nothing about the distribution of times.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -15,18 +16,18 @@ use crate::failure::Failure;
 use crate::format;
 use crate::output::Output;
 
-/// How often the times are dealt out anew.
+/// The number of permutations of the times.
 const DEALS: u32 = 9_999;
 
 #[derive(Serialize)]
-struct Found {
+struct Comparison {
     without_ns: u64,
     with_ns: u64,
-    /// Of the medians.
+    /// The difference of the medians.
     difference_percent: f64,
     /// Half the distance of the quartiles of the differences of pairs.
     spread_percent: f64,
-    /// How often chance alone makes as large a difference.
+    /// The share of permutations with a difference at least as large.
     chance: f64,
     rounds: u32,
 }
@@ -35,7 +36,7 @@ pub(super) fn run(args: &RecordArgs, out: &mut Output) -> Result<(), Failure> {
     let never = AtomicBool::new(false);
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for round in 0..args.rounds {
-        // Which comes first changes, so that what the first leaves behind favours neither.
+        // The order alternates, so that the effects of the first run favor neither.
         for recorded in [round % 2 == 0, round % 2 != 0] {
             if recorded {
                 with.push(nanos(record(args, None, &never, true)?.took));
@@ -61,13 +62,13 @@ pub(super) fn run(args: &RecordArgs, out: &mut Output) -> Result<(), Failure> {
     ))
 }
 
-fn compare(without: &[u64], with: &[u64]) -> Found {
+fn compare(without: &[u64], with: &[u64]) -> Comparison {
     let (a, b) = (quantile(without, 0.5), quantile(with, 0.5));
     let pairs = without.iter().zip(with).map(|(a, b)| 100.0 * (*b as f64 / *a as f64 - 1.0));
     let mut differences: Vec<f64> = pairs.collect();
     differences.sort_by(f64::total_cmp);
     let at = |share: f64| differences[((differences.len() - 1) as f64 * share).round() as usize];
-    Found {
+    Comparison {
         without_ns: a,
         with_ns: b,
         difference_percent: 100.0 * (b as f64 / a as f64 - 1.0),
@@ -77,12 +78,12 @@ fn compare(without: &[u64], with: &[u64]) -> Found {
     }
 }
 
-/// In what share of all ways to deal the times out to two hands the hands differ by as much.
+/// Returns the share of all permutations in which the two groups differ by at least as much.
 fn chance(without: &[u64], with: &[u64]) -> f64 {
     let mean = |times: &[u64]| times.iter().sum::<u64>() as f64 / times.len() as f64;
     let found = (mean(with) - mean(without)).abs();
     let mut all = [without, with].concat();
-    // Always the same, so that two readings of the same times agree.
+    // A constant seed, so that two evaluations of the same times agree.
     let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
     let mut as_large = 1;
     for _ in 0..DEALS {

@@ -1,4 +1,4 @@
-//! Probes of a recording: events and spans are written by the program itself, what is counted is sampled.
+//! Probes of a recording: the program itself writes events and spans; counts are sampled.
 
 use std::fmt;
 use std::process::Child;
@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use refit_instruments::definition::{FieldKind, Role};
 use refit_instruments::record::{Phase, Record, What};
 use refit_instruments::session::{Described, Kind, Session};
-use refit_instruments::write::{Found, Source};
+use refit_instruments::write::{Source, SourceBatch};
 use refit_probe::reading::Reading;
 use refit_probe::spec::Spec;
 use refit_probe::steps::Watching;
@@ -18,17 +18,18 @@ use super::launch::command;
 use crate::commands::{probe, watching};
 use crate::failure::Failure;
 
-/// Probes that are put into a program once it is there, and are read by the recorder from then on.
+/// Probes that are inserted into a program when it exists, and that the recorder reads from then
+/// on.
 #[derive(Debug, Default)]
 pub(super) struct Probes(Arc<OnceLock<(Program, Watch)>>);
 
 impl Probes {
-    /// What the recorder asks.
+    /// Returns the source that the recorder reads.
     pub(super) fn samples(&self, session: &'static Session) -> Samples {
         Samples { watched: Arc::clone(&self.0), session, known: None }
     }
 
-    /// Puts them into a process.
+    /// Inserts the probes into a process.
     pub(super) fn install(
         &self,
         id: u32,
@@ -41,7 +42,7 @@ impl Probes {
         Ok(())
     }
 
-    /// Starts a command with them in it.
+    /// Starts a command with the probes in it.
     pub(super) fn start(
         &self,
         words: &[String],
@@ -53,7 +54,7 @@ impl Probes {
             Failure::new(format!("run {}", words[0]), e.to_string(), "name a command that is there")
         })?;
         if let Err(failure) = self.install(child.id(), probes, session) {
-            // It was started to be watched only.
+            // The command was started only to be watched.
             let _ = child.kill();
             let _ = child.wait();
             return Err(failure);
@@ -64,7 +65,7 @@ impl Probes {
         Ok(child)
     }
 
-    /// Takes them out again.
+    /// Removes the probes.
     pub(super) fn remove(&self) -> Result<(), Failure> {
         let Some((program, watch)) = self.0.get() else { return Ok(()) };
         let removed = watch.remove(program);
@@ -74,11 +75,11 @@ impl Probes {
     }
 }
 
-/// What probes count, as samples of a trace: how often for counts, nanoseconds for times.
+/// The counts of probes, as samples of a trace: numbers for counts, nanoseconds for times.
 pub(super) struct Samples {
     watched: Arc<OnceLock<(Program, Watch)>>,
     session: &'static Session,
-    /// Places and actions that are sampled, and their events.
+    /// The places and actions that are sampled, and their events.
     known: Option<Vec<(Watching, u32)>>,
 }
 
@@ -89,12 +90,12 @@ impl fmt::Debug for Samples {
 }
 
 impl Source for Samples {
-    fn collect(&mut self, found: &mut Found) {
+    fn collect(&mut self, found: &mut SourceBatch) {
         let Some((program, watch)) = self.watched.get() else { return };
         let session = self.session;
         let known = self.known.get_or_insert_with(|| define(session, watch));
         for (watching, id) in known {
-            // A program that has gone has told all.
+            // A program that has ended has no further results.
             let Ok(told) = watch.read(watching) else { continue };
             let value = told.keys.values().chain([&told.all]).filter_map(value).sum();
             let (time, thread) = (session.now(), program.id());
@@ -113,7 +114,7 @@ fn value(reading: &Reading) -> Option<u64> {
     }
 }
 
-/// The events of what can be sampled.
+/// Returns the events of everything that can be sampled.
 fn define(session: &Session, watch: &Watch) -> Vec<(Watching, u32)> {
     let places = watch
         .watched

@@ -1,4 +1,4 @@
-//! What is said at the end of a program whose memory was not limited as it should have been.
+//! The message at the end of a program whose memory was not limited as it should have been.
 
 use refit_instance::{Kind, Refusal};
 use refit_limits::{Unserved, Warnings};
@@ -13,7 +13,7 @@ pub(super) fn say(error: &StandardError, warnings: &Warnings, swap: &str) {
     let asked = format!("run {}", printable(&name));
     let remarks = remarks(&asked, warnings, swap);
     if !remarks.is_empty() {
-        // Nobody is left who could be told of a failure.
+        // No process is left to which a failure could be reported.
         let _ = error.say(&format!("{}\n", Failure::Several(remarks)));
     }
 }
@@ -51,7 +51,7 @@ fn remarks(asked: &str, warnings: &Warnings, swap: &str) -> Vec<Refusal> {
     remarks
 }
 
-/// `2 × chromium (why), sleep (why), 3 others`.
+/// Returns, for example, `2 × chromium (why), sleep (why), 3 others`.
 fn which(unserved: &[Unserved], others: u64) -> String {
     let one = |Unserved { name, why, count }: &Unserved| {
         let times = if *count == 1 { String::new() } else { format!("{count} × ") };
@@ -64,7 +64,8 @@ fn which(unserved: &[Unserved], others: u64) -> String {
     parts.join(", ")
 }
 
-/// A program chooses its name, and whoever reads may be a terminal.
+/// Returns the name without control characters, because a program chooses its name, and the reader
+/// may be a terminal.
 fn printable(name: &str) -> String {
     name.escape_debug().to_string()
 }

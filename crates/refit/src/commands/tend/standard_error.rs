@@ -1,7 +1,9 @@
-//! The standard error of a program, for another process: reached in the moment before the program ends.
+//! The standard error of a program, for another process: reached in the moment before the program
+//! ends.
 //!
-//! The program may have put something else in its place, and whoever reads may have stopped reading. So nothing is written
-//! but to the very file that was there when the program began, and only what that takes at once.
+//! The program may have put something else in its place, and whoever reads may have stopped
+//! reading. So nothing is written but to the very file that was there when the program began, and
+//! only what that takes at once.
 
 use std::io;
 
@@ -12,7 +14,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 /// Its number.
 const NUMBER: u32 = 2;
-/// A pipe takes so many bytes at once or none (`PIPE_BUF`).
+/// A pipe takes this number of bytes at once or none (`PIPE_BUF`).
 const MOST: usize = 4096;
 
 /// The file that is a program's standard error.

@@ -5,9 +5,10 @@
 //!   host: processors ────────────────────────┘
 //! ```
 //!
-//! It is to cost next to nothing. So instances say by themselves, over one connection, what differs from the last look; the
-//! screen is drawn when there is something new; and where there are so many objects that looking costs more
-//! than a hundredth of a processor, instances look less often.
+//! Its cost must be negligible. Instances therefore send the difference to the previous look by
+//! themselves, over one connection; the screen is drawn when there is something new; and if there
+//! are so many objects that looking costs more than a hundredth of a processor, instances look less
+//! often.
 
 mod news;
 mod processors;
@@ -52,10 +53,10 @@ pub(crate) struct TopArgs {
 /// How long to wait without a look whether to end.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// How long to wait at least for a key, however often instances look.
+/// The minimum time to wait for a key, even if instances look more often.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// Shows it until Ctrl-C or `q`; without a terminal, or with `--lines`, as text.
+/// Runs until Ctrl-C or `q`; without a terminal, or with `--lines`, prints text.
 pub(crate) fn run(args: &TopArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     let live = instances::live("watch", only)?;
     let news = News::of(&live, args.every)?;
@@ -103,7 +104,7 @@ fn screen(
     Ok(())
 }
 
-/// Does what a key says; whether it says to end.
+/// Handles a key. Returns whether to end.
 fn key(event: &Event, state: &mut State) -> bool {
     let Event::Key(key) = event else { return false };
     if key.kind == KeyEventKind::Release {
@@ -111,7 +112,7 @@ fn key(event: &Event, state: &mut State) -> bool {
     }
     match key.code {
         KeyCode::Char('q') | KeyCode::Esc => return true,
-        // In raw mode the terminal makes no signal of it.
+        // In raw mode the terminal generates no signal for it.
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
         KeyCode::Char('s') => state.reorder(),
         KeyCode::Char('p') => state.paused = !state.paused,
@@ -145,7 +146,7 @@ fn lines(
     interrupted: &AtomicBool,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    // Of each instance the first look tells no rates.
+    // The first look at each instance has no rates.
     for looks in 2..=args.times.map_or(u64::MAX, |times| times.saturating_add(1)) {
         while live.iter().any(|live| state.looks(live.pid) < looks) {
             if interrupted.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! What comes from the instances that are watched: looks, changes, and that one has ended.
+//! The messages of the watched instances: looks, changes, and their end.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread;
@@ -11,7 +11,8 @@ use super::state::State;
 use crate::failure::Failure;
 use crate::instances::Live;
 
-/// How much may wait to be taken in. Beyond that instances wait: they say less then, and not later.
+/// The number of messages that may be queued. Beyond that instances wait, and send fewer looks
+/// instead of late ones.
 const WAITING: usize = 16;
 
 enum Item {
@@ -20,13 +21,14 @@ enum Item {
     Ended(Refusal),
 }
 
-/// News of all instances that are watched.
+/// The messages of all watched instances.
 pub(crate) struct News(Receiver<Item>);
 
 impl News {
-    /// From now on; instances look so often.
+    /// Follows the instances from now on; they look at this interval.
     ///
     /// # Errors
+    ///
     /// An instance does not answer.
     pub(crate) fn of(live: &[Live], every: Duration) -> Result<News, Failure> {
         let (sender, items) = sync_channel(WAITING);
@@ -37,9 +39,10 @@ impl News {
         Ok(News(items))
     }
 
-    /// Takes what has come into the state; whether there was a look.
+    /// Applies the queued messages to the state. Returns whether there was a look.
     ///
     /// # Errors
+    ///
     /// An instance has ended.
     pub(crate) fn take(&self, state: &mut State) -> Result<bool, Failure> {
         let mut looked = false;
@@ -51,9 +54,10 @@ impl News {
         }
     }
 
-    /// Waits for something for no longer than that, and takes it in.
+    /// Waits for a message for up to `time`, and applies it.
     ///
     /// # Errors
+    ///
     /// An instance has ended.
     pub(crate) fn wait(&self, state: &mut State, time: Duration) -> Result<(), Failure> {
         match self.0.recv_timeout(time) {
@@ -76,7 +80,7 @@ fn take_in(item: Item, state: &mut State) -> Result<bool, Failure> {
     Ok(false)
 }
 
-/// Ends with its instance, or with this process.
+/// Forwards looks until the instance, or this process, ends.
 fn follow_activity(live: &Live, every: Duration, to: SyncSender<Item>) -> Result<(), Failure> {
     let (pid, activity) = (live.pid, live.client.activity(every)?);
     thread::spawn(move || {
@@ -88,7 +92,7 @@ fn follow_activity(live: &Live, every: Duration, to: SyncSender<Item>) -> Result
         }
         let end = format!("instance {pid} has ended");
         let ended = Refusal::new(Kind::Unreachable, "watch", end, "see `refit mounts` for others");
-        // Nobody watches any more.
+        // The receiver may be gone.
         let _ = to.send(Item::Ended(ended));
     });
     Ok(())

@@ -1,4 +1,4 @@
-//! What `refit top` shows: the difference of two looks as rates, in the order that is asked for.
+//! The state that `refit top` shows: the difference of two looks as rates, in the selected order.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -7,10 +7,10 @@ use refit_instance::wire::{Activity, Mount, ObjectActivity};
 
 use super::processors::Processor;
 
-/// Changes that are kept to be shown.
+/// The number of changes that are kept to be shown.
 const CHANGES: usize = 64;
 
-/// By what objects are ordered, the most first.
+/// The quantity by which objects are ordered, the largest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Order {
     #[default]
@@ -21,7 +21,7 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    /// The next one, and after the last the first.
+    /// Returns the next order, and after the last the first.
     pub(crate) fn next(self) -> Order {
         match self {
             Order::Calls => Order::Faults,
@@ -31,7 +31,7 @@ impl Order {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Order::Calls => "calls/s",
@@ -56,16 +56,16 @@ impl Order {
 pub(crate) struct Row {
     pub(crate) instance: u32,
     pub(crate) object: ObjectActivity,
-    /// Per second.
+    /// Calls per second.
     pub(crate) calls: f64,
-    /// Per second.
+    /// Faults per second.
     pub(crate) faults: f64,
 }
 
 impl Row {
-    /// The object is like this now, so many seconds after it was like before.
+    /// Updates the row to the activity `now`, which was taken `seconds` after the previous one.
     fn update(&mut self, now: ObjectActivity, seconds: f64) {
-        // A swap can begin the count anew: then what is there now is what was counted since.
+        // A swap can restart the count from zero: then the current value is the count since.
         let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now) as f64;
         self.calls = since(now.calls, self.object.calls) / seconds;
         self.faults = since(now.faults, self.object.faults) / seconds;
@@ -84,7 +84,7 @@ pub(crate) struct Served {
     pub(crate) read: f64,
     /// Bytes per second.
     pub(crate) written: f64,
-    /// Files that wait for it.
+    /// The number of files that wait for write-back.
     pub(crate) waiting: u64,
 }
 
@@ -97,25 +97,25 @@ pub(crate) struct Load {
     pub(crate) stolen: f64,
 }
 
-/// Everything that is shown.
+/// The whole state.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) rows: Vec<Row>,
     pub(crate) mounts: Vec<Served>,
     pub(crate) loads: Vec<Load>,
-    /// Latest last.
+    /// The latest changes, the newest last.
     pub(crate) changes: VecDeque<Report>,
-    /// Changes that were overwritten before they could be read.
+    /// The number of changes that were overwritten before they could be read.
     pub(crate) lost_changes: u64,
     pub(crate) order: Order,
-    /// First row that is shown.
+    /// The index of the first row that is shown.
     pub(crate) scroll: usize,
     pub(crate) paused: bool,
     instances: BTreeMap<u32, Seen>,
     processors: Vec<Processor>,
 }
 
-/// What was last seen of an instance.
+/// The previous look at an instance.
 #[derive(Debug, Default)]
 struct Seen {
     at_ns: u64,
@@ -124,11 +124,11 @@ struct Seen {
 }
 
 impl State {
-    /// Takes a look at an instance in.
+    /// Applies a look at an instance.
     pub(crate) fn update(&mut self, instance: u32, activity: Activity) {
         let Activity { at_ns, objects, gone, mounts } = activity;
         let seen = self.instances.entry(instance).or_default();
-        // At first nothing is known of the time before: what was counted in it is no rate.
+        // The first look gives no rate, because the time of its counts is unknown.
         let seconds = match seen.looks {
             0 => f64::INFINITY,
             _ => (at_ns.saturating_sub(seen.at_ns) as f64 / 1e9).max(1e-9),
@@ -153,7 +153,7 @@ impl State {
         let mut places = HashMap::new();
         for (place, row) in self.rows.iter_mut().enumerate() {
             if row.instance == instance {
-                // What is not told of has not changed.
+                // An object that is not mentioned has not changed.
                 (row.calls, row.faults) = (0.0, 0.0);
                 places.insert(row.object.id, place);
             }
@@ -170,18 +170,18 @@ impl State {
         }
     }
 
-    /// Takes a look at the processors in.
+    /// Applies a look at the processors.
     pub(crate) fn update_processors(&mut self, next: Vec<Processor>) {
         self.loads = next.iter().filter_map(|now| load(&self.processors, now)).collect();
         self.processors = next;
     }
 
-    /// How many looks at an instance were taken in.
+    /// Returns the number of looks at an instance that were applied.
     pub(crate) fn looks(&self, instance: u32) -> u64 {
         self.instances.get(&instance).map_or(0, |seen| seen.looks)
     }
 
-    /// Takes a change in.
+    /// Adds a change.
     pub(crate) fn changed(&mut self, report: Report) {
         if self.changes.len() == CHANGES {
             self.changes.pop_front();
@@ -195,7 +195,7 @@ impl State {
         self.sort();
     }
 
-    /// Goes up or down in the list.
+    /// Scrolls up or down in the list.
     pub(crate) fn scroll_by(&mut self, lines: isize) {
         let last = self.rows.len().saturating_sub(1);
         self.scroll = self.scroll.saturating_add_signed(lines).min(last);
@@ -241,7 +241,8 @@ fn load(before: &[Processor], now: &Processor) -> Option<Load> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A look after so many seconds, with objects of which only the calls and dirty pages differ.
+    /// Returns a look after this many seconds, with objects that differ only in calls and dirty
+    /// pages.
     pub(crate) fn activity(seconds: u64, objects: &[(u64, &str, u64, u64)]) -> Activity {
         let object = |(id, name, calls, dirty): &(u64, &str, u64, u64)| ObjectActivity {
             id: *id,

@@ -1,4 +1,4 @@
-//! How `refit top` looks: the state, drawn.
+//! Draws the state of `refit top`.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -10,9 +10,9 @@ use super::state::{Load, Served, State};
 use crate::commands::changes;
 use crate::format;
 
-/// Lines of changes, with their frame.
+/// The number of lines of changes, with their frame.
 const CHANGES: u16 = 7;
-/// Widest bar of a processor, in characters.
+/// The width of the widest bar of a processor, in characters.
 const BAR: usize = 20;
 
 /// Draws everything.
@@ -98,7 +98,7 @@ fn object_table(state: &State, area: Rect) -> Table<'_> {
         .block(Block::bordered().title(format!("objects by {}", state.order.name())))
 }
 
-/// Titles; those of columns with a width stand at their right.
+/// Returns the titles; those of columns with a width are right-aligned.
 fn header(titles: &[&'static str], right: &[usize]) -> Row<'static> {
     let cell = |(i, title): (usize, &&'static str)| match right.get(i) {
         Some(width) => Cell::new(format!("{title:>width$}")),
@@ -119,7 +119,7 @@ fn change_lines(state: &State) -> Paragraph<'_> {
     Paragraph::new(lines).block(Block::bordered().title(title))
 }
 
-/// A rate in few characters: `0`, `3.1`, `12 345`.
+/// Returns a rate in few characters: `0`, `3.1`, `12 345`.
 pub(crate) fn rate(per_second: f64) -> String {
     match per_second {
         0.0 => "0".into(),

@@ -1,14 +1,14 @@
-//! `refit tour`: the main job made visible in about a minute.
+//! `refit tour`: a demonstration of the main purpose in about a minute.
 //!
-//! An instance of its own serves a scratch directory, every access going to refit's own caches (`--cache
-//! direct`, or the kernel's cache would answer most reads and nobody would see the swaps). On it run
-//! `postmark`, and a writer and a reader that check every byte. Phases without swaps and phases with swaps take
-//! turns, so that what else the machine does falls on both alike. Then the mount goes, and what the writer wrote
-//! is checked once more in the source directory.
+//! An instance of its own serves a scratch directory, with every access going to refit's own caches
+//! (`--cache direct`; otherwise the kernel's cache would answer most reads and hide the swaps). On
+//! it run `postmark`, and a writer and a reader that check every byte. Phases with and without
+//! swaps alternate, so that other load of the machine affects both alike. Then the mount is
+//! removed, and the written data is checked once more in the source directory.
 //!
-//! The verdict is computed: no byte wrong, no operation failed, postmark counted the same in every phase, and
-//! each of the checked caches was swapped many times. Throughput is shown but decides nothing: a busy machine is
-//! no mistake of refit's.
+//! The verdict is computed: no byte wrong, no operation failed, the same counts of postmark in
+//! every phase, and many swaps of each of the checked caches. Throughput is shown but does not
+//! affect the verdict: a busy machine is no fault of refit.
 
 mod pair;
 mod postmark;
@@ -52,13 +52,13 @@ pub(crate) struct TourArgs {
 /// How often the screen is brought up to date.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Phases of the tour; every other one with swaps, and the last one without.
+/// The number of phases; every other one has swaps, and the last one does not.
 const PHASES: u32 = 9;
 
-/// Bytes that the scratch directory may come to.
+/// The maximum size of the scratch directory in bytes.
 const ROOM: u64 = 1 << 30;
 
-/// What `statfs` says of memory (`TMPFS_MAGIC`).
+/// The `f_type` of tmpfs (`TMPFS_MAGIC`).
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 /// Runs the tour.
@@ -81,8 +81,8 @@ pub(crate) fn run(args: &TourArgs, out: &mut Output) -> Result<(), Failure> {
     if verdict.good() { Ok(()) } else { Err(Failure::Said) }
 }
 
-/// Where the scratch directory goes by default: into memory where there is room for it, so that what a disk takes for writing back is not taken
-/// for what swaps cost.
+/// Returns the default parent of the scratch directory: in memory if there is room, so that the
+/// write-back time of a disk is not mistaken for the cost of swaps.
 fn roomy() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let room =
@@ -118,7 +118,8 @@ fn show(
     let mut phases: Vec<Phase> =
         (0..PHASES).map(|i| Phase { swaps: i % 2 == 1, per_second: None }).collect();
     let mut runs = Vec::new();
-    // The first run finds caches and directories cold, which is nobody's throughput.
+    // The first run finds caches and directories cold, so that its throughput is not
+    // representative.
     postmark.start(&mail, transactions)?.finish(interrupted)?;
     let mut screen = Screen::new(out.json());
     for i in 0..phases.len() {

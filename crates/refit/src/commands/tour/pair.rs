@@ -1,11 +1,12 @@
 //! A writer and a reader that check every byte.
 //!
-//! Files are written in blocks that are not as long as pages, so that most of them lie across two or three. Each
-//! time a block is written, its *version* rises by one, and every word of it is computed from file, block, place
-//! and version; nothing that is read can be right by accident. The writer publishes the version that it begins to
-//! write and, when `pwrite` has returned, the version that is done. A reader takes the version done before it
-//! reads and the version begun after it has read: every word must be of one of the versions between these.
-//! An older one is a lost update, a newer one cannot be, anything else is corruption.
+//! Files are written in blocks whose length is no multiple of the page size, so that most of them
+//! span two or three pages. Each write of a block increments its *version*, and every word of it is
+//! computed from file, block, place and version, so that no data can be right by accident. The
+//! writer publishes the version that it begins to write and, when `pwrite` has returned, the
+//! version that is done. A reader loads the version done before it reads and the version begun
+//! after it has read: every word must be of one of the versions between these. An older one is a
+//! lost update, a newer one is impossible, anything else is corruption.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,32 +17,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Bytes of a block: a thousand words, not a multiple of the page size.
+/// The size of a block in bytes: a thousand words, not a multiple of the page size.
 const BLOCK: usize = 8000;
 const WORD: usize = size_of::<u64>();
-/// Blocks of a file.
+/// The number of blocks of a file.
 const BLOCKS: usize = 512;
-/// Files; each is a cache of its own.
+/// The number of files, each with a cache of its own.
 pub(super) const FILES: usize = 4;
-/// Blocks that are read or written at once: long accesses are under way when a swap comes.
+/// The number of blocks that are read or written at once: long accesses are in progress when a swap
+/// comes.
 const RUN: usize = 12;
-/// Between two accesses of each of the two: they are to check, not to be the load.
+/// The pause between two accesses of each of the two, which check the data and are not the load.
 const PACE: Duration = Duration::from_micros(500);
-/// So many writes, and the file is synchronised once.
+/// The number of writes after which the file is synchronized once.
 const SYNC_EVERY: u64 = 256;
 
-/// What has been checked so far.
+/// The results of the checks so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// Bytes that were read and compared.
+    /// The number of bytes that were read and compared.
     pub(super) checked: u64,
-    /// Bytes that were written.
+    /// The number of bytes that were written.
     pub(super) written: u64,
-    /// Bytes that were not what they had to be.
+    /// The number of bytes that were wrong.
     pub(super) wrong: u64,
-    /// Operations that failed.
+    /// The number of operations that failed.
     pub(super) failed: u64,
-    /// The first of either, in words.
+    /// The first wrong byte or failure, in words.
     pub(super) first: Option<String>,
 }
 
@@ -59,14 +61,14 @@ impl Tally {
     }
 }
 
-/// Version of a block.
+/// The version of a block.
 #[derive(Debug, Default)]
 struct Version {
     begun: AtomicU64,
     done: AtomicU64,
 }
 
-/// By file and block.
+/// Versions by file and block.
 type Versions = Vec<Vec<Version>>;
 
 struct Shared {
@@ -76,20 +78,20 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// The two at work.
+/// The writer and the reader.
 pub(super) struct Pair {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the two have left behind; it holds no file open, so that the mount can go.
+/// The results of the two; no file is held open, so that the mount can be removed.
 pub(super) struct Written {
     versions: Arc<Versions>,
     tally: Tally,
 }
 
 impl Pair {
-    /// Writes every block once, then sets the two to work.
+    /// Writes every block once, then starts the two threads.
     pub(super) fn start(directory: &Path) -> io::Result<Self> {
         let open = |i| {
             let path = directory.join(name(i));
@@ -117,7 +119,7 @@ impl Pair {
         Ok(Pair { shared, threads })
     }
 
-    /// What has been checked so far.
+    /// Returns the results so far.
     pub(super) fn tally(&self) -> Tally {
         self.shared.tally().clone()
     }
@@ -143,12 +145,12 @@ impl Drop for Pair {
 }
 
 impl Written {
-    /// What was checked while it was served.
+    /// Returns the results of the time while the directory was served.
     pub(super) fn tally(&self) -> Tally {
         self.tally.clone()
     }
 
-    /// Reads everything where it rests now and compares it with what was written last.
+    /// Reads all files in the source directory and compares them with the last written data.
     pub(super) fn check_at_rest(&self, directory: &Path) -> Tally {
         let mut tally = Tally::default();
         let mut bytes = vec![0; BLOCK];
@@ -201,12 +203,12 @@ impl Shared {
         }
     }
 
-    /// The blocks that are read or written together, from this one on.
+    /// Returns the blocks that are read or written together, from this one on.
     fn run(block: usize) -> std::ops::Range<usize> {
         block..(block + RUN).min(BLOCKS)
     }
 
-    /// Only one thread writes.
+    /// Writes a block; called by one thread only.
     fn write(&self, file: usize, block: usize) -> io::Result<()> {
         let versions = &self.versions[file];
         let mut bytes = Vec::with_capacity(RUN * BLOCK);
@@ -291,7 +293,7 @@ fn word_at(seed: u64, i: usize) -> u64 {
     mix(seed.wrapping_add(i as u64))
 }
 
-/// The finaliser of SplitMix64: a bijection without a pattern.
+/// The finalizer of SplitMix64: a bijection without a pattern.
 fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,6 +1,8 @@
-//! Debian's `postmark`: many small files created, read, appended to and deleted, as a mail server would.
+//! Debian's `postmark`: many small files created, read, appended to and deleted, as a mail server
+//! would.
 //!
-//! With the same seed it does the same operations every time, so what it counts must be the same every time.
+//! With the same seed it does the same operations every time, so its counts must be the same every
+//! time.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,11 +16,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::failure::Failure;
 
-/// Files that it works on at a time.
+/// The number of files that it works on at a time.
 const FILES: u64 = 500;
-/// Enough to see how fast this machine is.
+/// The number of transactions of a trial run, which suffices to measure the speed of this machine.
 const TRIAL: u64 = 1000;
-/// Never fewer than this, however slow the machine.
+/// The minimum number of transactions, on however slow a machine.
 const LEAST: u64 = 1000;
 
 /// The program.
@@ -26,23 +28,23 @@ pub(super) struct Postmark {
     program: &'static str,
 }
 
-/// A run of it.
+/// A run of the program.
 pub(super) struct Running {
     pid: Pid,
     ended: Receiver<std::io::Result<(std::process::Output, Duration)>>,
     transactions: u64,
 }
 
-/// What a run of it says.
+/// The results of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Outcome {
-    /// Transactions that were asked for.
+    /// The number of requested transactions.
     pub(super) transactions: u64,
-    /// How long it took altogether; its own clock has a resolution of one second.
+    /// The total time; its own clock has a resolution of one second.
     pub(super) wall: Duration,
-    /// What it counted, without the rates.
+    /// Its counts, without the rates.
     pub(super) counts: Vec<String>,
-    /// What it complained about.
+    /// Its error message.
     pub(super) complaint: Option<String>,
 }
 
@@ -64,7 +66,7 @@ impl Postmark {
         Err(Failure::new("tour", "postmark is not installed", "apt-get install postmark"))
     }
 
-    /// How many transactions fill the time, by a trial.
+    /// Returns the number of transactions that fill the time, from a trial.
     pub(super) fn fitting(
         &self,
         directory: &Path,
@@ -145,14 +147,14 @@ impl Running {
         }
     }
 
-    /// Ends it at once.
+    /// Kills the run.
     pub(super) fn kill(&mut self) {
         let _ = kill_process(self.pid, Signal::KILL);
         let _ = self.ended.recv();
     }
 }
 
-/// The lines under `Files:` and `Data:`, without what depends on the clock.
+/// Returns the lines under `Files:` and `Data:`, without the values that depend on the clock.
 fn counts(said: &str) -> Vec<String> {
     let figures = said.lines().skip_while(|line| !line.starts_with("Files:"));
     figures

@@ -1,4 +1,4 @@
-//! What is seen while the programs work: on a terminal a picture that is drawn again and again, elsewhere a plain
+//! The display while the programs work: on a terminal a picture that is redrawn, elsewhere a plain
 //! line every other second. The same picture is printed at the end.
 
 use std::io::{IsTerminal, stderr};
@@ -15,11 +15,11 @@ use super::pair::{Pair, Tally as Bytes};
 use super::server::Server;
 use super::swapper::Swaps;
 
-/// Between two plain lines.
+/// The interval of plain lines.
 const PLAIN: Duration = Duration::from_secs(2);
-/// Over how long the rate of requests is taken.
+/// The time over which the rate of requests is averaged.
 const RATE: Duration = Duration::from_millis(500);
-/// The longest bar of the throughput, in characters.
+/// The length of the longest bar of the throughput, in characters.
 const BAR: u64 = 36;
 
 /// A phase of the tour.
@@ -31,17 +31,17 @@ pub(super) struct Phase {
     pub(super) per_second: Option<u64>,
 }
 
-/// Everything that is to be seen.
+/// The contents of the display.
 pub(super) struct Scene<'a> {
     pub(super) phases: &'a [Phase],
     pub(super) bytes: &'a Bytes,
     pub(super) swaps: &'a Swaps,
-    /// Requests per second at this moment, while it runs.
+    /// The current requests per second, while the phase runs.
     pub(super) rate: Option<u64>,
 }
 
 impl Scene<'_> {
-    /// Lines for people; `on_stderr` says for which of the two streams colours are chosen.
+    /// Returns lines for people; `on_stderr` selects the stream for which colors are chosen.
     pub(super) fn lines(&self, on_stderr: bool) -> Vec<String> {
         let paint = |style: Style| if on_stderr { style.for_stderr() } else { style };
         let dim = paint(Style::new().dim());
@@ -126,7 +126,7 @@ impl Screen {
         Screen { silent, bar, began: now, printed: now, rate: 0, sample: None }
     }
 
-    /// Shows how things stand.
+    /// Shows the current state.
     pub(super) fn update(
         &mut self,
         server: &Server,
@@ -168,7 +168,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Clears what was drawn.
+    /// Clears the picture.
     pub(super) fn finish(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();

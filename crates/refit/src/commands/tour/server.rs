@@ -1,6 +1,8 @@
-//! The instance that the tour watches: `refit mount` as a process of its own, as a user would start it.
+//! The instance that the tour watches: `refit mount` as a process of its own, as a user would start
+//! it.
 //!
-//! It ends with the tour, however the tour ends: its standard input is a pipe that only the tour holds.
+//! It ends with the tour, however the tour ends: its standard input is a pipe that only the tour
+//! holds.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;

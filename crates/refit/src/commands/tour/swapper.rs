@@ -1,8 +1,9 @@
-//! Swaps file caches to and fro under the programs, and counts how it went.
+//! Swaps file caches back and forth under the programs, and counts the outcomes.
 //!
-//! Two requests run side by side, each swapping one cache after the other for as long as it is read: one over
-//! the files whose every byte is checked, so that each of them is swapped hundreds of times a second while it is
-//! read and written; one over the files of postmark, as they come and go.
+//! Two requests run side by side, each swapping one cache after the other for as long as its answer
+//! is read: one over the files whose every byte is checked, so that each of them is swapped
+//! hundreds of times per second while it is read and written; one over the files of postmark, as
+//! they come and go.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +19,13 @@ use crate::tally::Tally;
 
 use super::server::Server;
 
-/// What is swapped and how often: a pattern, and microseconds from swap to swap.
+/// The swapped caches, as a pattern, and the microseconds from swap to swap.
 const BEATS: [(&str, u64); 2] = [("fcm:/checked/*", 1_000), ("fcm:/mail/*", 2_000)];
 
-/// How long an answer is waited for before it is looked whether that is enough.
+/// The time to wait for a report before checking whether to stop.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What has become of the swaps so far.
+/// The outcomes of the swaps so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Swaps(Arc<Mutex<Inner>>);
 
@@ -36,13 +37,13 @@ pub(super) struct Inner {
 }
 
 impl Swaps {
-    /// Looks at what there is.
+    /// Gives access to the outcomes.
     pub(super) fn look<T>(&self, look: impl FnOnce(&mut Inner) -> T) -> T {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The threads that ask for swaps; they end with it.
+/// The threads that request swaps; they end on drop.
 pub(super) struct Swapper {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -76,9 +77,11 @@ impl Drop for Swapper {
 fn swap_to_and_fro(client: &Client, glob: &str, every_us: u64, swaps: &Swaps, stop: &AtomicBool) {
     let repeat = Repeat { others: vec!["partitioned".into()], every_us, for_ms: None };
     let asked = Swap { repeat: Some(repeat), ..Swap::once(glob, "shared") };
-    // Refused as a whole when there is no such file at this moment: soon there will be.
+    // The request is refused as a whole if there is no such file at this moment: soon there will
+    // be.
     let Ok(mut lines) = client.swap(&asked) else { return thread::sleep(LOOK) };
-    // The requester must not go away in the middle of a swap, which would be rolled back: it stops at a report.
+    // The requester must not go away in the middle of a swap, which would be rolled back: it stops
+    // at a report.
     while let Some(Ok(line)) = lines.next_within(LOOK) {
         let Some(report) = line else {
             if stop.load(Ordering::Relaxed) {

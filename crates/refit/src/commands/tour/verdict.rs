@@ -1,4 +1,4 @@
-//! What the tour has shown, and whether it was good.
+//! The results of the tour, and their verdict.
 
 use console::Style;
 use serde::Serialize;
@@ -12,13 +12,14 @@ use super::postmark::Outcome;
 use super::screen::{Phase, Scene};
 use super::swapper::Swaps;
 
-/// Fewer swaps than this of a cache in use show nothing.
+/// The minimum number of swaps of a cache in use; fewer prove nothing.
 const ENOUGH: u64 = 100;
 
-/// Below this throughput, in percent of that without swaps, the tour says so. It decides nothing: the machine may be busy with something else.
+/// The throughput, in percent of that without swaps, below which the tour reports it. It does not
+/// affect the verdict: the machine may have other load.
 const SLOW_PERCENT: f64 = 85.0;
 
-/// Everything that was measured, and what speaks against it.
+/// All measurements, and the objections.
 pub(super) struct Verdict {
     phases: Vec<Phase>,
     runs: Vec<Outcome>,
@@ -99,8 +100,9 @@ impl Verdict {
         against
     }
 
-    /// Throughput of the phases with swaps over that of the others: the median of how each phase with swaps compares with the two beside it, so
-    /// that what the machine does meanwhile falls on both.
+    /// Returns the throughput of the phases with swaps over that of the others: the median of the
+    /// ratios of each phase with swaps to the two beside it, so that other load of the machine
+    /// affects both.
     fn ratio(&self) -> f64 {
         let rate = |phase: &Phase| phase.per_second.unwrap_or(0) as f64;
         let beside = self.phases.windows(3).filter(|three| three[1].swaps && !three[0].swaps);
@@ -192,7 +194,7 @@ impl Verdict {
     }
 }
 
-/// The counts that do not begin with a word: created, read, appended, deleted.
+/// Returns the counts that do not begin with a word: created, read, appended, deleted.
 fn summary(counts: &[String]) -> String {
     let plain = counts.iter().filter(|c| c.starts_with(|first: char| first.is_ascii_digit()));
     plain.take(4).map(String::as_str).collect::<Vec<_>>().join(", ")
