@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicU64;
 pub(crate) use area::Area;
 pub use definitions::{Described, Kind, Switch};
 pub use error::SessionError;
-pub use known::Known;
+pub use known::SessionInstrument;
 pub use layout::Geometry;
 
 pub use crate::instrument::attach_environment;

@@ -2,7 +2,7 @@
 
 /// A wrapper that can be created by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Known {
+pub struct WrapperKind {
     /// The name of the wrapper.
     pub name: &'static str,
     /// Its description, in a line.
@@ -13,19 +13,23 @@ pub struct Known {
 
 const METHOD: (&str, &str) = ("method", "only calls of this method");
 
-pub(super) static KNOWN: [Known; 6] = [
-    Known { name: "count", about: "counts calls, errors and panics of each method", options: &[] },
-    Known {
+pub(super) static KNOWN: [WrapperKind; 6] = [
+    WrapperKind {
+        name: "count",
+        about: "counts calls, errors and panics of each method",
+        options: &[],
+    },
+    WrapperKind {
         name: "latency",
         about: "measures how long each method takes: median, 99th percentile, longest",
         options: &[METHOD],
     },
-    Known {
+    WrapperKind {
         name: "concurrency",
         about: "counts calls that are inside at the same time",
         options: &[METHOD],
     },
-    Known {
+    WrapperKind {
         name: "sequential",
         about: "tells whether accesses follow each other, and how long such runs are",
         options: &[
@@ -35,12 +39,12 @@ pub(super) static KNOWN: [Known; 6] = [
             ("unit", "how much of a length an offset of 1 is (1); 4096 for numbers of pages"),
         ],
     },
-    Known {
+    WrapperKind {
         name: "arguments",
         about: "shows how the values of an argument are spread, in powers of two",
         options: &[("argument", "its name; must be given"), METHOD],
     },
-    Known {
+    WrapperKind {
         name: "fault",
         about: "delays calls or lets them fail",
         options: &[
@@ -53,6 +57,6 @@ pub(super) static KNOWN: [Known; 6] = [
 ];
 
 /// Returns the existing wrappers.
-pub fn known() -> &'static [Known] {
+pub fn known() -> &'static [WrapperKind] {
     &KNOWN
 }

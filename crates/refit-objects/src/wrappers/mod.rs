@@ -25,7 +25,7 @@ use crate::description::InterfaceInfo;
 use crate::wrapper::Wrapper;
 
 use known::KNOWN;
-pub use known::{Known, known};
+pub use known::{WrapperKind, known};
 pub(crate) use meter::Meter;
 pub use options::{Setting, WrapperError};
 use options::{Settings, list};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::known::Known;
+use super::known::WrapperKind;
 use crate::argument::Kind;
 use crate::description::{ArgumentInfo, InterfaceInfo, MethodShape};
 

@@ -10,7 +10,7 @@ use refit_analysis::lines::Lines;
 use serde::Serialize;
 
 use super::edge::{target, why};
-use super::listing::{self, Told};
+use super::listing::{self, SourcePlace};
 use super::picture;
 use super::subject::{Subject, SubjectArgs, no_such_function};
 use crate::failure::Failure;
