@@ -200,7 +200,8 @@ impl Filesystem for Fuse {
     ) {
         // Only reads past the kernel's cache carry a lock owner. `O_DIRECT` and the handle do not
         // tell, since a file opened for direct reads can be mapped.
-        self.read_current(req, ino, offset, size, flags, lock_owner.is_some(), reply);
+        let range = offset..offset.saturating_add(size.into());
+        self.read_current(req, ino, range, flags, lock_owner.is_some(), reply);
     }
 
     fn write(

@@ -1,16 +1,19 @@
 //! Requests that depend on what the kernel has cached of a file: whether it caches a file that is
 //! opened, and reads, searches and copies for which it must write back its pages first.
 
-use crate::answer::Fuse;
-use crate::files::{COPY_PART, may_write};
-use crate::server::{Caller, Server};
+use std::cell::RefCell;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use fuser::{
     FileHandle, FopenFlags, INodeNo, OpenFlags, ReplyData, ReplyLseek, ReplyOpen, ReplyWrite,
     Request,
 };
 use rustix::io::Errno;
-use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::answer::Fuse;
+use crate::files::{COPY_PART, may_write};
+use crate::server::{Caller, Server};
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -62,18 +65,17 @@ impl Fuse {
         &self,
         req: &Request,
         ino: INodeNo,
-        offset: u64,
-        size: u32,
+        range: Range<u64>,
         flags: OpenFlags,
         past_the_kernels_cache: bool,
         reply: ReplyData,
     ) {
         // For other reads, the kernel keeps the pages that a fault fills locked until the reply, so
         // invalidating them first would deadlock.
-        let end = offset.saturating_add(size.into());
-        if past_the_kernels_cache && self.server.kernel_may_know_more(ino.0, end) {
+        let (offset, size) = (range.start, (range.end - range.start) as usize);
+        if past_the_kernels_cache && self.server.kernel_may_know_more(ino.0, range.end) {
             let work = move |server: &Server| {
-                let mut buffer = vec![0; size as usize];
+                let mut buffer = vec![0; size];
                 let n = server.read(ino.0, offset, &mut buffer, flags.0)?;
                 buffer.truncate(n);
                 Ok(buffer)
@@ -84,7 +86,6 @@ impl Fuse {
             });
         }
         BUFFER.with_borrow_mut(|buffer| {
-            let size = size as usize;
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }

@@ -86,7 +86,7 @@ impl Builder {
     }
 
     /// Sets a callback for each lost peer, with the reason. It runs once, after the last message of
-    /// the peer has been handled. It is not called for peers from which [`Layer::close`](crate::Layer::close)
+    /// the peer has been handled. It is not called for peers from which [`Layer::close`]
     /// disconnects.
     #[must_use]
     pub fn lost(mut self, handle: impl Fn(InstanceId, &str) + Send + Sync + 'static) -> Self {

@@ -30,17 +30,22 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `request`, `generation` | which threads are in a request, and when all earlier requests have ended |
+//! | `request`, `generation` | the threads in a request, and the end of all earlier requests |
 //! | `id`, `bound`, `table`, `rep`, `attached` | from a reference to the rep of this processor |
-//! | `interface`, `description` | what implementations provide, and what is known of their interface |
-//! | `slot`, `registry`, `object`, `retire`, `limbo` | objects: miss handling, creation and destruction |
+//! | `interface`, `description` | the methods of an interface, and its description |
+//! | `slot`, `registry`, `object`, `retire`, `limbo` | creation, destruction, miss handling |
 //! | `maker`, `class`, `upgrade` | factories, and upgrades of all objects of a class |
-//! | `interposer`, `wrapper`, `argument`, `wrapping`, [`wrappers`] | wrappers: the mechanism, the traits, attaching them, and ready-made ones |
+//! | `interposer`, `wrapper`, `argument`, `wrapping`, [`wrappers`] | wrappers |
 //! | [`mod@plugin`] | implementations that are built separately and loaded while the process runs |
 //! | `choices` | the short way: implementations that are one value each |
 //! | `adapter` | an implementation of one interface, presented as another |
-//! | `mediation`, `mediator`, `inside`, `switch`, `successor`, `swap` | the phases of a swap: as calls see them, as an object, as the swapper drives them |
-//! | `transfer` | the transfer of state between implementations: protocols, negotiation, lazy transfer, records |
+//! | `mediation`, `mediator`, `inside`, `switch`, `successor`, `swap` | the phases of a swap |
+//! | `transfer` | the transfer of state between implementations |
+//!
+//! The modules of wrappers contain, in this order, the mechanism, the traits (two modules),
+//! attaching wrappers, and ready-made ones. The modules of the phases of a swap show them as calls
+//! see them (two modules), as an object, and as the swapper drives them. `transfer` contains
+//! protocols, negotiation, lazy transfer and records.
 
 #![deny(unsafe_code)]
 #![cfg_attr(loom, expect(dead_code, reason = "what only reports need is not modelled"))]

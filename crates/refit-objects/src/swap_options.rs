@@ -36,9 +36,9 @@ pub struct SwapOptions {
     pub dry_run: bool,
     /// The name of the protocol to use; `None` for the best one.
     pub protocol: Option<String>,
-    /// How the rest of a lazy transfer is moved after the commit.
+    /// The limits for moving the rest of a lazy transfer after the commit.
     pub drain: DrainOptions,
-    /// What happens to the old implementation's state.
+    /// The treatment of the old implementation's state.
     pub handover: Handover,
     /// Runs the swapping thread before all ordinary ones (`SCHED_FIFO`, where permitted) while
     /// others wait for it. It shortens the wait on a machine with as many busy threads as
@@ -46,17 +46,18 @@ pub struct SwapOptions {
     pub urgent: bool,
 }
 
-/// What happens to the state of the implementation that is swapped out.
+/// The treatment of the state of the implementation that is swapped out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Handover {
     /// The new implementation takes it over.
     #[default]
     Transfer,
-    /// It is abandoned, and the new implementation begins as created. Refused unless the interface
-    /// declares its state a hint.
+    /// The state is abandoned, and the new implementation begins as created. Refused unless the
+    /// interface declares its state a hint.
     WithoutState,
-    /// It is discarded, and the new implementation begins with the empty state of the interface.
-    /// **Loses the contents of the object.** Refused unless the interface declares an empty state.
+    /// The state is discarded, and the new implementation begins with the empty state of the
+    /// interface. **Loses the contents of the object.** Refused unless the interface declares an
+    /// empty state.
     EmptyState,
 }
 

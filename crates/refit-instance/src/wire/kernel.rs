@@ -41,7 +41,7 @@ pub struct PeerInfo {
     pub reached: ReachedInfo,
     /// The path or address with which one of the two joined the other.
     pub place: String,
-    /// How long it has been connected, in seconds.
+    /// The time since the connection was made, in seconds.
     pub seconds: u64,
 }
 
@@ -50,9 +50,9 @@ pub struct PeerInfo {
 pub struct LostInfo {
     /// Its number.
     pub number: u16,
-    /// How the loss was detected, for example because the instance stopped responding.
+    /// The reason of the loss, for example that the instance stopped responding.
     pub why: String,
-    /// How long it has been lost, in seconds.
+    /// The time since the loss, in seconds.
     pub seconds: u64,
     /// The address at which this instance tries to join it again; `null` means that this instance
     /// waits for the other to join.
@@ -119,13 +119,14 @@ pub struct FollowRequest {
     pub pid: u32,
     /// Whether it is to be movable.
     pub movable: bool,
-    /// How its threads are to move between instances by themselves; `null` means not at all.
+    /// The policy by which its threads move between instances by themselves; `null` means not at
+    /// all.
     pub roam: Option<RoamRequest>,
     /// The numbers of the processors that its programs see; `null` means the instance's own.
     pub processors: Option<Vec<usize>>,
 }
 
-/// How threads move between instances by themselves.
+/// The policy by which threads move between instances by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RoamRequest {

@@ -22,8 +22,8 @@ pub struct MemoryInfo {
     pub lost: u64,
     /// Whether the store is full, so that more is resident than the limit permits.
     pub full: bool,
-    /// How often the limit was exceeded for a while because of an internal error of refit, which
-    /// `PID.log` beside the socket describes.
+    /// The number of times that the limit was exceeded for a while because of an internal error of
+    /// refit, which `PID.log` beside the socket describes.
     pub failures: u64,
     /// Programs that should be served but are not.
     pub refused: Vec<RefusedInfo>,

@@ -95,7 +95,7 @@ pub struct PagesInfo {
     pub fetches: TimesInfo,
     /// The time that these requests waited.
     pub waits: TimesInfo,
-    /// Those of these requests that were for writing.
+    /// The number of these requests that were for writing.
     pub to_write: u64,
     /// Pages that were sent with their contents.
     pub sent: u64,
@@ -111,7 +111,8 @@ pub struct PagesInfo {
     pub home: TimesInfo,
     /// Pages that had to be retrieved from another instance first.
     pub taken: u64,
-    /// How often an instance was left undisturbed for a while with a page that it wrote to.
+    /// The number of times that an instance was left undisturbed for a while with a page that it
+    /// wrote to.
     pub turns: u64,
 }
 

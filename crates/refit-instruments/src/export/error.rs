@@ -25,6 +25,6 @@ pub enum Error {
     Nothing,
 }
 
-/// The maximum number of intervals and points of a profile for Firefox. A larger profile is refused, because it is built in
+/// The maximum number of intervals and points. A larger profile is refused, because it is built in
 /// memory and no browser could open it.
 pub const MAX_EVENTS: u64 = 5_000_000;

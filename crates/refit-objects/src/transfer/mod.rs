@@ -17,12 +17,12 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `protocol`, `typed`, `known`, `converter` | names, types and numbers of protocols; converters |
+//! | `protocol`, `typed`, `known`, `converter` | names, types, numbers of protocols; converters |
 //! | `choice`, `negotiation` | the choice of the best protocol, and its explanation |
 //! | `exported`, `moving`, `notes` | state in transit |
 //! | `parted` | foreign code on a separate thread, which a deadline can abandon |
 //! | `lazy`, `lazy_map`, `drain` | state that moves later |
-//! | `value`, `storable`, `record`, `encode` | the self-describing form, for `#[derive(Transfer)]` |
+//! | `value`, `storable`, `record`, `encode` | the self-describing form (`#[derive(Transfer)]`) |
 
 // These are model-checked on their own; the rest needs the object system.
 mod error;

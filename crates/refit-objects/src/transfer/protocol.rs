@@ -11,8 +11,8 @@
 //! | number | protocols | assigned by |
 //! |---|---|---|
 //! | 0 | the canonical protocol: the interface's `State` | fixed |
-//! | 1 to 31 | those that the interface declares, `#[interface(…, protocols(stripes = reference(Stripes)))]` | order of declaration |
-//! | 32 to 63 | those that implementations agree on among themselves | [`Typed::named`](super::Typed::named), in order of arrival |
+//! | 1 to 31 | those that the interface declares (`protocols(…)`) | order of declaration |
+//! | 32 to 63 | those of implementations alone | `Typed::named`, in order of arrival |
 //!
 //! An interface declares protocols in its attribute: `#[interface(…, protocols(stripes =
 //! reference(Stripes)))]`. Implementations agree on further ones among themselves. A number

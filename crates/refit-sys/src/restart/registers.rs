@@ -4,8 +4,8 @@
 use super::table::{Restart, of};
 use crate::trace::Registers;
 
-/// The kernel's own error numbers for calls that a signal has interrupted (`linux/errno.h`): a program
-/// never sees them, a tracer does, negative as results are.
+/// The kernel's own error numbers for calls that a signal has interrupted (`linux/errno.h`): a
+/// program never sees them, a tracer does, negative as results are.
 ///
 /// The call is made again, unless a handler without `SA_RESTART` has run.
 pub const ERESTARTSYS: i64 = 512;

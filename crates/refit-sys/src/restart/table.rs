@@ -1,14 +1,14 @@
 //! The table of blocking system calls (x86-64): how each continues after a stop.
 
-/// How a call continues after a stop.
+/// The continuation of a call after a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
     /// The kernel continues it, or it does not block where a stop reaches it. Its return value is
     /// its result.
     Kernel,
-    /// It fails with `EINTR` and has to be made again.
+    /// The call fails with `EINTR` and has to be made again.
     Again(Limit),
-    /// It can return a count that is less than was asked for, or `EINTR` if nothing was done.
+    /// The call can return a count that is less than was asked for, or `EINTR` if nothing was done.
     Short(Rest),
     /// As [`Restart::Short`], for memory in several pieces.
     Pieces(Pieces),
@@ -31,7 +31,7 @@ pub enum Limit {
     },
 }
 
-/// How the rest of a call is asked for. Arguments are numbered from 0.
+/// The way in which the rest of a call is asked for. Arguments are numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
     /// The argument that is an address: it advances by as many units as were done.

@@ -1,8 +1,9 @@
 //! Events of traced threads, and of those that they create, as the one thread that traces them
 //! receives them.
 //!
-//! Threads that a tracee creates are traced from their first moment on, if the [`Options`](super::Options) say so.
-//! Each stops at every event, until it is resumed ([`Tracee::of`] gives access to it). The first
+//! Threads that a tracee creates are traced from their first moment on, if the
+//! [`Options`](super::Options) say so. Each stops at every event, until it is resumed
+//! ([`Tracee::of`] gives access to it). The first
 //! event of a new one is [`Event::Interrupted`]; it may arrive before the event of its creator.
 
 use std::io;
@@ -10,7 +11,7 @@ use std::io;
 use super::Tracee;
 use crate::wait_interrupt::Wakeup;
 
-/// What a traced thread has done, or is about to do.
+/// An action that a traced thread has taken, or is about to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The thread is about to receive this signal, if it is resumed with it.

@@ -21,7 +21,7 @@ bitflags! {
         const EXIT = libc::PTRACE_O_TRACEEXIT.cast_unsigned();
         /// [`Event::Seccomp`](super::Event::Seccomp).
         const SECCOMP = libc::PTRACE_O_TRACESECCOMP.cast_unsigned();
-        /// Reports system calls as [`Event::SystemCall`](super::Event::SystemCall), not as a `SIGTRAP`.
+        /// Reports system calls as [`Event::SystemCall`], not as a `SIGTRAP`.
         const SYSTEM_CALL = libc::PTRACE_O_TRACESYSGOOD.cast_unsigned();
         /// Suspends its seccomp filters. The tracer needs `CAP_SYS_ADMIN`, and a kernel with
         /// `CONFIG_CHECKPOINT_RESTORE`.

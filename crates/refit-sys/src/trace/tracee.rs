@@ -24,14 +24,14 @@ pub struct Tracee {
 /// The last stop of a traced thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It was interrupted, or its process is stopped (`SIGSTOP`).
+    /// The thread was interrupted, or its process is stopped (`SIGSTOP`).
     Event,
-    /// It has executed another program, and is before its first instruction.
+    /// The thread has executed another program, and is before its first instruction.
     Exec,
-    /// It is about to receive this signal; 0 for stops by [`Options`] that only [`next`](super::next)
-    /// distinguishes.
+    /// The thread is about to receive this signal; 0 for stops by [`Options`] that only
+    /// [`next`](super::next) distinguishes.
     Signal(i32),
-    /// It has ended.
+    /// The thread has ended.
     Ended,
 }
 
@@ -44,7 +44,7 @@ impl Tracee {
         Self::seize_with(thread, Options::EXEC)
     }
 
-    /// As [`seize`](Self::seize), with the options that select further events ([`next`](super::next)).
+    /// As [`seize`](Self::seize), with the options that select further events ([`next`]).
     ///
     /// # Errors
     /// As [`seize`](Self::seize).

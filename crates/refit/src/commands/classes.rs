@@ -32,11 +32,11 @@ pub(crate) struct UpgradeArgs {
     /// The class, as `refit classes` shows it
     class: String,
 
-    /// What is to serve
+    /// Implementation to serve
     #[arg(required_unless_present_any = ["pause", "resume"])]
     implementation: Option<String>,
 
-    /// How long a batch of objects may take before everything is taken back
+    /// Time that a batch of objects may take before everything is rolled back
     #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
     deadline: Duration,
 

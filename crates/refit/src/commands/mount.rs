@@ -54,7 +54,7 @@ pub(crate) struct MountArgs {
     #[arg(long, default_value = "256M", value_parser = format::parse_size, value_name = "SIZE")]
     frames: u64,
 
-    /// Who caches
+    /// Cache mode
     #[arg(long, default_value = "auto", value_enum, value_name = "MODE")]
     cache: CacheArg,
 
@@ -62,7 +62,7 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
 
-    /// What file caches begin with: shared or partitioned
+    /// Implementation that file caches begin with: shared or partitioned
     #[arg(long, default_value = "shared", value_name = "NAME")]
     implementation: String,
 
@@ -78,13 +78,13 @@ pub(crate) struct MountArgs {
     #[arg(long)]
     allow_other: bool,
 
-    /// Unmount as well when standard input ends, whoever uses the mount: for programs that start refit and
-    /// must not leave it behind
+    /// Unmount as well when standard input ends, whoever uses the mount: for programs that start
+    /// refit and must not leave it behind
     #[arg(long)]
     until_eof: bool,
 }
 
-/// How often the instance looks whether its mounts have been unmounted by somebody else.
+/// The interval at which the instance checks whether its mounts have been unmounted by others.
 const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Serialize)]

@@ -13,14 +13,14 @@ use crate::instances::{self, Live};
 use crate::output::Output;
 use crate::table::{Align, Table};
 
-/// Who caches.
+/// The cache modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CacheArg {
     /// The kernel caches too; refit is asked on a miss
     Kernel,
     /// Every read and write comes to refit
     Direct,
-    /// Whatever suits each file
+    /// The mode that suits each file
     Auto,
 }
 

@@ -67,7 +67,7 @@ pub(crate) struct ShowArgs {
     #[arg(short, long)]
     follow: bool,
 
-    /// How often
+    /// Interval
     #[arg(long, default_value = "1s", requires = "follow", value_parser = format::parse_duration)]
     #[arg(value_name = "TIME")]
     every: Duration,

@@ -41,20 +41,20 @@ pub(crate) struct SwapArgs {
     #[arg(value_name = "OBJECT|GLOB")]
     glob: String,
 
-    /// What is to serve; with --every, several that follow each other
+    /// Implementation to serve; with --every, several that follow each other
     #[arg(required = true, value_name = "IMPLEMENTATION")]
     implementations: Vec<String>,
 
-    /// How long each object may take before it is rolled back
+    /// Time that each object may take before it is rolled back
     #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
     deadline: Duration,
 
-    /// Which processors share a representative: one, each, groups:4, map:0,0,1,1; as the implementation has it unless
-    /// said otherwise
+    /// Which processors share a representative: one, each, groups:4, map:0,0,1,1; as the
+    /// implementation has it unless said otherwise
     #[arg(long, value_name = "WHICH")]
     reps: Option<Clustering>,
 
-    /// How often each is tried again, after a pause that doubles, when it misses its deadline
+    /// Retries of each object, after a pause that doubles, when it misses its deadline
     #[arg(long, default_value = "0", value_name = "N")]
     retries: u32,
 
@@ -63,15 +63,17 @@ pub(crate) struct SwapArgs {
     #[arg(value_parser = format::parse_duration)]
     probation: Option<Duration>,
 
-    /// What has to hold: calls, errors, rate, mean, p50, p90, p99, max, compared with numbers, times or `before`
+    /// Condition that has to hold: calls, errors, rate, mean, p50, p90, p99, max, compared with
+    /// numbers, times or `before`
     #[arg(long, requires = "probation", value_name = "CONDITION")]
     until: Option<String>,
 
-    /// All of them as one change: no request sees some old and some new, and if one cannot be swapped, none is
+    /// All of them as one change: no request sees some old and some new, and if one cannot be
+    /// swapped, none is
     #[arg(long, conflicts_with = "every")]
     together: bool,
 
-    /// What else changes with it
+    /// Another change that is made with it
     #[arg(long, requires = "together", value_name = "OBJECT|GLOB=IMPLEMENTATION")]
     #[arg(value_parser = parse_part)]
     with: Vec<SwapPart>,
@@ -85,8 +87,8 @@ pub(crate) struct SwapArgs {
     #[arg(value_name = "TIME")]
     time: Option<Duration>,
 
-    /// Change nothing: show in which protocols state could move, which one would, and how long it took to move it
-    /// for a try while calls waited
+    /// Change nothing: show in which protocols state could move, which one would, and how long it
+    /// took to move it for a try while calls waited
     #[arg(long, conflicts_with = "every")]
     dry_run: bool,
 
@@ -94,13 +96,13 @@ pub(crate) struct SwapArgs {
     #[arg(long, value_name = "NAME")]
     protocol: Option<String>,
 
-    /// Leave the state of the old implementation behind, e.g. when it does not give it; only where the state is a hint,
-    /// as that of a replacement policy
+    /// Leave the state of the old implementation behind, e.g. when it does not give it; only where
+    /// the state is a hint, as that of a replacement policy
     #[arg(long, conflicts_with_all = ["protocol", "empty_state"])]
     without_state: bool,
 
-    /// Throw the state away and begin with an empty one: LOSES what the object holds; only where the interface says
-    /// what empty is
+    /// Throw the state away and begin with an empty one: LOSES what the object holds; only where
+    /// the interface says what empty is
     #[arg(long, conflicts_with = "protocol")]
     empty_state: bool,
 

@@ -32,11 +32,11 @@ pub(crate) struct WrapArgs {
     #[arg(value_name = "OBJECT|GLOB")]
     glob: String,
 
-    /// What is to be put around it
+    /// Wrapper to put around it
     #[arg(value_name = "WRAPPER")]
     wrapper: String,
 
-    /// What it is to be set to
+    /// Option to set
     #[arg(value_name = "KEY=VALUE")]
     options: Vec<String>,
 

@@ -1,4 +1,4 @@
-//! What probes have told up to now.
+//! The readings of probes so far.
 
 use refit_probe::reading::Reading;
 use refit_probe::steps::Watching;
@@ -14,7 +14,7 @@ pub(super) struct Watched<'p> {
     pub(super) watch: Watch,
 }
 
-/// What one action of one place has told, under one key or none.
+/// The result of one action at one place, under one key or none.
 pub(super) struct Read<'w> {
     pub(super) process: u32,
     pub(super) module: &'w str,
@@ -30,9 +30,9 @@ pub(super) struct Read<'w> {
 pub(super) enum Key {
     /// All of it.
     All,
-    /// What belongs to a value.
+    /// The result for a value.
     Of(u64),
-    /// What belongs to values that had no place.
+    /// The results for values that had no slot.
     Others,
 }
 

@@ -1,4 +1,4 @@
-//! What is said of a program that is watched: what was refused, what stayed, what failed.
+//! Messages about a watched program: refusals, remains, failures.
 
 use refit_probe::watch::{Error, Prepared};
 use refit_splice::remains::Removed;
@@ -6,7 +6,7 @@ use refit_splice::remains::Removed;
 use crate::failure::Failure;
 use crate::format;
 
-/// How many refused places are told one by one.
+/// The number of refused places that are reported one by one.
 const TOLD: usize = 5;
 
 /// Says which places are not watched, and why.

@@ -35,7 +35,7 @@ pub(crate) struct RecordArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(super) output: PathBuf,
 
-    /// What happens when a buffer fills
+    /// Behavior when a buffer fills
     #[arg(long, value_enum, default_value = "stream")]
     pub(super) mode: ModeArg,
 
@@ -47,7 +47,7 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_parser = format::parse_size, value_name = "SIZE")]
     pub(super) rotate: Option<u64>,
 
-    /// How many of these files stay; the oldest are removed
+    /// Number of these files that stay; the oldest are removed
     #[arg(long, requires = "rotate", value_name = "N", default_value_t = 0)]
     pub(super) keep: u32,
 
@@ -63,7 +63,7 @@ pub(crate) struct RecordArgs {
     #[arg(long, requires = "command")]
     pub(super) check: bool,
 
-    /// How often with and without, for --check
+    /// Number of runs with and without recording, for --check
     #[arg(long, requires = "check", default_value_t = 5, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(2..1000))]
     pub(super) rounds: u32,
@@ -73,7 +73,7 @@ pub(crate) struct RecordArgs {
     pub(super) command: Vec<String>,
 }
 
-/// What happens when a buffer fills.
+/// The behavior when a buffer fills.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum ModeArg {
     /// Written as it comes; what finds no place is lost, and counted

@@ -16,16 +16,17 @@ use super::probes::Probes;
 use crate::failure::Failure;
 use crate::instances::{self, Live};
 
-/// How soon the end of a command, of a time or Ctrl-C is noticed: nothing waits for it but the summary.
+/// The interval at which the end of a command, of a time, and Ctrl-C are noticed: only the summary
+/// waits for that.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a recording came to.
+/// The outcome of a recording.
 pub(super) struct Recorded {
     pub(super) summary: Summary,
     pub(super) took: Duration,
-    /// How the command ended; `None`: there was none, or it goes on.
+    /// The exit status of the command; `None` if there was none, or it continues.
     pub(super) status: Option<ExitStatus>,
-    /// What is not in the trace, and why.
+    /// Explanations of data that is missing from the trace.
     pub(super) remarks: Vec<String>,
 }
 
@@ -120,7 +121,8 @@ fn described(args: &RecordArgs, live: &[Live]) -> Vec<String> {
     }
 }
 
-/// The scheduler: of the process that is named with `-p`; without, of everybody where that is permitted, else of those whom it is about.
+/// Records the scheduler: for the process that `-p` names; without `-p`, for all processes where
+/// that is permitted, otherwise for the recorded ones.
 fn scheduler(
     args: &RecordArgs,
     session: &'static Session,
@@ -134,7 +136,8 @@ fn scheduler(
         // A command is made by this thread, and what it makes is watched as well.
         None => vec![this_thread::id()],
     };
-    // A process that is named is what the recording is about. Else the machine is, as far as it may be looked at.
+    // A named process is the subject of the recording; otherwise the machine is, as far as it may
+    // be observed.
     let watched = match args.pid {
         Some(_) => Scheduler::watch(session, Some(&threads)),
         None => {

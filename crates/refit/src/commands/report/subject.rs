@@ -1,4 +1,4 @@
-//! What a report is about: a trace and its summary, with names and times as they are shown.
+//! The subject of a report: a trace and its summary, with names and times as they are shown.
 
 use refit_instruments::analysis::Summary;
 use refit_instruments::read::{Clock, Trace};

@@ -41,7 +41,7 @@ Example:
 
 Keys: q ends it, s sorts by the next column, p pauses, the arrows scroll.")]
 pub(crate) struct TopArgs {
-    /// How often to look; less often where looking would take more than a hundredth of the time
+    /// Interval of refreshes; longer where they would take more than a hundredth of the time
     #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
     every: Duration,
 
@@ -50,7 +50,7 @@ pub(crate) struct TopArgs {
     times: Option<u64>,
 }
 
-/// How long to wait without a look whether to end.
+/// The time to wait before checking whether to end.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The minimum time to wait for a key, even if instances look more often.

@@ -40,7 +40,7 @@ use self::verdict::Verdict;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  refit tour")]
 pub(crate) struct TourArgs {
-    /// How long the programs work, a third of it while caches are swapped under them
+    /// Time for which the programs work, a third of it while caches are swapped under them
     #[arg(long, default_value = "45s", value_parser = format::parse_duration, value_name = "TIME")]
     time: Duration,
 
@@ -49,7 +49,7 @@ pub(crate) struct TourArgs {
     scratch: Option<PathBuf>,
 }
 
-/// How often the screen is brought up to date.
+/// The interval at which the screen is updated.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The number of phases; every other one has swaps, and the last one does not.
