@@ -86,8 +86,8 @@ impl Builder {
     }
 
     /// Sets a callback for each lost peer, with the reason. It runs once, after the last message of
-    /// the peer has been handled. It is not called for peers from which [`Layer::close`]
-    /// disconnects.
+    /// the peer has been handled. It is not called for peers from which
+    /// [`Layer::close`](crate::Layer::close) disconnects.
     #[must_use]
     pub fn lost(mut self, handle: impl Fn(InstanceId, &str) + Send + Sync + 'static) -> Self {
         self.lost.push(Box::new(handle));

@@ -246,8 +246,8 @@ pub fn attach(session: &'static Session) {
     change(|_| vec![session]);
 }
 
-/// Attaches this process to the session that [`VARIABLE`] names; returns `None` if it names none.
-/// To be called at the beginning of `main`.
+/// Attaches this process to the session that [`VARIABLE`](crate::session::VARIABLE) names; returns
+/// `None` if it names none. To be called at the beginning of `main`.
 ///
 /// # Errors
 ///

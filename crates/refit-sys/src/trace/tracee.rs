@@ -44,7 +44,8 @@ impl Tracee {
         Self::seize_with(thread, Options::EXEC)
     }
 
-    /// As [`seize`](Self::seize), with the options that select further events ([`next`]).
+    /// As [`seize`](Self::seize), with the options that select further events
+    /// ([`next`](super::next)).
     ///
     /// # Errors
     /// As [`seize`](Self::seize).
