@@ -7,7 +7,8 @@ export LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-3}" CARGO_TARGET_DIR="${CAR
 cargo test --quiet --release -p refit-objects -p refit-instruments --lib "$@"
 # The rest of it is no algorithm. A module that was renamed would be left out without a word: each is to run something.
 for module in waiting wakeup; do
-	cargo test --quiet --release -p refit-sys --lib -- --list "$module::" | grep -q ': test$' ||
+	# Read to its end: a pipe that is closed before is an error of the lister's.
+	[ "$(cargo test --quiet --release -p refit-sys --lib -- --list "$module::" | grep -c ': test$')" != 0 ] ||
 		{ echo "refit-sys: the module $module has no model" >&2; exit 1; }
 done
 cargo test --quiet --release -p refit-sys --lib -- waiting:: wakeup::
