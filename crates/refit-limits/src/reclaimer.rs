@@ -82,11 +82,16 @@ impl Reclaimer {
             // next round.
             self.shared.short.swap(false, Ordering::AcqRel);
             let limit = self.shared.state().limit;
-            let wait = catch_unwind(AssertUnwindSafe(|| match limit {
-                Some(limit) => self.round(limit),
-                None => {
-                    self.release();
-                    UNLIMITED_PAUSE
+            let wait = catch_unwind(AssertUnwindSafe(|| {
+                // A child whose mark could not be read at its first stop, although its pager was
+                // there, is found now: nothing else would let it begin.
+                self.shared.let_begin();
+                match limit {
+                    Some(limit) => self.round(limit),
+                    None => {
+                        self.release();
+                        UNLIMITED_PAUSE
+                    }
                 }
             }));
             let wait = wait.unwrap_or_else(|_| {
