@@ -145,9 +145,11 @@ impl Shared {
             pager.serve();
             pager.dismiss();
         };
-        let thread = thread::Builder::new().name("refit-pager".to_owned()).spawn(serve)?;
         debug!(process = ?one.process, child = one.child, "is served");
+        // Held until the list has it: the pager looks for itself there as soon as it runs, and
+        // would take a child that it does not find for one that has ended.
         let mut state = self.state();
+        let thread = thread::Builder::new().name("refit-pager".to_owned()).spawn(serve)?;
         state.pagers.retain(|pager| !pager.is_finished());
         state.pagers.push(thread);
         state.served.push(one);
