@@ -6,6 +6,7 @@ use std::sync::Arc;
 use refit_memory::PAGE_SIZE;
 use refit_memory::program::Pager;
 use refit_sys::foreign;
+use tracing::debug;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -60,9 +61,14 @@ impl Served {
         if self.marked.is_none() && !self.marks.is_empty() {
             let mut page = [0; PAGE_SIZE];
             page[..8].copy_from_slice(&self.name());
-            self.pager.mark(self.marks.start, &page);
-            self.marked = Some(self.marks.start);
-            self.marks.start += PAGE;
+            match self.pager.mark(self.marks.start, &page) {
+                Ok(()) => {
+                    self.marked = Some(self.marks.start);
+                    self.marks.start += PAGE;
+                }
+                // It is tried again at the next look.
+                Err(error) => debug!(process, %error, "its memory gets no mark now"),
+            }
         }
         let Some(at) = self.marked else { return false };
         let word = foreign::Memory::of(process).ok().and_then(|memory| memory.word(at).ok());

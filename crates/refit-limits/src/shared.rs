@@ -76,6 +76,7 @@ impl State {
     /// Ends the pagers of those programs for which `gone` returns true.
     pub(crate) fn end(&mut self, gone: impl FnMut(&mut Served) -> bool) {
         for one in self.served.extract_if(.., gone) {
+            debug!(process = ?one.process, unknown = one.unknown, "is served no more");
             one.pager.end();
             self.lost_of_ended += one.pager.lost();
         }

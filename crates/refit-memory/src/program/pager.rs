@@ -205,9 +205,11 @@ impl Pager {
 
     /// Puts a page into the program if there is none at `address`. Whoever finds it there knows
     /// which program this pager serves.
-    pub fn mark(&self, address: u64, page: &[u8; PAGE_SIZE]) {
-        // If it cannot be put there, nobody finds it.
-        let _ = self.userfault.copy(address, page, CopyModes::empty());
+    ///
+    /// # Errors
+    /// That of the kernel: `EAGAIN` while the memory changes, `EEXIST` if there is a page.
+    pub fn mark(&self, address: u64, page: &[u8; PAGE_SIZE]) -> io::Result<()> {
+        self.userfault.copy(address, page, CopyModes::empty()).map_err(|short| short.error)
     }
 
     /// Returns the program's userfaultfd.
