@@ -6,6 +6,7 @@ use std::sync::Arc;
 use refit_memory::PAGE_SIZE;
 use refit_memory::program::Pager;
 use refit_sys::foreign;
+use refit_sys::pagemap::{Page, Pagemap};
 use tracing::debug;
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -66,13 +67,12 @@ impl Served {
                     self.marked = Some(self.marks.start);
                     self.marks.start += PAGE;
                 }
-                // It is tried again at the next look.
+                // It is tried again at the next look; the memory may be gone, too.
                 Err(error) => debug!(process, %error, "its memory gets no mark now"),
             }
         }
         let Some(at) = self.marked else { return false };
-        let word = foreign::Memory::of(process).ok().and_then(|memory| memory.word(at).ok());
-        word.is_some_and(|word| word.to_ne_bytes() == self.name())
+        word_at(process, at).is_some_and(|word| word.to_ne_bytes() == self.name())
     }
 
     /// Returns whether memory that it shares with others counts as its own. What a parent shares
@@ -86,5 +86,57 @@ impl Served {
     /// pager.
     pub(crate) fn name(&self) -> [u8; 8] {
         (Arc::as_ptr(&self.pager) as u64).to_ne_bytes()
+    }
+}
+
+/// Returns the word at an address of a process if there is a page, and touches nothing if not.
+///
+/// Siblings are marked at the same address. A read of memory that has no mark yet would be a fault,
+/// which its own pager resolves with zeros: then there is no room for its mark any more, and nobody
+/// finds the process.
+fn word_at(process: u32, at: u64) -> Option<u64> {
+    let pages = Pagemap::of(process).and_then(|pagemap| pagemap.pages(at..at + PAGE)).ok()?;
+    let is_there = pages.first().is_some_and(|page: &Page| page.present() || page.swapped());
+    if !is_there {
+        return None;
+    }
+    foreign::Memory::of(process).ok()?.word(at).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// A program that maps a page, says where, touches it when it is told to, and says so.
+    const TOUCHES: &str = "import ctypes, mmap\n\
+        page = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+        print(ctypes.addressof(ctypes.c_char.from_buffer(page)), flush=True)\n\
+        input()\n\
+        page[0] = 7\n\
+        print('touched', flush=True)\n\
+        input()";
+
+    #[test]
+    fn memory_without_a_page_is_not_touched() {
+        use std::io::{BufRead, BufReader, Write};
+        let mut python = Command::new("python3");
+        let python = python.args(["-c", TOUCHES]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = python.spawn().expect("there is python3");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let mut line = || lines.next().expect("a line").expect("text");
+        let at: u64 = line().parse().expect("an address");
+        let is_present = || {
+            let pagemap = Pagemap::of(child.id()).expect("it runs");
+            pagemap.pages(at..at + PAGE).expect("its pages")[0].present()
+        };
+        assert_eq!((word_at(child.id(), at), is_present()), (None, false));
+        let mut input = child.stdin.as_ref().expect("a pipe");
+        input.write_all(b"\n").expect("it reads");
+        assert_eq!(line(), "touched");
+        assert_eq!((word_at(child.id(), at), is_present()), (Some(7), true));
+        child.kill().expect("a child");
+        child.wait().expect("its end");
     }
 }
