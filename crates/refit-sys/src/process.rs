@@ -1,9 +1,12 @@
 //! Processes and threads: whether they still exist ([`life`] and [`exists`], which never wait,
-//! allocate nothing, and are safe in signal handlers), the threads of a process, and whether two
-//! share their memory.
+//! allocate nothing, and are safe in signal handlers), their threads, the resources that they use,
+//! and whether two share their memory.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
 
 use crate::status::Status;
 use crate::text;
@@ -37,6 +40,42 @@ pub fn life(id: u32) -> Option<Life> {
     let mut buffer = [0; 1024];
     let length = read(text, &mut buffer)?;
     parse(&buffer[..length])
+}
+
+/// The resources that a process uses, from `/proc/PID/stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The letter of its state ([`Life::state`]).
+    pub state: u8,
+    /// The parent's number; 0 if the parent is outside of this PID namespace.
+    pub parent: u32,
+    /// The number of threads, which includes the first one until all have ended.
+    pub threads: u64,
+    /// The processor time of all its threads so far.
+    pub cpu: Duration,
+    /// The resident memory, in bytes. The kernel counts it in batches, so it can lag behind by
+    /// some pages for each thread.
+    pub resident: u64,
+}
+
+/// Returns the resources that a process uses, or `None` if there is no such process.
+pub fn usage(process: u32) -> Option<Usage> {
+    parse_usage(&text::read(format!("/proc/{process}/stat")).ok()?)
+}
+
+/// Returns the arguments that a process was started with, without empty ones; none if it has ended,
+/// has overwritten them, or is a thread of the kernel.
+pub fn arguments(process: u32) -> Vec<OsString> {
+    let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| OsString::from_vec(word.to_vec())).collect()
+}
+
+/// Returns the process that a task belongs to and that process's parent, or `None` if the task has
+/// ended.
+pub fn process_and_parent(task: u32) -> Option<(u32, u32)> {
+    let status = Status::of(task).ok()?;
+    Some((status.number("Tgid")?, status.number("PPid")?))
 }
 
 /// Returns whether there is a process with this number, ended or not. Looks at nothing but the
@@ -230,8 +269,12 @@ fn read(path: &[u8], buffer: &mut [u8]) -> Option<usize> {
 
 /// Indices of fields behind the name (proc_pid_stat(5)).
 mod fields {
+    pub(super) const PARENT: usize = 1;
+    pub(super) const USER_TIME: usize = 11;
+    pub(super) const SYSTEM_TIME: usize = 12;
     pub(super) const THREADS: usize = 17;
     pub(super) const BEGAN: usize = 19;
+    pub(super) const RESIDENT: usize = 21;
 }
 
 /// Returns the fields behind the name, the state first. The name, in parentheses, can contain
@@ -250,6 +293,20 @@ fn parse(stat: &[u8]) -> Option<Life> {
     let state = *fields.next()?.first()?;
     let began = number(fields.nth(fields::BEGAN - 1)?)?;
     Some(Life { state, began })
+}
+
+fn parse_usage(stat: &[u8]) -> Option<Usage> {
+    let fields: Vec<&[u8]> = fields(stat)?.collect();
+    let count = |index: usize| fields.get(index).copied().and_then(number::<u64>);
+    let ticks = count(fields::USER_TIME)? + count(fields::SYSTEM_TIME)?;
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    Some(Usage {
+        state: *fields.first()?.first()?,
+        parent: number(fields.get(fields::PARENT)?)?,
+        threads: count(fields::THREADS)?,
+        cpu: Duration::from_secs_f64(ticks as f64 / per_second as f64),
+        resident: count(fields::RESIDENT)? * rustix::param::page_size() as u64,
+    })
 }
 
 /// Returns the kernel's name of a process; empty if it has ended.
@@ -352,5 +409,26 @@ mod tests {
         let line = b"7 (a) b) S 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
         assert_eq!(parse(line), Some(Life { state: b'S', began: 4711 }));
         assert_eq!(parse(b"7 (cut"), None);
+    }
+
+    #[test]
+    fn usage_is_that_of_the_process() {
+        let line = b"7 (a) b) S 5 7 7 0 -1 4 0 0 0 0 130 20 0 0 20 0 3 0 4711 0 2";
+        let usage = parse_usage(line).expect("the line has all fields");
+        assert_eq!((usage.state, usage.parent, usage.threads), (b'S', 5, 3));
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        assert_eq!(usage.cpu, Duration::from_secs_f64(150.0 / ticks));
+        assert_eq!(usage.resident, 2 * rustix::param::page_size() as u64);
+        assert_eq!(parse_usage(b"7 (a) S 5 7 7 0 -1 4"), None);
+    }
+
+    #[test]
+    fn arguments_are_those_of_the_start() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("it starts");
+        let found = (arguments(child.id()), process_and_parent(child.id()));
+        child.kill().and_then(|()| child.wait()).expect("it can be ended");
+        assert_eq!(found.0, ["sleep", "1000"]);
+        assert_eq!(found.1, Some((child.id(), std::process::id())));
+        assert_eq!((arguments(u32::MAX), process_and_parent(u32::MAX)), (Vec::new(), None));
     }
 }

@@ -1,10 +1,11 @@
 //! Reports of the kernel on processes.
 
+use std::ffi::OsStr;
 use std::io;
 use std::time::Duration;
 
-use procfs::process::Process as Known;
 use refit_sys::pidfd::Pidfd;
+use refit_sys::process;
 
 /// A process of a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,18 +31,20 @@ pub struct Process {
 
 /// Returns what the kernel reports of a process, or `None` if it has ended meanwhile.
 pub fn look(id: u32, movable: bool) -> Option<Process> {
-    let known = Known::new(i32::try_from(id).ok()?).ok()?;
-    let stat = known.stat().ok()?;
-    let words = known.cmdline().unwrap_or_default();
-    let command = if words.is_empty() { format!("[{}]", stat.comm) } else { words.join(" ") };
-    let ticks = procfs::ticks_per_second().max(1);
+    let usage = process::usage(id)?;
+    let words = process::arguments(id);
+    let command = if words.is_empty() {
+        format!("[{}]", process::name(id))
+    } else {
+        words.join(OsStr::new(" ")).to_string_lossy().into_owned()
+    };
     Some(Process {
         id,
-        parent: stat.ppid.cast_unsigned(),
-        state: stat.state,
-        threads: stat.num_threads.cast_unsigned(),
-        cpu: Duration::from_secs_f64((stat.utime + stat.stime) as f64 / ticks as f64),
-        resident: stat.rss * procfs::page_size(),
+        parent: usage.parent,
+        state: char::from(usage.state),
+        threads: usage.threads,
+        cpu: usage.cpu,
+        resident: usage.resident,
         command,
         movable,
     })
@@ -50,9 +53,8 @@ pub fn look(id: u32, movable: bool) -> Option<Process> {
 /// Returns the parent of a task that is a process, or `None` if the task is a thread, or has ended
 /// meanwhile.
 pub fn parent_of(task: u32) -> Option<u32> {
-    let status = Known::new(i32::try_from(task).ok()?).ok()?.status().ok()?;
-    let process = u32::try_from(status.tgid) == Ok(task);
-    process.then(|| u32::try_from(status.ppid).ok())?
+    let (process, parent) = process::process_and_parent(task)?;
+    (process == task).then_some(parent)
 }
 
 /// Kills a process. The caller must know that the number is still that of the process, for instance
@@ -76,6 +78,5 @@ pub fn process_of(task: u32) -> Option<u32> {
     if let Ok(process) = Pidfd::open_thread(task).and_then(|one| one.process()) {
         return Some(process);
     }
-    let status = Known::new(i32::try_from(task).ok()?).ok()?.status().ok()?;
-    u32::try_from(status.tgid).ok()
+    process::process_and_parent(task).map(|(process, _)| process)
 }
