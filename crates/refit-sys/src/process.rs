@@ -425,6 +425,10 @@ mod tests {
     #[test]
     fn arguments_are_those_of_the_start() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("it starts");
+        // The kernel lets the parent go on before it has set the child's arguments.
+        while arguments(child.id()).is_empty() {
+            std::thread::yield_now();
+        }
         let found = (arguments(child.id()), process_and_parent(child.id()));
         child.kill().and_then(|()| child.wait()).expect("it can be ended");
         assert_eq!(found.0, ["sleep", "1000"]);

@@ -17,7 +17,8 @@ impl Status {
     /// There is no such thread, or it may not be seen.
     pub fn of(thread: impl Display) -> io::Result<Self> {
         let text = text::read(format!("/proc/{thread}/status"))?;
-        String::from_utf8(text).map(Self).map_err(|_| io::ErrorKind::InvalidData.into())
+        // The program chooses its name, in any bytes.
+        Ok(Self(String::from_utf8_lossy(&text).into_owned()))
     }
 
     /// Returns the value of the field `name`; `None` if this kernel lacks it.
@@ -73,6 +74,19 @@ mod tests {
         assert_eq!(Status::from("Seccomp:\t2\n").filters(), None);
         assert_eq!(Status::from("Seccomp:\t0\n").filters(), Some(0));
         assert_eq!(Status::from("Name:\tx\n").filters(), Some(0));
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_nothing() {
+        let named = || {
+            std::fs::write("/proc/thread-self/comm", b"\xff\xfe")?;
+            let status = Status::of("thread-self")?;
+            Ok((status.number("Pid"), crate::thread::name(crate::thread::id())))
+        };
+        let named = std::thread::spawn(move || named().map_err(|error: io::Error| error.kind()));
+        let (id, name) = named.join().expect("no panic").expect("there is a /proc");
+        assert!(id.is_some());
+        assert_eq!(name, "\u{fffd}\u{fffd}");
     }
 
     #[test]

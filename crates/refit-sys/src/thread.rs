@@ -101,8 +101,8 @@ pub fn prepare_fork() {
 
 /// Returns the kernel's name of a thread of this process; empty if it has ended.
 pub fn name(tid: u32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
-    name.trim_end().to_owned()
+    let name = std::fs::read(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(name.trim_ascii_end()).into_owned()
 }
 
 /// Yields the processor to another thread.

@@ -92,8 +92,8 @@ impl Scheduler {
                 *told = true;
                 let path = format!("/proc/{process}/task/{thread}/comm");
                 // A thread that has ended meanwhile has no name.
-                if let Ok(name) = std::fs::read_to_string(path) {
-                    let name = name.trim_end().to_owned();
+                if let Ok(name) = std::fs::read(path) {
+                    let name = String::from_utf8_lossy(name.trim_ascii_end()).into_owned();
                     found.threads.push(Thread { id: *thread, process: *process, name });
                 }
             }

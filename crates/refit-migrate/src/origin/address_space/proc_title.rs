@@ -64,7 +64,9 @@ pub(super) fn keep_visible(
 /// Returns what the kernel knows of the layout, in the form in which it accepts one; the end
 /// of the heap is left out.
 fn layout(process: u32) -> Option<[u64; WORDS]> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let text = std::fs::read(format!("/proc/{process}/stat")).ok()?;
+    // The program chooses its name, in any bytes.
+    let text = String::from_utf8_lossy(&text);
     let (_, behind) = text.rsplit_once(')')?;
     let fields: Vec<u64> =
         behind.split_ascii_whitespace().map(|word| word.parse().unwrap_or(0)).collect();
@@ -87,4 +89,24 @@ fn layout(process: u32) -> Option<[u64; WORDS]> {
         0,
         file << 32,
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn the_layout_of_a_program_is_known_whatever_its_name() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let program = directory.path().join(OsStr::from_bytes(b"sl) \xff"));
+        std::os::unix::fs::symlink("/bin/sleep", &program).expect("it is linked");
+        let mut child = Command::new(&program).arg("1000").spawn().expect("it starts");
+        let found = layout(child.id());
+        child.kill().and_then(|()| child.wait()).expect("it can be ended");
+        assert!(found.is_some_and(|words| words[0] != 0 && words[1] > words[0]));
+    }
 }

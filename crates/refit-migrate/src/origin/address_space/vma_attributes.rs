@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use refit_sys::maps::{Kind, Mapping};
 use refit_sys::smaps::{self, Flags, Usage};
+use refit_sys::status::Status;
 
 use crate::frames::is_frames;
 use crate::page::PAGE_SIZE;
@@ -58,8 +59,8 @@ impl Former {
     /// Returns the advice of the mapping at an address.
     pub(super) fn advice(&self, process: u32, start: u64) -> io::Result<Flags> {
         let locked = || {
-            let status = std::fs::read_to_string(format!("/proc/{process}/status"));
-            status.is_ok_and(|text| !text.contains("VmLck:\t       0 kB"))
+            let status = Status::of(process);
+            status.is_ok_and(|status| status.line("VmLck") != Some("0 kB"))
         };
         if !self.advised.load(Ordering::Relaxed) && !locked() {
             return Ok(Flags::default());

@@ -51,10 +51,12 @@ impl Mounts {
             return None;
         }
         *self.0.entry(status.stx_mnt_id).or_insert_with(|| {
-            let all = fs::read_to_string(format!("/proc/{thread}/mountinfo"));
+            let all = fs::read(format!("/proc/{thread}/mountinfo")).ok()?;
             // While the file is open, its mount keeps the short number as well.
-            let what = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()));
-            let (all, what) = all.ok().zip(what.ok())?;
+            let what =
+                fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+            // Some directory of the list may have a name that is no text.
+            let all = String::from_utf8_lossy(&all);
             let kind = kind(&all, &what)?;
             SAFE.iter().find(|(name, _)| *name == kind).map(|(_, calls)| *calls)
         })
