@@ -14,6 +14,7 @@ use refit_memory::program::{
 use refit_memory::store::PageStore;
 use refit_objects::{Interface, destroy};
 use refit_sys::keeper;
+use refit_sys::thread::EndedEarly;
 use refit_tracer::Supervisor;
 use tracing::info;
 
@@ -107,19 +108,21 @@ impl Memory {
             // Before anything is served; in this thread, since the event loop's thread waits for
             // all children of its own.
             let keeper = keeper::keep_descriptors();
-            let kept = keeper.as_ref().map(drop).map_err(ToString::to_string);
+            let (_keeper, result) = match keeper {
+                Ok(keeper) => (Some(keeper), Ok(())),
+                Err(error) => (None, Err(error)),
+            };
+            let kept = result.is_ok();
             // The caller waits for this.
-            let _ = ready.send(kept);
-            if keeper.is_ok() {
+            let _ = ready.send(result);
+            if kept {
                 refit_sys::thread::go_before_others();
                 Reclaimer::new(shared).run();
             }
         };
         let reclaimer = thread::Builder::new().name("refit-reclaimer".to_owned()).spawn(run)?;
-        match is_ready.recv() {
-            Ok(kept) => kept.map(|()| reclaimer).map_err(io::Error::other),
-            Err(_) => Err(io::Error::other("it has ended at once")),
-        }
+        is_ready.recv().map_err(|_| EndedEarly("it"))??;
+        Ok(reclaimer)
     }
 
     /// Returns the memory of the tree.

@@ -21,7 +21,7 @@ use refit_memory::program::{STAGING_AREA, StagingArea};
 use refit_sys::agent::{AREA, Agent, Ground};
 use refit_sys::foreign::Memory;
 use refit_sys::pidfd::Pidfd;
-use refit_sys::seccomp::{Install, managed};
+use refit_sys::seccomp::{Install, OwnFilter, managed};
 use refit_sys::status::Status;
 use refit_sys::trace::{CallError, Tracee, find_syscall};
 use refit_sys::userfault::{Features, Flags, Userfault};
@@ -84,11 +84,10 @@ fn install(
     let memory = Memory::of(process)?;
     let program = Pidfd::open(process)?;
     let mappings = refit_sys::maps::of(process)?;
-    let instruction = find_syscall(&memory, &mappings)
-        .ok_or_else(|| io::Error::other("its code has no system call"))?;
+    let instruction = find_syscall(&memory, &mappings)?;
     let status = Status::of(process)?;
     if filtered(&status, filters) {
-        return Err(io::Error::other(OWN_FILTER));
+        return Err(OwnFilter.into());
     }
     let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -113,9 +112,6 @@ fn install(
     Ok(LimitSetup { userfault, staging_area, area: start..start + LENGTH, marks })
 }
 
-/// Why a program is not served that has a filter of its own.
-const OWN_FILTER: &str = "a filter of its own decides which calls it may make";
-
 /// Gives all threads of a program the filter of those that refit manages. The area holds the
 /// filter's program for a moment.
 fn manage(tracee: &mut Tracee, instruction: u64, area: u64, memory: &Memory) -> io::Result<()> {
@@ -132,8 +128,8 @@ fn manage(tracee: &mut Tracee, instruction: u64, area: u64, memory: &Memory) -> 
     match installed {
         Ok(0) => Ok(()),
         // A thread has other filters than this one.
-        Ok(_) => Err(io::Error::other(OWN_FILTER)),
-        Err(error) if error_is(&error, libc::ESRCH) => Err(io::Error::other(OWN_FILTER)),
+        Ok(_) => Err(OwnFilter.into()),
+        Err(error) if error_is(&error, libc::ESRCH) => Err(OwnFilter.into()),
         Err(error) => Err(error.into()),
     }
 }

@@ -1,9 +1,25 @@
-//! Why threads do not move.
+//! Why threads do not move, and why a node does not start.
 
 use std::io;
 
+use refit_messages::MessageError;
+use refit_sys::cpu_latency;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+/// Why a node did not start.
+#[derive(Debug, Error)]
+pub enum BootError {
+    /// The processors cannot be kept from sleeping.
+    #[error("{device}: {0}", device = cpu_latency::DEVICE)]
+    Awake(#[source] io::Error),
+    /// There is a node with its number; or a node that it joins does not answer, or refuses.
+    #[error(transparent)]
+    Messages(#[from] MessageError),
+    /// The directory of nodes cannot be read.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
 
 /// Why a thread did not move; it goes on where it was.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]

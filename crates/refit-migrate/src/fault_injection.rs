@@ -76,10 +76,15 @@ pub(crate) fn stall(step: Step) {
     }
 }
 
+/// The error of a step that fails on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} fails on purpose")]
+struct InjectedFault(Step);
+
 /// Fails if a step fails now.
 ///
 /// # Errors
 /// The error of the step.
 pub(crate) fn reach(step: Step) -> io::Result<()> {
-    if fails(step) { Err(io::Error::other(format!("{step:?} fails on purpose"))) } else { Ok(()) }
+    if fails(step) { Err(io::Error::other(InjectedFault(step))) } else { Ok(()) }
 }

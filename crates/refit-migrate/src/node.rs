@@ -11,12 +11,13 @@ use std::thread;
 use std::time::Duration;
 
 use refit_messages::{InstanceId, Layer, MessageError, Peer, Refusal, Security, Transport};
-use refit_sys::cpu_latency::{self, Awake};
+use refit_sys::cpu_latency::Awake;
+use refit_sys::thread::EndedEarly;
 use refit_tracer::Shown;
 use refit_tracer::process::Process;
 use tracing::info;
 
-use crate::error::MoveError;
+use crate::error::{BootError, MoveError};
 use crate::membership::absent::Absence;
 use crate::membership::{self, Meeting};
 use crate::migration::Migration;
@@ -81,14 +82,12 @@ impl Node {
     /// to all that are there.
     ///
     /// # Errors
-    /// There is a node with this number; a node that it joins does not answer, or refuses; those of
-    /// the system.
-    pub fn boot(number: u16, directory: &Path, setting: &Setting) -> io::Result<Arc<Self>> {
+    /// [`BootError`]
+    pub fn boot(number: u16, directory: &Path, setting: &Setting) -> Result<Arc<Self>, BootError> {
         let own = InstanceId(number);
         info!(node = number, listen = ?setting.listen, join = ?setting.join, "boots");
         if setting.awake {
-            let no = |error| io::Error::other(format!("{}: {error}", cpu_latency::DEVICE));
-            drop(Awake::hold().map_err(no)?);
+            drop(Awake::hold().map_err(BootError::Awake)?);
         }
         let migration = Migration::new(own, setting);
         let meeting = Arc::new(Meeting::new(setting.security.clone()));
@@ -100,7 +99,7 @@ impl Node {
         let builder = meeting.answer(migration.answer(builder)).refused(refused);
         let builder = builder.found(move |peer| there.on_peer_found(own, peer));
         let builder = builder.lost(move |peer, why| gone.on_peer_lost(peer, why));
-        let layer = builder.start().map_err(io::Error::other)?;
+        let layer = builder.start()?;
         migration.over(Arc::clone(&layer));
         meeting.over(&layer);
         for entry in std::fs::read_dir(directory)?.flatten() {
@@ -116,17 +115,17 @@ impl Node {
                 {
                     let _ = std::fs::remove_file(&path);
                 }
-                Err(error) => return Err(io::Error::other(error)),
+                Err(error) => return Err(error.into()),
             }
         }
         let security = setting.security.clone();
         if let Some(address) = setting.listen {
-            meeting.listen(&layer, address, &security).map_err(io::Error::other)?;
+            meeting.listen(&layer, address, &security)?;
         }
         for address in &setting.join {
-            membership::join(&layer, address, &security).map_err(io::Error::other)?;
+            membership::join(&layer, address, &security)?;
         }
-        layer.listen_here(&directory.join(format!("{number}.kernel"))).map_err(io::Error::other)?;
+        layer.listen_here(&directory.join(format!("{number}.kernel")))?;
         let trees = Mutex::default();
         Ok(Arc::new(Self { own, layer, migration, meeting, security, trees }))
     }
@@ -194,7 +193,7 @@ impl Node {
             this.trees().retain(|tree| !Arc::ptr_eq(tree, &followed));
         };
         thread::Builder::new().name("refit-follower".to_owned()).spawn(follow)?;
-        is_ready.recv().unwrap_or_else(|_| Err(io::Error::other("it has ended at once")))?;
+        is_ready.recv().map_err(|_| EndedEarly("it"))??;
         if let Some(roam) = roam {
             let this = Arc::clone(self);
             let wander = move || match roam {

@@ -180,7 +180,9 @@ impl Origin {
         {
             return Ok(coordinator.clone());
         }
-        tree.supervisor.check_movable(process).map_err(MoveError::NotMovable)?;
+        tree.supervisor
+            .check_movable(process)
+            .map_err(|why| MoveError::NotMovable(why.to_string()))?;
         let own = self.resources.own;
         let layer = self.resources.layer().ok_or(MoveError::NoInstance(own.0))?;
         // Relaxed: the number only has to differ from all others.

@@ -33,6 +33,29 @@ pub const PROCESSORS: u16 = 0x7063;
 /// The instruction `int3`.
 const BREAKPOINT: u8 = 0xcc;
 
+/// The error that a program was started and is of no use to the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LaunchError {
+    /// Its first stop is not that of its `exec`.
+    #[error("it did not stop when it was started")]
+    NotStopped,
+    /// It has not reached its entry point.
+    #[error("it ended, or became another program, before it had begun")]
+    NotBegun,
+    /// The kernel gives the loader no `AT_ENTRY`.
+    #[error("it tells no entry point")]
+    NoEntryPoint,
+    /// Its standard input or output is not a pipe.
+    #[error("it has no pipes")]
+    NoPipes,
+}
+
+impl From<LaunchError> for io::Error {
+    fn from(error: LaunchError) -> Self {
+        io::Error::other(error)
+    }
+}
+
 /// Starts a program and stops it, as by `SIGSTOP`, where the loader hands over to it: its libraries
 /// are mapped, and none of its instructions has run but initialisers of libraries. `SIGCONT`
 /// resumes it.
@@ -85,7 +108,7 @@ fn started<T>(
     let mut held = Tracee::of(child.id());
     let result = match held.look(deadline) {
         Ok(Stop::Signal(libc::SIGTRAP)) => then(held, deadline),
-        Ok(_) => Err(io::Error::other("it did not stop when it was started")),
+        Ok(_) => Err(LaunchError::NotStopped.into()),
         Err(error) => Err(error),
     };
     match result {
@@ -140,9 +163,7 @@ fn run_to_entry(mut held: Tracee, deadline: Instant) -> io::Result<()> {
     loop {
         held.resume(signal)?;
         let Stop::Signal(came) = held.look(deadline)? else {
-            return Err(io::Error::other(
-                "it ended, or became another program, before it had begun",
-            ));
+            return Err(LaunchError::NotBegun.into());
         };
         let mut registers = held.registers()?;
         if registers.rip == entry + 1 {
@@ -160,7 +181,7 @@ fn run_to_entry(mut held: Tracee, deadline: Instant) -> io::Result<()> {
 /// Returns the program's entry point, as the kernel passes it to the loader.
 fn entry(id: u32) -> io::Result<u64> {
     let found = crate::auxv::of(id)?.into_iter().find(|&(kind, _)| kind == libc::AT_ENTRY);
-    found.map(|(_, value)| value).ok_or_else(|| io::Error::other("it tells no entry point"))
+    Ok(found.map(|(_, value)| value).ok_or(LaunchError::NoEntryPoint)?)
 }
 
 /// Starts a program in a session of its own that is not a child of this process, so that this
@@ -194,7 +215,7 @@ pub fn apart(command: &mut Command) -> io::Result<(ChildStdin, ChildStdout)> {
     let pipes = child.stdin.take().zip(child.stdout.take());
     // Reaps the intermediate process.
     child.wait()?;
-    pipes.ok_or_else(|| io::Error::other("it has no pipes"))
+    Ok(pipes.ok_or(LaunchError::NoPipes)?)
 }
 
 /// Allows another process of the same user to trace this one, and what it becomes by `exec`, where

@@ -23,6 +23,23 @@ pub fn mark() {
     }
 }
 
+/// The error that a program could not be stepped from its first instruction to its last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StepError {
+    /// Its first stop is not that of its `exec`.
+    #[error("it did not stop when it was started")]
+    NotStopped,
+    /// It has ended with this wait status, or between two marks.
+    #[error("it ended with status {0:#x}")]
+    Ended(i32),
+}
+
+impl From<StepError> for io::Error {
+    fn from(error: StepError) -> Self {
+        io::Error::other(error)
+    }
+}
+
 /// Runs a program to its end. Returns, for each pair of marks, the number of instructions that its
 /// main thread has run from the first to the second, without the marks.
 ///
@@ -54,7 +71,7 @@ fn step_through(pid: libc::pid_t) -> io::Result<Vec<u64>> {
     // The first stop is the exec.
     let mut signal = match wait(pid)? {
         Stop::Signal(libc::SIGTRAP) => 0,
-        _ => return Err(io::Error::other("it did not stop when it was started")),
+        _ => return Err(StepError::NotStopped.into()),
     };
     loop {
         let how = if open.is_some() { libc::PTRACE_SINGLESTEP } else { libc::PTRACE_CONT };
@@ -62,7 +79,7 @@ fn step_through(pid: libc::pid_t) -> io::Result<Vec<u64>> {
         signal = match wait(pid)? {
             Stop::Ended(0) if open.is_none() => return Ok(counts),
             Stop::Ended(status) => {
-                return Err(io::Error::other(format!("it ended with status {status:#x}")));
+                return Err(StepError::Ended(status).into());
             }
             Stop::Signal(libc::SIGTRAP) if at_mark(pid)? => {
                 match open.take() {

@@ -4,6 +4,18 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, compiler_fence};
 
+/// The error that a thread, or a process, has ended before it said whether it could begin. The
+/// text is the noun for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} has ended at once")]
+pub struct EndedEarly(pub &'static str);
+
+impl From<EndedEarly> for io::Error {
+    fn from(error: EndedEarly) -> Self {
+        io::Error::other(error)
+    }
+}
+
 /// Returns the Linux id of the calling thread.
 pub fn id() -> u32 {
     // SAFETY: no arguments, no memory; always succeeds.

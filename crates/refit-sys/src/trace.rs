@@ -17,7 +17,7 @@ mod returning;
 mod state;
 mod tracee;
 
-pub use call::{CallError, find_syscall};
+pub use call::{CallError, NoSyscall, UnreportedTask, find_syscall};
 pub use event::{Event, next, next_of, next_unless};
 pub use options::Options;
 pub use returning::{BYTES as RETURNING_BYTES, OPTIONS as RETURNING, gone_on};

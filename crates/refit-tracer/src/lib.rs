@@ -51,5 +51,5 @@ pub use request::ThreadMoveRequest;
 pub use resume::{Resume, StopReason};
 pub use supervisor::Shown;
 pub use supervisor::{
-    LIMITS_ITSELF, ResultTiming, Supervisor, TRACE_OPTIONS, TRACE_OPTIONS_WITH_EXIT,
+    NotMovable, ResultTiming, Supervisor, TRACE_OPTIONS, TRACE_OPTIONS_WITH_EXIT,
 };

@@ -34,4 +34,4 @@ mod work;
 
 pub use requests::ResultTiming;
 pub use shown::Shown;
-pub use state::{LIMITS_ITSELF, Supervisor, TRACE_OPTIONS, TRACE_OPTIONS_WITH_EXIT};
+pub use state::{NotMovable, Supervisor, TRACE_OPTIONS, TRACE_OPTIONS_WITH_EXIT};

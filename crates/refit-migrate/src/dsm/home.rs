@@ -282,14 +282,11 @@ impl PageHome {
         }
         self.ledger.counts().pages.taken += 1;
         let question = PageRecall { group: self.group, page, keeps };
-        let (answer, bytes) = self
-            .layer
-            .ask(from, &question, &[])
-            .map_err(|error| io::Error::other(error.to_string()))?;
+        let (answer, bytes) = self.layer.ask(from, &question, &[]).map_err(io::Error::other)?;
         match answer {
             Some(PageContent::Data) if bytes.len() as u64 == PAGE_SIZE => Ok(bytes),
             Some(PageContent::Zeros) => Ok(vec![0; PAGE_SIZE as usize]),
-            _ => Err(io::Error::other(format!("{from} has it no more"))),
+            _ => Err(io::Error::other(NotHeld(from))),
         }
     }
 
@@ -329,6 +326,11 @@ impl PageHome {
         (self.on_lost)(&format!("the page at {page:#x} is lost: {error}"));
     }
 }
+
+/// The error that a node does not have a page which the directory says it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} has it no more")]
+struct NotHeld(InstanceId);
 
 /// Pages that are about to be granted.
 #[derive(Default)]

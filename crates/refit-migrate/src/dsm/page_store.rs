@@ -119,7 +119,7 @@ impl Store {
         match cause {
             // The page exists; or nothing is mapped there now, and the next mapping finds it.
             Cause::Present | Cause::Unregistered => self.frames.write_all_at(bytes, page)?,
-            _ => return Err(io::Error::other(format!("no page can be put at {page:#x}"))),
+            _ => return Err(io::Error::other(Unmappable { page })),
         }
         match (cause, protect) {
             (Cause::Unregistered, _) => {}
@@ -147,7 +147,7 @@ impl Store {
                 ignore_unmapped(self.userfault.unprotect(whole.clone(), Wake::Later))?;
             }
             Err((_, Cause::Other)) => {
-                return Err(io::Error::other(format!("no page can be put at {page:#x}")));
+                return Err(io::Error::other(Unmappable { page }));
             }
             _ => {}
         }
@@ -235,6 +235,13 @@ impl Store {
     fn lock(&self) -> MutexGuard<'_, BTreeSet<u64>> {
         self.protected.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The error that no page can be mapped at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no page can be put at {page:#x}")]
+struct Unmappable {
+    page: u64,
 }
 
 /// Ignores the error of an operation on pages that nobody has mapped.

@@ -17,12 +17,12 @@ use refit_sys::agent::{AREA, Agent, Call, Ground};
 use refit_sys::foreign::Memory;
 use refit_sys::memfd::{self, Pages};
 use refit_sys::pidfd::Pidfd;
-use refit_sys::seccomp::{Action, Condition, Filter, Install};
+use refit_sys::seccomp::{Action, Condition, Filter, Install, OwnFilter};
 use refit_sys::trace::{Tracee, find_syscall};
 use refit_sys::words::Words;
 use refit_sys::{maps, shadow_stub};
 use refit_tracer::placement::{self, TOP};
-use refit_tracer::{LIMITS_ITSELF, TRACE_OPTIONS};
+use refit_tracer::{NotMovable, TRACE_OPTIONS};
 
 use crate::fault_injection::{self, Step};
 use crate::frames;
@@ -43,6 +43,17 @@ const SLOTS_LENGTH: u64 = (SLOTS * shadow_stub::SLOT) as u64;
 const WINDOW_LENGTH: u64 = PAGE_SIZE + SLOTS_LENGTH + AREA;
 
 const SETUP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The error that the first thread of a process has ended, so the process cannot be set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its first thread has ended")]
+struct FirstThreadEnded;
+
+impl From<FirstThreadEnded> for io::Error {
+    fn from(error: FirstThreadEnded) -> Self {
+        io::Error::other(error)
+    }
+}
 
 /// A program that is set up.
 pub(crate) struct MoveSetup {
@@ -68,7 +79,7 @@ pub(crate) fn set_up(
 ) -> io::Result<MoveSetup> {
     fault_injection::reach(Step::Plant)?;
     if refit_sys::process::life(process).is_none_or(|life| life.ended()) {
-        return Err(io::Error::other("its first thread has ended"));
+        return Err(FirstThreadEnded.into());
     }
     let frames = File::from(memfd::create(frames::NAME, TOP, Pages::Base)?);
     let slots = Words::new(c"refit-slots", SLOTS * shadow_stub::WORDS)?;
@@ -77,7 +88,7 @@ pub(crate) fn set_up(
         // Looked at again: the event loop, too, sees here a program that has begun to limit its
         // calls since.
         if own.supervisor.limits_itself(process) {
-            return Err(io::Error::other(LIMITS_ITSELF));
+            return Err(NotMovable::LimitsItself.into());
         }
         let installed = install(tracee, process, &frames, &slots);
         installed.and_then(|(agent, window, number)| {
@@ -99,8 +110,7 @@ fn install(
 ) -> io::Result<((Agent, u32), Range<u64>, u32)> {
     let memory = Memory::of(process)?;
     let mappings = maps::of(process)?;
-    let instruction = find_syscall(&memory, &mappings)
-        .ok_or_else(|| io::Error::other("its code has no system call"))?;
+    let instruction = find_syscall(&memory, &mappings)?;
     let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let kind = (kind | libc::MAP_FIXED_NOREPLACE) as u64;
@@ -197,7 +207,7 @@ fn watch_changes(
     let (number, arguments) = how.call(room);
     match tracee.call(instruction, number, arguments) {
         Ok(0) => Ok(()),
-        Ok(_) => Err(io::Error::other("a filter of its own decides which calls it may make")),
+        Ok(_) => Err(OwnFilter.into()),
         Err(error) => Err(error.into()),
     }
 }

@@ -23,6 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use refit_messages::Reply;
+use refit_sys::thread::EndedEarly;
 use refit_sys::trace::{Options, Tracee};
 
 use crate::protocol::messages::Arrive;
@@ -65,7 +66,7 @@ impl Executor {
             Err(error) => drop(ready.send(Err(error))),
         };
         thread::Builder::new().name("refit-executor".to_owned()).spawn(run)?;
-        is_ready.recv().map_err(|_| io::Error::other("it has ended at once"))??;
+        is_ready.recv().map_err(|_| EndedEarly("it"))??;
         Ok(executor)
     }
 

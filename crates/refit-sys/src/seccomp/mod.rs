@@ -83,6 +83,18 @@ pub unsafe fn install(program: &Program, how: Install) -> io::Result<Option<Owne
     }
 }
 
+/// The error that a program decides by a filter of its own which calls it may make, so refit cannot
+/// give one to all of its threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a filter of its own decides which calls it may make")]
+pub struct OwnFilter;
+
+impl From<OwnFilter> for io::Error {
+    fn from(error: OwnFilter) -> Self {
+        io::Error::other(error)
+    }
+}
+
 /// Checks whether filters can have listeners on this host.
 ///
 /// # Errors

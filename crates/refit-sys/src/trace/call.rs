@@ -8,7 +8,6 @@
 //! In other stops it is within a call, whose result would overwrite what is set here, or is about
 //! to receive a signal, which would be lost.
 
-use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -18,28 +17,15 @@ use crate::maps::Mapping;
 use crate::restart::{RESTARTS, set_arguments};
 
 /// The error that a system call was not made, or failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The error that the call returned.
-    Call(io::Error),
-    /// The thread could not make the call: `ESRCH`, it was killed; else the error of `ptrace`.
-    Lost(io::Error),
-}
-
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CallError::Call(error) => write!(f, "the system refused the call: {error}"),
-            CallError::Lost(error) => write!(f, "the thread could not make the call: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for CallError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        let (CallError::Call(error) | CallError::Lost(error)) = self;
-        Some(error)
-    }
+    #[error("the system refused the call: {0}")]
+    Call(#[source] io::Error),
+    /// The thread could not make the call: `ESRCH`, it was killed; [`UnreportedTask`]; else the
+    /// error of `ptrace`.
+    #[error("the thread could not make the call: {0}")]
+    Lost(#[source] io::Error),
 }
 
 impl From<CallError> for io::Error {
@@ -49,20 +35,43 @@ impl From<CallError> for io::Error {
     }
 }
 
-/// Returns the address of a `syscall` instruction in a program's mappings; `None` if its code has
-/// none.
-pub fn find_syscall(memory: &Memory, mappings: &[Mapping]) -> Option<u64> {
+/// The error that no code of a program holds a `syscall` instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its code has no system call")]
+pub struct NoSyscall;
+
+impl From<NoSyscall> for io::Error {
+    fn from(error: NoSyscall) -> Self {
+        io::Error::other(error)
+    }
+}
+
+/// The error that a `clone` has succeeded and the kernel has not reported the task that it made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the kernel has not reported its new task")]
+pub struct UnreportedTask;
+
+/// Returns the address of a `syscall` instruction in a program's mappings.
+///
+/// # Errors
+/// [`NoSyscall`]: its code has none.
+pub fn find_syscall(memory: &Memory, mappings: &[Mapping]) -> Result<u64, NoSyscall> {
     let runs = |mapping: &&Mapping| mapping.executable && mapping.readable;
     let mut code: Vec<_> = mappings.iter().filter(runs).collect();
     // The vDSO is small and always has one.
     code.sort_by_key(|mapping| mapping.name.as_os_str() != "[vdso]");
-    code.into_iter().find_map(|mapping| {
+    let found = code.into_iter().find_map(|mapping| {
         let length = usize::try_from(mapping.range.end - mapping.range.start).ok()?;
         let mut bytes = vec![0; length.min(1 << 22)];
         memory.read(mapping.range.start, &mut bytes).ok()?;
         let at = bytes.windows(2).position(|pair| pair == SYSCALL)?;
         Some(mapping.range.start + at as u64)
-    })
+    });
+    found.ok_or(NoSyscall)
+}
+
+fn unreported() -> CallError {
+    CallError::Lost(io::Error::other(UnreportedTask))
 }
 
 /// The bytes of a `syscall` instruction.
@@ -138,8 +147,8 @@ impl Tracee {
                 if let Some(task) = made {
                     self.end_task(instruction, task, number.as_ref().copied().ok());
                 }
-                let untold = || CallError::Lost(io::Error::other("its new task was not told"));
-                Err(number.err().or(begun.err().map(CallError::Lost)).unwrap_or_else(untold))
+                let error = number.err().or(begun.err().map(CallError::Lost));
+                Err(error.unwrap_or_else(unreported))
             }
         }
     }
@@ -160,7 +169,7 @@ impl Tracee {
         let (number, made, begun) = self.cloned(instruction, flags, options, &start)?;
         number?;
         begun.map_err(CallError::Lost)?;
-        made.ok_or_else(|| CallError::Lost(io::Error::other("its new thread was not told")))
+        made.ok_or_else(unreported)
     }
 
     /// Makes the call of `clone`. Returns its result, the new task, and whether the task's

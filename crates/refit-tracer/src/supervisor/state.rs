@@ -36,8 +36,34 @@ pub const TRACE_OPTIONS: Options = Options::FORK
 /// are about to exit.
 pub const TRACE_OPTIONS_WITH_EXIT: Options = TRACE_OPTIONS.union(Options::EXIT);
 
-/// Why a process that has installed a seccomp filter of its own cannot migrate.
-pub const LIMITS_ITSELF: &str = "it limits its own calls (seccomp)";
+/// Why a process cannot migrate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotMovable {
+    /// Its programs may hold anything of the kernel that runs them.
+    #[error("it was not started by `refit run --movable`")]
+    NotStartedMovable,
+    /// It was made by `vfork`, and has neither exited nor executed a program.
+    #[error("it has the memory of its parent until it runs another program")]
+    BorrowsMemory,
+    /// It was made by `clone` with `CLONE_VM`.
+    #[error("it shares the memory of its parent")]
+    SharesMemory,
+    /// It has installed a seccomp filter of its own.
+    #[error("it limits its own calls (seccomp)")]
+    LimitsItself,
+    /// The hook has not let it begin.
+    #[error("it has not begun yet")]
+    NotBegun,
+    /// Its program can call the vDSO, which has data of this kernel.
+    #[error("it has the vDSO of this kernel, which could not be hidden from it")]
+    HoldsVdso,
+}
+
+impl From<NotMovable> for io::Error {
+    fn from(error: NotMovable) -> Self {
+        io::Error::other(error)
+    }
+}
 
 /// Receives the number of a process.
 pub(super) type Watcher = Box<dyn Fn(u32) + Send + Sync>;
@@ -158,28 +184,26 @@ impl Supervisor {
     ///
     /// # Errors
     /// The reason why it cannot.
-    pub fn check_movable(&self, process: u32) -> Result<(), String> {
+    pub fn check_movable(&self, process: u32) -> Result<(), NotMovable> {
         if !self.movable {
-            return Err("it was not started by `refit run --movable`".to_owned());
+            return Err(NotMovable::NotStartedMovable);
         }
         if lock(&self.borrowers).contains_key(&process) {
-            return Err("it has the memory of its parent until it runs another program".to_owned());
+            return Err(NotMovable::BorrowsMemory);
         }
         let parent = process::parent_of(process).filter(|parent| self.tasks().contains(parent));
         let same = |parent| refit_sys::process::same_memory(process, parent);
         if parent.is_some_and(|parent| same(parent).is_ok_and(|same| same)) {
-            return Err("it shares the memory of its parent".to_owned());
+            return Err(NotMovable::SharesMemory);
         }
         if self.sandbox.has(process) {
-            return Err(LIMITS_ITSELF.to_owned());
+            return Err(NotMovable::LimitsItself);
         }
         if self.hook.is_starting(process) {
-            return Err("it has not begun yet".to_owned());
+            return Err(NotMovable::NotBegun);
         }
         if lock(&self.bound).contains(&process) {
-            return Err(
-                "it has the vDSO of this kernel, which could not be hidden from it".to_owned()
-            );
+            return Err(NotMovable::HoldsVdso);
         }
         Ok(())
     }

@@ -13,7 +13,8 @@ use std::process::Command;
 use clap::Args;
 use refit_instance::wire::{KernelInfo, LostInfo, OwnedInfo, PeerInfo, ReachedInfo};
 use refit_instance::{Client, Instance, InstanceOptions, SocketDirectory, host_of_kernel};
-use refit_migrate::{MessageError, Node, Refusal};
+use refit_migrate::{BootError, MessageError, Node, Refusal};
+use refit_sys::thread::EndedEarly;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -135,7 +136,7 @@ fn begin(number: u16, processors: &str, setting: &SettingArgs) -> Result<(), (St
     };
     let unable = |error: io::Error| (error.to_string(), DOCTOR.to_owned());
     let mut said = start().map_err(unable)?;
-    let ended = || Err(io::Error::other("it has ended at once"));
+    let ended = || Err(EndedEarly("it").into());
     match said.next().unwrap_or_else(ended).map_err(unable)? {
         serves if serves == SERVES => Ok(()),
         why => Err((why, said.next().and_then(Result::ok).unwrap_or_else(|| DOCTOR.to_owned()))),
@@ -179,12 +180,12 @@ fn serve(number: u16, processors: &str, setting: &SettingArgs) -> Result<Instanc
 }
 
 /// Returns the remedy if an instance cannot join others.
-fn remedy(error: &io::Error) -> &'static str {
-    match error.get_ref().and_then(|error| error.downcast_ref()) {
-        Some(MessageError::Refused { why: Refusal::Encrypted, .. }) => {
+fn remedy(error: &BootError) -> &'static str {
+    match error {
+        BootError::Messages(MessageError::Refused { why: Refusal::Encrypted, .. }) => {
             "give `--authority`, `--certificate` and `--key`, as those there were given"
         }
-        Some(MessageError::Insecure(_)) => {
+        BootError::Messages(MessageError::Insecure(_)) => {
             "give `--authority`, `--certificate` and `--key`, or `--insecure`"
         }
         _ => DOCTOR,

@@ -46,8 +46,7 @@ impl AddressSpace {
         self.with_all_here(0..refit_tracer::placement::TOP, move || {
             let mapped = within(child, &(0..u64::MAX))?;
             let memory = Memory::of(child)?;
-            let instruction = find_syscall(&memory, &maps::of(child)?)
-                .ok_or_else(|| io::Error::other("its code has no system call"))?;
+            let instruction = find_syscall(&memory, &maps::of(child)?)?;
             let mut tracee = Tracee::of(child);
             // A filter that it has from its parent may forbid what only refit does here, or kill it
             // for that. If the kernel cannot suspend the filter, the filter is asked.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use refit_messages::Transport;
 use refit_sys::shadow_stub::Slot;
-use refit_tracer::LIMITS_ITSELF;
+use refit_tracer::NotMovable;
 
 use crate::dsm::{PageHome, Window};
 use crate::origin::coordinator::{Coordinator, new_epoch};
@@ -24,7 +24,7 @@ impl Coordinator {
     /// It cannot leave at all.
     pub(super) fn ready_for(&mut self, id: u32) -> io::Result<bool> {
         if self.tree.supervisor.limits_itself(self.group.process) {
-            return Err(io::Error::other(LIMITS_ITSELF));
+            return Err(NotMovable::LimitsItself.into());
         }
         let to = self.threads.get(&id).map(|thread| thread.wanted);
         let peers = self.layer.peers();

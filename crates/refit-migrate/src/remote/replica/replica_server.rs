@@ -15,6 +15,7 @@ use std::time::Duration;
 use refit_sys::cpu_latency::Awake;
 use refit_sys::foreign::Memory;
 use refit_sys::shadow_stub;
+use refit_sys::thread::EndedEarly;
 use refit_sys::trace::{Options, Tracee};
 use refit_tracer::placement::{self, TOP};
 
@@ -120,12 +121,12 @@ impl SpareReplica {
         moves: bool,
         awake: Option<Arc<Awake>>,
     ) -> io::Result<NewReplica> {
-        let gone = || io::Error::other("its replica server has ended at once");
+        let ended_early = || EndedEarly("its replica server");
         let ((jobs, queue), (ready, is_ready)) = (mpsc::channel(), mpsc::channel());
         let assignment =
             Assignment { frames: frames.try_clone()?, moves, awake, jobs: queue, ready };
-        self.assignments.send(assignment).map_err(|_| gone())?;
-        let (process, store, hand_over) = is_ready.recv().map_err(|_| gone())??;
+        self.assignments.send(assignment).map_err(|_| ended_early())?;
+        let (process, store, hand_over) = is_ready.recv().map_err(|_| ended_early())??;
         Ok(NewReplica { process, store, hand_over, jobs })
     }
 }
@@ -150,6 +151,11 @@ fn serve_one(page: u64, wanted: &Receiver<Assignment>) {
     }
     drop(awake);
 }
+
+/// The error that a replica's frames are not the descriptor that its code maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the frames are its descriptor {0}")]
+struct WrongDescriptor(u64);
 
 /// The thread that traces the leader.
 struct ReplicaServer {
@@ -205,7 +211,7 @@ impl ReplicaServer {
         self.leader.call(self.instruction, libc::SYS_close, [0; 6])?;
         match pass(&mut self.leader, self.instruction, (self.page, &memory), frames, true)? {
             0 => Ok(()),
-            other => Err(io::Error::other(format!("the frames are its descriptor {other}"))),
+            other => Err(io::Error::other(WrongDescriptor(other))),
         }
     }
 

@@ -8,6 +8,7 @@ use refit_messages::{InstanceId, Layer, Reply};
 use refit_sys::cpu_latency::Awake;
 use refit_sys::foreign::Memory;
 use refit_sys::memfd;
+use refit_sys::thread::EndedEarly;
 use refit_sys::words::Words;
 use refit_tracer::placement::TOP;
 
@@ -79,13 +80,18 @@ pub(crate) fn start(
         executors: Mutex::default(),
         spare: Mutex::default(),
     });
-    let gone = |_| io::Error::other("its replica server has ended at once");
-    hand_over.send(Arc::clone(&replica)).map_err(gone)?;
+    let ended_early = |_| EndedEarly("its replica server");
+    hand_over.send(Arc::clone(&replica)).map_err(ended_early)?;
     if let MemoryMode::Move { window } = params.hold {
         replica.start_pager(if window == 0 { Window::Adaptive } else { Window::Fixed(window) })?;
     }
     Ok(replica)
 }
+
+/// The error that a replica has ended while a thread was about to run there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its replica has ended")]
+struct ReplicaEnded;
 
 impl Replica {
     /// Makes what a thread needs that will run here.
@@ -113,8 +119,8 @@ impl Replica {
             None => {
                 let (task, made) = mpsc::channel();
                 self.send_job(ReplicaJob::Thread(task));
-                let ended = |_| io::Error::other("its replica has ended");
-                executor::residency::start(self, made.recv().map_err(ended)??)?
+                let task = made.recv().map_err(|_| io::Error::other(ReplicaEnded))??;
+                executor::residency::start(self, task)?
             }
         };
         self.executors().insert(thread, Arc::clone(&executor));
