@@ -45,8 +45,8 @@ pub enum MoveError {
     #[error("it is not movable: {0}")]
     NotMovable(String),
     /// The move failed for this reason.
-    #[error("{0}")]
-    Refused(String),
+    #[error(transparent)]
+    Refused(#[from] MoveRefusal),
     /// A node does not own the memory that it needs.
     #[error("{0}")]
     NoMemory(String),
@@ -55,11 +55,70 @@ pub enum MoveError {
     Ended,
 }
 
+/// Why a thread that could move stays where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+pub enum MoveRefusal {
+    /// The program has no free slot for its calls.
+    #[error("too many of its threads are away")]
+    TooManyAway,
+    /// Job control has stopped its process.
+    #[error("it is stopped")]
+    Stopped,
+    /// It has been blocked in `vfork` for as long as a departure is tried.
+    #[error("it cannot leave now: it waits for the child of its `vfork`")]
+    InVfork,
+    /// A later request wants it at the instance with this number.
+    #[error("it is wanted at instance {0} since")]
+    WantedElsewhere(u16),
+    /// The destination has no slot with the number that the origin gave.
+    #[error("there is no such slot")]
+    NoSuchSlot,
+    /// The destination runs the thread already.
+    #[error("it is here")]
+    AlreadyHere,
+    /// The destination has not answered.
+    #[error("{0}")]
+    Unanswered(String),
+    /// The system, at the origin or at the destination, has refused an operation.
+    #[error("{text}")]
+    System {
+        /// The number of the error, if it is one of Linux's.
+        errno: Option<i32>,
+        /// The report of the error.
+        text: String,
+    },
+}
+
+impl From<io::Error> for MoveRefusal {
+    fn from(error: io::Error) -> Self {
+        Self::System { errno: error.raw_os_error(), text: error.to_string() }
+    }
+}
+
 impl From<io::Error> for MoveError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::QuotaExceeded => Self::NoMemory(error.to_string()),
-            _ => Self::Refused(error.to_string()),
+            _ => Self::Refused(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_keeps_its_text_and_the_number_of_an_error() {
+        let missing = io::Error::from_raw_os_error(libc::ESRCH);
+        let text = missing.to_string();
+        let error = MoveError::from(missing);
+        assert_eq!(error.to_string(), text);
+        let errno = Some(libc::ESRCH);
+        assert_eq!(error, MoveError::Refused(MoveRefusal::System { errno, text }));
+        let full = io::Error::from(io::ErrorKind::QuotaExceeded);
+        assert!(matches!(MoveError::from(full), MoveError::NoMemory(_)));
+        let wanted = MoveError::from(MoveRefusal::WantedElsewhere(3));
+        assert_eq!(wanted.to_string(), "it is wanted at instance 3 since");
     }
 }

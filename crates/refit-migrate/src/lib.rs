@@ -60,7 +60,7 @@ mod stats;
 mod syscalls;
 
 pub use dsm::Window;
-pub use error::{BootError, MoveError};
+pub use error::{BootError, MoveError, MoveRefusal};
 pub use lookup::Protocol;
 pub use membership::absent::Absence;
 pub use mm_lock::Lock;

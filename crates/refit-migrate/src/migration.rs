@@ -45,14 +45,14 @@ impl Migration {
     pub(crate) fn on_peer_lost(&self, peer: InstanceId, why: &str) {
         warn!(%peer, why, "a peer is lost");
         let theirs = self.remote.take_those_of(peer);
-        let queues = self.origin.queues();
-        let concerns = self.origin.is_concerned(&queues);
+        let coordinators = self.origin.all_coordinators();
+        let concerns = self.origin.is_concerned(&coordinators);
         if why != ENDED || !theirs.is_empty() || concerns {
             // Otherwise it is the end of both nodes.
             refit_log::say(&format!("{} has lost {peer}: {why}", self.resources.own));
         }
         self.remote.end_lost(peer, theirs);
         let lost = || QueuedCommand::now(Command::NodeLost(peer, why.to_owned()));
-        queues.iter().for_each(|queue| drop(queue.send(lost())));
+        coordinators.iter().for_each(|one| drop(one.commands.send(lost())));
     }
 }

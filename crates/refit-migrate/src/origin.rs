@@ -24,7 +24,7 @@ mod tracer_event;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 use refit_messages::InstanceId;
@@ -39,7 +39,6 @@ use crate::origin::places::Places;
 pub(crate) use crate::origin::program_tree::ProgramTree;
 use crate::origin::remote_programs::RemotePrograms;
 use crate::origin::returns::Returns;
-use crate::origin::tracer_event::TracerEvent;
 use crate::protocol::messages::{Fetch, GroupId, SyscallRequest, ThreadReturned};
 use crate::resources::NodeResources;
 use crate::stats::{Ledgers, MoveCounts};
@@ -51,6 +50,23 @@ pub(crate) struct Policies {
     pub(crate) lock: Lock,
 }
 
+/// Where a coordinator receives commands, also after it has ended.
+#[derive(Clone)]
+pub(crate) struct CoordinatorRef {
+    group: GroupId,
+    pub(crate) commands: Sender<QueuedCommand>,
+    /// The coordinator's thread has the only strong reference, and drops it when it ends.
+    life: Weak<()>,
+}
+
+impl CoordinatorRef {
+    /// Returns whether the coordinator handles commands. One that does may end before it receives
+    /// the next.
+    fn is_alive(&self) -> bool {
+        self.life.strong_count() > 0
+    }
+}
+
 /// The coordinators of this node's programs.
 ///
 /// # Locks
@@ -60,7 +76,7 @@ pub(crate) struct Origin {
     pub(crate) resources: Arc<NodeResources>,
     policies: Policies,
     /// By process: the coordinator of the last program in it that has moved.
-    coordinators: Mutex<BTreeMap<u32, (GroupId, Sender<QueuedCommand>)>>,
+    coordinators: Mutex<BTreeMap<u32, CoordinatorRef>>,
     /// The number of programs that have had a coordinator.
     programs: AtomicU64,
     /// By process: held by the thread that makes its coordinator.
@@ -175,10 +191,10 @@ impl Origin {
             return Err(MoveError::NoProcess(process));
         }
         // A coordinator that has ended was of an earlier program.
-        if let Some((_, coordinator)) = self.coordinators().get(&process)
-            && is_alive(coordinator)
+        if let Some(coordinator) = self.coordinators().get(&process)
+            && coordinator.is_alive()
         {
-            return Ok(coordinator.clone());
+            return Ok(coordinator.commands.clone());
         }
         tree.supervisor
             .check_movable(process)
@@ -204,13 +220,17 @@ impl Origin {
         let awake = self.resources.awake();
         let begun = Coordinator::begin(group, tree, layer, queue, means);
         let coordinator = begun.map_err(|error| MoveError::NotMovable(error.to_string()))?;
+        let alive = Arc::new(());
+        let life = Arc::downgrade(&alive);
         let run = move || {
             coordinator.run();
+            drop(alive);
             drop(awake);
         };
         let started = thread::Builder::new().name("refit-coordinator".to_owned()).spawn(run);
         started.map_err(MoveError::from)?;
-        self.coordinators().insert(process, (group, commands.clone()));
+        let coordinator = CoordinatorRef { group, commands: commands.clone(), life };
+        self.coordinators().insert(process, coordinator);
         Ok(commands)
     }
 
@@ -218,8 +238,8 @@ impl Origin {
     /// runs another program by now.
     fn coordinator_of(&self, group: GroupId) -> Option<Sender<QueuedCommand>> {
         let coordinators = self.coordinators();
-        let (of, coordinator) = coordinators.get(&group.process)?;
-        (*of == group).then(|| coordinator.clone())
+        let coordinator = coordinators.get(&group.process)?;
+        (coordinator.group == group).then(|| coordinator.commands.clone())
     }
 
     /// Sends a command to a group's coordinator. Returns whether there is one.
@@ -251,7 +271,7 @@ impl Origin {
         }
     }
 
-    fn coordinators(&self) -> MutexGuard<'_, BTreeMap<u32, (GroupId, Sender<QueuedCommand>)>> {
+    fn coordinators(&self) -> MutexGuard<'_, BTreeMap<u32, CoordinatorRef>> {
         self.coordinators.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -259,19 +279,14 @@ impl Origin {
         self.coordinator_turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the queues of all coordinators, also of some that have ended.
-    pub(crate) fn queues(&self) -> Vec<Sender<QueuedCommand>> {
-        self.coordinators().values().map(|(_, coordinator)| coordinator.clone()).collect()
+    /// Returns all coordinators, also some that have ended.
+    pub(crate) fn all_coordinators(&self) -> Vec<CoordinatorRef> {
+        self.coordinators().values().cloned().collect()
     }
 
     /// Returns whether the loss of a peer can concern a program of these coordinators: one that has
     /// ended has nothing there, but may have ended since it needed the peer, and was killed.
-    pub(crate) fn is_concerned(&self, queues: &[Sender<QueuedCommand>]) -> bool {
-        queues.iter().any(is_alive) || self.killed.load(Ordering::Relaxed)
+    pub(crate) fn is_concerned(&self, coordinators: &[CoordinatorRef]) -> bool {
+        coordinators.iter().any(CoordinatorRef::is_alive) || self.killed.load(Ordering::Relaxed)
     }
-}
-
-/// Returns whether a coordinator still takes commands.
-fn is_alive(coordinator: &Sender<QueuedCommand>) -> bool {
-    coordinator.send(QueuedCommand::now(Command::Event(TracerEvent::Changed(0)))).is_ok()
 }

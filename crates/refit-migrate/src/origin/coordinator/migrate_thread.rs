@@ -8,7 +8,7 @@ use refit_sys::schedule::urgency;
 use refit_sys::shadow_stub::Slot;
 use tracing::debug;
 
-use crate::error::MoveError;
+use crate::error::{MoveError, MoveRefusal};
 use crate::origin::coordinator::own_request::OwnRequest;
 use crate::origin::coordinator::thread::Thread;
 use crate::origin::coordinator::{Coordinator, Next};
@@ -81,8 +81,7 @@ impl Coordinator {
             Err(error) => return self.keep_here(id, &error.into()),
         }
         let Some(number) = self.free.pop() else {
-            return self
-                .keep_here(id, &MoveError::Refused("too many of its threads are away".into()));
+            return self.keep_here(id, &MoveRefusal::TooManyAway.into());
         };
         let Some((slot, place)) = self.slot(number) else { return Ok(()) };
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
@@ -153,7 +152,9 @@ impl Coordinator {
 
     fn ask<Q: Request>(&self, to: InstanceId, question: &Q) -> Result<Q::Answer, MoveError> {
         let answer = self.layer.ask(to, question, &[]);
-        answer.map(|(answer, _)| answer).map_err(|why| MoveError::Refused(why.to_string()))
+        answer
+            .map(|(answer, _)| answer)
+            .map_err(|why| MoveRefusal::Unanswered(why.to_string()).into())
     }
 
     /// Has the destination prepare for a thread that it does not know yet, while the thread runs on
@@ -186,7 +187,7 @@ impl Coordinator {
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         match why {
             StayReason::Stopped if !thread.waiting.is_empty() => {
-                return self.keep_here(id, &MoveError::Refused("it is stopped".into()));
+                return self.keep_here(id, &MoveRefusal::Stopped.into());
             }
             // It reports when it is continued.
             StayReason::Stopped => {}
@@ -196,8 +197,7 @@ impl Coordinator {
                     && !thread.waiting.is_empty()
                 {
                     thread.delayed_since = None;
-                    let why = "it cannot leave now: it waits for the child of its `vfork`";
-                    self.refuse(id, &MoveError::Refused(why.into()));
+                    self.refuse(id, &MoveRefusal::InVfork.into());
                     return Ok(());
                 }
                 self.retry_later(id);

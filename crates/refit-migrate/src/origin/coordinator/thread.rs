@@ -20,7 +20,7 @@ use std::time::Instant;
 use refit_messages::InstanceId;
 use tracing::debug;
 
-use crate::error::MoveError;
+use crate::error::{MoveError, MoveRefusal};
 use crate::origin::coordinator::own_request::OwnRequest;
 
 /// Where a thread is.
@@ -188,7 +188,7 @@ impl Thread {
     /// Changes where the thread is wanted. Notifies the callers that wanted it elsewhere.
     pub(super) fn want(&mut self, to: InstanceId) {
         if self.wanted != to {
-            let why = MoveError::Refused(format!("it is wanted at instance {} since", to.0));
+            let why = MoveError::from(MoveRefusal::WantedElsewhere(to.0));
             self.waiting.drain(..).for_each(|one| drop(one.send(Err(why.clone()))));
         }
         self.wanted = to;

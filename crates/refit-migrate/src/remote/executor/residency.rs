@@ -10,7 +10,7 @@ use refit_sys::shadow_stub::{self, Slot};
 use refit_sys::trace::{self, Event, Registers, Tracee};
 use tracing::debug;
 
-use crate::error::MoveError;
+use crate::error::MoveRefusal;
 use crate::fault_injection::{self, Step};
 use crate::protocol::messages::{Arrive, ReturnReason, ThreadLost, ThreadReturned};
 use crate::protocol::thread_state::ThreadState;
@@ -127,7 +127,7 @@ impl<'a> ExecutorThread<'a> {
             None => None,
             Some(Some(slot)) => Some(slot),
             Some(None) => {
-                reply.say(&Err(MoveError::Refused("there is no such slot".to_owned())), &[]);
+                reply.say(&Err(MoveRefusal::NoSuchSlot.into()), &[]);
                 return Ok(ResidencyEnd::Returned);
             }
         };
@@ -243,7 +243,7 @@ impl<'a> ExecutorThread<'a> {
                 | ExecutorCommand::Recall(_)
                 | ExecutorCommand::SyscallResult(..) => {}
                 ExecutorCommand::Arrive(_, reply) => {
-                    reply.say(&Err(MoveError::Refused("it is here".to_owned())), &[]);
+                    reply.say(&Err(MoveRefusal::AlreadyHere.into()), &[]);
                 }
                 ExecutorCommand::End => return Ok(Some(ResidencyEnd::Ended)),
             }
