@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `state` | [`Supervisor`], and what it reports of its processes |
 //! | `follow` | the event loop's thread: what each event of a task leads to |
-//! | `event_loop` | the data of that thread alone: who is stopped, for what, and how they go on |
+//! | `event_loop`, `task` | the data of that thread alone: which tasks are stopped, and for what |
 //! | `requests` | work that other threads leave for it |
 //! | `work` | the types of that work |
 //! | `stop_all` | stopping all threads of a process at once |
@@ -29,6 +29,7 @@ mod short_writes;
 mod shown;
 mod state;
 mod stop_all;
+mod task;
 mod watching;
 mod work;
 

@@ -1,6 +1,6 @@
 //! The data of the event loop's thread: which tasks are stopped, for what, and how they go on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -9,19 +9,15 @@ use refit_sys::trace::Tracee;
 use crate::resume::{Resume, StopReason};
 use crate::supervisor::restarted_calls::RestartedCalls;
 use crate::supervisor::short_writes::ShortWrites;
+use crate::supervisor::task::Task;
 use crate::supervisor::work::{Tell, Work};
 
 /// The stopped tasks of a supervisor; only the thread that traces them has it.
 pub(super) struct EventLoop {
     /// The process that was followed first.
     pub(super) first: u32,
-    /// The work with tasks that were interrupted for it.
-    pub(super) expected: BTreeMap<u32, Vec<Work>>,
-    /// Tasks that stay stopped until more work with them comes.
-    pub(super) kept: BTreeSet<u32>,
-    /// Threads that are stopped at their exit until
-    /// [`let_exit`](crate::supervisor::Supervisor::let_exit). No other work is done with them.
-    pub(super) exiting: BTreeSet<u32>,
+    /// The tasks that were ever interrupted or stopped for work, by number.
+    tasks: BTreeMap<u32, Task>,
     /// Processes that were noticed to execute another program before the kernel reported it, and
     /// the numbers of the threads that called `execve`.
     pub(super) noticed_execs: Vec<(u32, u32)>,
@@ -37,18 +33,40 @@ impl EventLoop {
     ) -> Self {
         Self {
             first,
-            expected: BTreeMap::new(),
-            kept: BTreeSet::new(),
-            exiting: BTreeSet::new(),
+            tasks: BTreeMap::new(),
             noticed_execs: Vec::new(),
             short_writes,
             restarted_calls,
         }
     }
 
+    /// Returns a task, of which nothing needs to be known yet.
+    pub(super) fn task(&mut self, task: u32) -> &mut Task {
+        self.tasks.entry(task).or_insert_with(|| Task::new(task))
+    }
+
     /// Returns whether a thread is stopped already.
     pub(super) fn is_stopped(&self, task: u32) -> bool {
-        self.kept.contains(&task) || self.exiting.contains(&task)
+        self.tasks.get(&task).is_some_and(Task::is_stopped)
+    }
+
+    /// Returns whether a thread is stopped at its exit.
+    pub(super) fn is_exiting(&self, task: u32) -> bool {
+        self.tasks.get(&task).is_some_and(Task::is_exiting)
+    }
+
+    fn is_interrupted(&self, task: u32) -> bool {
+        self.tasks.get(&task).is_some_and(Task::is_interrupted)
+    }
+
+    /// Ends the interruption of a thread. Returns the work that it was interrupted for.
+    pub(super) fn take_work(&mut self, task: u32) -> Option<Vec<Work>> {
+        self.tasks.get_mut(&task)?.take_work()
+    }
+
+    /// Lets a thread exit. Returns whether it is stopped at its exit.
+    pub(super) fn let_exit(&mut self, task: u32) -> bool {
+        self.tasks.get_mut(&task).is_some_and(Task::let_exit)
     }
 
     /// Does all work with a stopped tracee. The last work decides how it goes on.
@@ -94,18 +112,18 @@ impl EventLoop {
     /// in between would overwrite what the signal reports.
     pub(super) fn do_expected(&mut self, tracee: &mut Tracee) -> Option<io::Result<()>> {
         let task = tracee.thread();
-        if self.expected.contains_key(&task) && tracee.has_faulted().is_ok_and(|faulted| faulted) {
+        if self.is_interrupted(task) && tracee.has_faulted().is_ok_and(|faulted| faulted) {
             // The interruption stops it again behind the signal.
             return Some(tracee.resume(0));
         }
-        let works = self.expected.remove(&task)?;
+        let works = self.take_work(task)?;
         Some(self.run(tracee, StopReason::Requested, works))
     }
 
     /// Interrupts a thread again that was interrupted, and has stopped for something else first:
     /// any stop cancels an interruption that is still to come.
     pub(super) fn interrupt_again(&self, tracee: &Tracee) -> io::Result<()> {
-        if self.expected.contains_key(&tracee.thread()) { tracee.interrupt() } else { Ok(()) }
+        if self.is_interrupted(tracee.thread()) { tracee.interrupt() } else { Ok(()) }
     }
 
     /// Resumes a stopped tracee, or keeps it.
@@ -123,11 +141,7 @@ impl EventLoop {
             }
             Resume::Stay => {
                 let task = tracee.thread();
-                self.kept.insert(task);
-                // It may have been interrupted for work meanwhile, and reports nothing as long as
-                // it stays.
-                let Some(works) = self.expected.remove(&task) else { return Ok(()) };
-                self.kept.remove(&task);
+                let Some(works) = self.task(task).keep() else { return Ok(()) };
                 let mut again = Tracee::of(task);
                 let done = self.run(&mut again, StopReason::Kept, works);
                 again.leave();
@@ -136,9 +150,8 @@ impl EventLoop {
         }
     }
 
+    /// Forgets a task that has ended, or executes another program.
     pub(super) fn forget(&mut self, task: u32) {
-        self.expected.remove(&task);
-        self.kept.remove(&task);
-        self.exiting.remove(&task);
+        self.tasks.remove(&task);
     }
 }

@@ -142,7 +142,7 @@ impl Supervisor {
                 // be reported much later if it is the first thread of its process.
                 event_loop.forget(task);
                 if self.hook.thread_exits(task) {
-                    event_loop.exiting.insert(task);
+                    event_loop.task(task).exit();
                     return Ok(());
                 }
             }
@@ -155,8 +155,7 @@ impl Supervisor {
                         return process::kill(task);
                     }
                     if self.on_new_task(tracee) {
-                        event_loop.kept.insert(task);
-                        return Ok(());
+                        return event_loop.resume(tracee, Resume::Stay);
                     }
                 }
                 if let Some(done) = event_loop.do_expected(tracee) {
@@ -178,7 +177,7 @@ impl Supervisor {
     ) -> io::Result<()> {
         let task = tracee.thread();
         self.restarted_calls.on_interrupt(tracee, !self.hook.is_tracked(task));
-        let works = event_loop.expected.remove(&task).unwrap_or_default();
+        let works = event_loop.take_work(task).unwrap_or_default();
         let (_, tells) = EventLoop::do_all(tracee, StopReason::JobControl, works);
         tells.into_iter().flatten().for_each(|tell| tell());
         match tracee.leave_stopped() {

@@ -22,7 +22,6 @@
 //! between (the kernel handles stops before signals).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use refit_sys::launch::REQUESTS;
 use refit_sys::shadow_stub;
@@ -32,7 +31,6 @@ use crate::request::{Request, ThreadMoveRequest};
 use crate::resume::Resume;
 use crate::supervisor::Supervisor;
 use crate::supervisor::answers::Answers;
-use crate::supervisor::work::lock;
 use crate::syscall::about_to_call;
 
 impl Supervisor {
@@ -76,20 +74,17 @@ impl Supervisor {
         }
         shadow_stub::step_back(&mut registers, number);
         tracee.set_registers(&registers).ok()?;
-        lock(&self.move_requests.stepping_back).insert(task, registers.rip);
+        self.move_requests.step_back(task, registers.rip);
         Some(Resume::Once(0))
     }
 
     /// Passes on the request of a thread that stands before its call.
     fn pass_on_request(&self, tracee: &Tracee, answers: &Answers) -> Option<Resume> {
         let task = tracee.thread();
-        let at = lock(&self.move_requests.stepping_back).remove(&task)?;
+        let (at, number) = self.move_requests.pass_on(task)?;
         let registers = tracee.registers().ok()?;
         let to = (registers.rdx as u32).cast_signed();
-        // Relaxed: the number only has to differ from all others.
-        let number = self.move_requests.count.fetch_add(1, Ordering::Relaxed);
         let request = ThreadMoveRequest { thread: task, to, at, number };
-        lock(&self.move_requests.last).insert(task, number);
         if !self.hook.move_requested(request) {
             (answers.first_request)(request);
         }
@@ -99,7 +94,7 @@ impl Supervisor {
     /// Returns whether this is the last request of its thread. A thread that was resumed since has
     /// been answered already, or asks again.
     pub fn still_asks(&self, request: ThreadMoveRequest) -> bool {
-        lock(&self.move_requests.last).get(&request.thread) == Some(&request.number)
+        self.move_requests.is_last(request.thread, request.number)
     }
 
     /// Has a thread that stands before its call make it.

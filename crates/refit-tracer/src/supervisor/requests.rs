@@ -221,20 +221,20 @@ impl Supervisor {
         // requests, too.
         let requests = std::mem::take(&mut *lock(&self.requests));
         for SupervisorRequest { task, work, kept_only } in requests {
-            if !self.tasks().contains(&task) || event_loop.exiting.contains(&task) {
+            if !self.tasks().contains(&task) || event_loop.is_exiting(task) {
                 continue;
             }
             let mut tracee = Tracee::of(task);
-            if event_loop.kept.remove(&task) {
+            if event_loop.task(task).take_kept() {
                 // This fails only if the task was killed meanwhile: its end is the next event.
                 let _ = event_loop.run(&mut tracee, StopReason::Kept, vec![work]);
             } else if !kept_only && tracee.interrupt().is_ok() {
-                event_loop.expected.entry(task).or_default().push(work);
+                event_loop.task(task).interrupt(work);
             }
             tracee.leave();
         }
         let may_exit = std::mem::take(&mut *lock(&self.may_exit));
-        for task in may_exit.into_iter().filter(|task| event_loop.exiting.remove(task)) {
+        for task in may_exit.into_iter().filter(|&task| event_loop.let_exit(task)) {
             let tracee = Tracee::of(task);
             // This fails only if the task is gone.
             let _ = tracee.resume(0);
