@@ -19,7 +19,7 @@ use refit_tracer::syscall::with_page;
 use refit_tracer::{Resume, process};
 
 use crate::origin::tracer_event::{CoordinatorId, Standing, TracerEvent};
-use state::{CoordinatorHandle, State};
+use state::{CoordinatorHandle, NewTask, State, Thread};
 
 /// The message of the filter for a call that changes a memory which several nodes have.
 pub(crate) const MAPS: u16 = 0x6d70;
@@ -51,7 +51,7 @@ impl ThreadTable {
         let mut state = self.state();
         state.coordinators.insert(process, coordinator);
         let threads = refit_sys::process::threads(process);
-        state.threads.extend(threads.iter().map(|&thread| (thread, (process, Standing::Home))));
+        state.threads.extend(threads.iter().map(|&id| (id, Thread::new(id, process))));
         drop(state);
         // Pairs with the load in `is_empty`.
         self.any.store(true, Ordering::Release);
@@ -63,7 +63,7 @@ impl ThreadTable {
         let mut state = self.state();
         if state.coordinator(coordinator_id).is_some() {
             state.coordinators.remove(&coordinator_id.process);
-            state.threads.retain(|_, (of, _)| *of != coordinator_id.process);
+            state.threads.retain(|_, thread| thread.process != coordinator_id.process);
         }
     }
 
@@ -71,7 +71,7 @@ impl ThreadTable {
     /// coordinator has ordered, the answer does not change.
     pub(crate) fn is_of(&self, task: u32, coordinator_id: CoordinatorId) -> bool {
         let mut state = self.state();
-        let process = state.threads.get(&task).map(|(process, _)| *process);
+        let process = state.threads.get(&task).map(|thread| thread.process);
         process == Some(coordinator_id.process) && state.coordinator(coordinator_id).is_some()
     }
 
@@ -98,10 +98,10 @@ impl ThreadTable {
     pub(crate) fn place(&self, coordinator_id: CoordinatorId, thread: u32, standing: Standing) {
         let mut state = self.state();
         if state.coordinator(coordinator_id).is_some()
-            && let Some((of, was)) = state.threads.get_mut(&thread)
-            && *of == coordinator_id.process
+            && let Some(thread) = state.threads.get_mut(&thread)
+            && thread.process == coordinator_id.process
         {
-            *was = standing;
+            thread.place(standing);
         }
     }
 
@@ -116,19 +116,7 @@ impl ThreadTable {
 
     /// Notes that a thread has made a task. Returns whether a coordinator must know.
     fn note_creation(&self, by: u32, child: u32) -> bool {
-        let mut state = self.state();
-        // The memory of a task whose first stop came before there was a coordinator is its own.
-        if state.seen.remove(&child).is_some() {
-            return false;
-        }
-        let Some(&(process, _)) = state.threads.get(&by) else {
-            state.early.insert(child);
-            return false;
-        };
-        if !state.unstarted.contains(&child) && !state.threads.contains_key(&child) {
-            state.awaited.insert(child, process);
-        }
-        true
+        self.state().created(by, child)
     }
 
     /// Returns whether a thread that has just made a task shares its memory with it.
@@ -145,9 +133,9 @@ impl ThreadTable {
             return Resume::Continue;
         }
         let state = self.state();
-        match state.threads.get(&task) {
-            _ if state.forking.contains_key(&task) => Resume::ToSystemCall(0),
-            Some((_, Standing::Visiting | Standing::Changing)) => Resume::ToSystemCall(0),
+        match state.threads.get(&task).map(Thread::standing) {
+            _ if state.calls.word(task).is_some() => Resume::ToSystemCall(0),
+            Some(Standing::Visiting | Standing::Changing) => Resume::ToSystemCall(0),
             _ => Resume::Continue,
         }
     }
@@ -159,7 +147,7 @@ impl ThreadTable {
         let Some(process) = process::process_of(task) else { return false };
         let mut state = self.state();
         let of = if state.coordinators.contains_key(&process) {
-            state.threads.insert(task, (process, Standing::Home));
+            state.threads.insert(task, Thread::new(task, process));
             process
         } else {
             let Some(parent) = process::parent_of(task).filter(|_| !early) else { return false };
@@ -169,7 +157,7 @@ impl ThreadTable {
         let stays =
             coordinator.is_some_and(|coordinator| (coordinator.send)(TracerEvent::NewTask(task)));
         if stays && of != process {
-            state.unstarted.insert(process);
+            state.stopped_first(process, NewTask::Unstarted);
         }
         stays
     }
@@ -183,22 +171,26 @@ impl ThreadTable {
     /// Returns whether a thread waits for its coordinator to [decide](Self::decide_futex) whether a
     /// call is restarted.
     pub(crate) fn waits_for_pages(&self, thread: u32) -> bool {
-        self.state().futex_ops.is_waiting(thread)
+        self.state().calls.futex(thread).is_some_and(|call| call.is_waiting())
     }
 
     /// Notes that the coordinator of a thread decides about its call.
     pub(crate) fn decide_futex(&self, thread: u32) {
-        self.state().futex_ops.decide(thread);
+        if let Some(call) = self.state().calls.futex(thread) {
+            call.decide();
+        }
     }
 
     /// Notes that a signal is being delivered to a thread that stops all threads.
     pub(crate) fn stop_delivered(&self, thread: u32) {
-        self.state().stop_delivered.insert(thread);
+        if let Some(thread) = self.state().threads.get_mut(&thread) {
+            thread.deliver_stop();
+        }
     }
 
     /// Notes that a process starts which a thread of a program with a coordinator has made.
     pub(crate) fn process_started(&self, process: u32) {
-        self.state().unstarted.remove(&process);
+        self.state().started(process);
     }
 }
 

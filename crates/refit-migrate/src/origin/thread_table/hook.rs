@@ -8,7 +8,7 @@ use refit_tracer::{Resume, ThreadMoveRequest, TracerHook, process};
 
 use crate::origin::fork_flags::{self, FORKS};
 use crate::origin::futex_ops::WORDS;
-use crate::origin::thread_table::state::State;
+use crate::origin::thread_table::state::{CallStop, FollowedCall, NewTask, State, Thread};
 use crate::origin::thread_table::{MAPS, ThreadTable};
 use crate::origin::tracer_event::{Standing, TracerEvent};
 use crate::syscalls::is_watched;
@@ -20,13 +20,15 @@ impl TracerHook for ThreadTable {
             return None;
         }
         let mut state = self.state();
-        let word = state.forking.get(&task).copied();
-        let over = word.is_some() && event == Event::SystemCall && state.end_fork(tracee);
-        let missing = event == Event::SystemCall && state.futex_ops.misses_pages(tracee);
-        let by_job_control = state.job_control_event(task, event);
-        let &(process, standing) = state.threads.get(&task)?;
+        let word = state.calls.word(task);
+        let at_call = event == Event::SystemCall;
+        let call = if at_call { state.calls.on_system_call(tracee) } else { CallStop::Other };
+        let thread = state.threads.get_mut(&task)?;
+        let by_job_control = thread.job_control_event(event);
+        let (process, standing) = (thread.process, thread.standing());
         let stops_all = state.stops_all(task, process, event);
-        let State { coordinators, threads, forking, futex_ops, stop_delivered, .. } = &mut *state;
+        let delivered = state.threads.get_mut(&task).and_then(Thread::take_stop_delivered);
+        let State { coordinators, threads, calls, .. } = &mut *state;
         // A coordinator ends only with its process.
         let coordinator = coordinators.get(&process);
         let send = |event| coordinator.is_some_and(|coordinator| (coordinator.send)(event));
@@ -34,27 +36,29 @@ impl TracerHook for ThreadTable {
         let pages_move = coordinator.is_some_and(|coordinator| coordinator.pages_move);
         // Without a coordinator the event means what it means to any tracee.
         let keep = |event| send(event).then_some(Resume::Stay);
-        let given = stop_delivered.remove(&task).then_some(TracerEvent::StopDelivered(task));
-        for event in given.into_iter().chain(by_job_control) {
+        for event in delivered.into_iter().chain(by_job_control) {
             send(event);
         }
         match (event, standing) {
             _ if stops_all => keep(TracerEvent::StopSignal(task)),
             (Event::Seccomp { message: FORKS }, _) if shared => {
                 let word = fork_flags::withhold_word(tracee).ok()?;
-                forking.insert(task, word);
+                calls.begin(task, FollowedCall::Fork { word });
                 Some(Resume::ToSystemCall(0))
             }
-            (Event::SystemCall, Standing::Home | Standing::Away) if word.is_some() => {
-                Some(if over { Resume::Continue } else { Resume::ToSystemCall(0) })
+            (_, Standing::Home | Standing::Away) if call == CallStop::ForkEnds => {
+                Some(Resume::Continue)
+            }
+            (_, Standing::Home | Standing::Away) if call == CallStop::Fork => {
+                Some(Resume::ToSystemCall(0))
             }
             (Event::Seccomp { message: WORDS }, Standing::Home | Standing::Visiting)
                 if pages_move =>
             {
-                futex_ops.note_entry(task);
+                calls.begin_futex(task);
                 Some(Resume::ToSystemCall(0))
             }
-            (Event::SystemCall, Standing::Home | Standing::Visiting) if missing => {
+            (_, Standing::Home | Standing::Visiting) if call == CallStop::MissesPages => {
                 keep(TracerEvent::MissingPages(task))
             }
             (Event::Signal(signal), Standing::Away) if caught(task, signal) => {
@@ -72,7 +76,7 @@ impl TracerHook for ThreadTable {
             }
             (Event::SystemCall, Standing::Changing) if returned(tracee) => {
                 send(TracerEvent::Changed(task));
-                threads.insert(task, (process, Standing::Home));
+                threads.get_mut(&task).into_iter().for_each(Thread::changed);
                 Some(Resume::Continue)
             }
             (Event::Clone { child }, _) if process::process_of(child) == Some(process) => None,
@@ -99,46 +103,34 @@ impl TracerHook for ThreadTable {
     }
 
     fn task_started(&self, task: u32) -> bool {
-        let mut state = self.state();
-        state.awaited.remove(&task);
-        let early = state.early.remove(&task);
-        drop(state);
-        let stays = self.note_first_stop(task, early);
-        if !stays && !early {
+        let before = self.state().first_stop(task);
+        let stays = self.note_first_stop(task, before == Some(NewTask::Early));
+        if !stays && !matches!(before, Some(NewTask::Early | NewTask::Awaited { .. })) {
             let parent = process::parent_of(task).unwrap_or_default();
-            self.state().seen.insert(task, parent);
+            self.state().stopped_first(task, NewTask::Seen { parent });
         }
         stays
     }
 
     fn is_starting(&self, process: u32) -> bool {
-        !self.is_empty() && self.state().unstarted.contains(&process)
+        !self.is_empty() && self.state().is_unstarted(process)
     }
 
     fn thread_exits(&self, task: u32) -> bool {
         let state = self.state();
         let of = state.threads.get(&task);
-        let coordinator = of.and_then(|(process, _)| state.coordinators.get(process));
+        let coordinator = of.and_then(|thread| state.coordinators.get(&thread.process));
         coordinator.is_some_and(|one| one.pages_move && (one.send)(TracerEvent::Exiting(task)))
     }
 
     fn task_ended(&self, task: u32, word: Option<u64>) {
         let mut state = self.state();
-        state.forking.remove(&task);
-        state.futex_ops.forget(task);
-        state.early.remove(&task);
-        // A task that has ended reports no creation any more.
-        state.seen.retain(|_, parent| *parent != task);
-        state.stopped.remove(&task);
-        state.stop_delivered.remove(&task);
-        state.unstarted.remove(&task);
-        if let Some(coordinator) =
-            state.awaited.remove(&task).and_then(|of| state.coordinators.get(&of))
-        {
+        state.calls.forget(task);
+        if let Some(coordinator) = state.ended(task).and_then(|of| state.coordinators.get(&of)) {
             // Killed before its first stop: its coordinator must not wait for that.
             (coordinator.send)(TracerEvent::NewTask(task));
         }
-        let Some((process, _)) = state.threads.remove(&task) else { return };
+        let Some(Thread { process, .. }) = state.threads.remove(&task) else { return };
         if let Some(coordinator) = state.coordinators.get(&process) {
             // The coordinator may have ended, too.
             word.map(|word| (coordinator.send)(TracerEvent::ClearWord { thread: task, word }));
@@ -152,8 +144,8 @@ impl TracerHook for ThreadTable {
         }
         let mut state = self.state();
         state.threads.remove(&former);
-        [former, process].into_iter().for_each(|thread| state.futex_ops.forget(thread));
-        state.threads.retain(|_, (of, _)| *of != process);
+        [former, process].into_iter().for_each(|thread| state.calls.forget_futex(thread));
+        state.threads.retain(|_, thread| thread.process != process);
         if let Some(coordinator) = state.coordinators.remove(&process) {
             (coordinator.send)(TracerEvent::ProgramReplaced);
         }
@@ -162,7 +154,7 @@ impl TracerHook for ThreadTable {
     fn move_requested(&self, request: ThreadMoveRequest) -> bool {
         let state = self.state();
         let of = state.threads.get(&request.thread);
-        let coordinator = of.and_then(|(process, _)| state.coordinators.get(process));
+        let coordinator = of.and_then(|thread| state.coordinators.get(&thread.process));
         coordinator
             .is_some_and(|coordinator| (coordinator.send)(TracerEvent::MoveRequested(request)))
     }
