@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 
+use parking_lot::{Condvar, Mutex};
 use refit_memory::program::{
     AnonymousCacheFactory, BudgetInterface, Commons, Inherited, Outside, Pager, RegionInfo, SHARED,
     create_budget,
@@ -86,7 +87,7 @@ impl Memory {
         if limit.is_some_and(|bytes| bytes < MIN_LIMIT) {
             return Err(LimitError::TooLittle);
         }
-        let mut reclaimer = self.reclaimer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reclaimer = self.reclaimer.lock();
         if reclaimer.is_none() && limit.is_some() {
             host::check()?;
             *reclaimer = Some(self.begin().map_err(LimitError::NoReclaimer)?);
@@ -167,7 +168,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         self.shared.state().ended = true;
         self.shared.call.notify_all();
-        let reclaimer = self.reclaimer.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let reclaimer = self.reclaimer.get_mut().take();
         // A panic of the reclaimer is a failure of ours, which was reported.
         let _ = reclaimer.map(thread::JoinHandle::join);
         let mut state = self.shared.state();

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use refit_memory::PAGE_SIZE;
 use refit_memory::program::Commons;
 use refit_memory::store::StoreStats;
@@ -91,8 +92,7 @@ impl State {
 
 impl Shared {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is one assignment, or one operation on a collection.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns the number of bytes of anonymous memory that all programs have resident now.
@@ -124,17 +124,16 @@ impl Shared {
 
     /// Waits for this time, even if notified. Returns whether the end has come.
     pub(crate) fn rest(&self, long: Duration) -> bool {
-        let state = self.state();
-        let waited = self.call.wait_timeout_while(state, long, |state| !state.ended);
-        waited.unwrap_or_else(PoisonError::into_inner).0.ended
+        let mut state = self.state();
+        self.call.wait_while_for(&mut state, |state| !state.ended, long);
+        state.ended
     }
 
     /// Waits for a notification, for at most this time. Returns whether the end has come.
     pub(crate) fn wait(&self, most: Duration) -> bool {
-        let state = self.state();
+        let mut state = self.state();
         let quiet = |state: &mut State| !state.called && !state.ended;
-        let waited = self.call.wait_timeout_while(state, most, quiet);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        self.call.wait_while_for(&mut state, quiet, most);
         state.called = false;
         state.ended
     }

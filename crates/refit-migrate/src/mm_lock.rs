@@ -18,8 +18,8 @@
 mod lamport;
 
 use std::collections::BTreeSet;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use refit_messages::InstanceId;
 use refit_sys::adaptive_spin;
 use serde::{Deserialize, Serialize};
@@ -140,7 +140,7 @@ impl State {
 
 impl LamportLock {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Does something, and sends the messages that it leads to.
@@ -159,8 +159,9 @@ impl LamportLock {
 
     fn wait(&self, until: fn(&State) -> bool) -> MutexGuard<'_, State> {
         adaptive_spin::a_moment(|| until(&self.state()));
-        let waited = self.change.wait_while(self.state(), |state| !until(state));
-        waited.unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state();
+        self.change.wait_while(&mut state, |state| !until(state));
+        state
     }
 }
 

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_messages::{InstanceId, Layer, MessageError, Peer, Refusal, Security, Transport};
 use refit_sys::cpu_latency::Awake;
 use refit_sys::thread::EndedEarly;
@@ -316,7 +317,7 @@ impl Node {
     }
 
     fn trees(&self) -> MutexGuard<'_, Vec<Arc<ProgramTree>>> {
-        self.trees.lock().unwrap_or_else(PoisonError::into_inner)
+        self.trees.lock()
     }
 }
 

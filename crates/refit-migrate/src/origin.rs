@@ -24,9 +24,10 @@ mod tracer_event;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_messages::InstanceId;
 
 use crate::error::MoveError;
@@ -175,7 +176,7 @@ impl Origin {
     ) -> Result<Sender<QueuedCommand>, MoveError> {
         let turn = Arc::clone(self.coordinator_turns().entry(process).or_default());
         // Making a coordinator takes a while, and other programs need not wait for it.
-        let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turn.lock();
         let coordinator = self.begin(tree, process);
         self.coordinator_turns().remove(&process);
         drop(turn);
@@ -272,11 +273,11 @@ impl Origin {
     }
 
     fn coordinators(&self) -> MutexGuard<'_, BTreeMap<u32, CoordinatorRef>> {
-        self.coordinators.lock().unwrap_or_else(PoisonError::into_inner)
+        self.coordinators.lock()
     }
 
     fn coordinator_turns(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Mutex<()>>>> {
-        self.coordinator_turns.lock().unwrap_or_else(PoisonError::into_inner)
+        self.coordinator_turns.lock()
     }
 
     /// Returns all coordinators, also some that have ended.

@@ -13,8 +13,9 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use refit_messages::InstanceId;
 use thiserror::Error;
 
@@ -63,14 +64,14 @@ impl Quota {
 
     /// Counts what a file holds from now on.
     pub(crate) fn count(&self, file: &Arc<File>) {
-        let mut files = lock(&self.files);
+        let mut files = self.files.lock();
         files.retain(|one| one.strong_count() > 0);
         files.push(Arc::downgrade(file));
     }
 
     /// Returns the number of bytes that are used.
     pub(crate) fn used(&self) -> u64 {
-        let files = lock(&self.files);
+        let files = self.files.lock();
         let bytes = |file: &File| file.metadata().map_or(0, |now| now.blocks() * BLOCK);
         files.iter().filter_map(Weak::upgrade).map(|file| bytes(&file)).sum()
     }
@@ -102,14 +103,10 @@ impl Quota {
             return add();
         }
         // Two additions at a time would count the same memory as free.
-        let _turn = lock(&self.turn);
+        let _turn = self.turn.lock();
         self.check_room(needed()?)?;
         add()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

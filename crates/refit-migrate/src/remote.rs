@@ -10,9 +10,10 @@ pub(crate) mod stub;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_messages::{InstanceId, Reply};
 use tracing::debug;
 
@@ -48,7 +49,7 @@ impl Remote {
     }
 
     fn replicas(&self) -> MutexGuard<'_, BTreeMap<GroupId, Arc<Replica>>> {
-        self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
+        self.replicas.lock()
     }
 
     /// Prepares for a thread that will arrive, and replies with the number of its replica.
@@ -76,7 +77,7 @@ impl Remote {
             return reply.say(&Err(error.into()), &[]);
         }
         // Usually the thread is expected.
-        let replica = self.replicas.try_lock().ok();
+        let replica = self.replicas.try_lock();
         let replica = replica.and_then(|replicas| replicas.get(&arrive.group).cloned());
         if let Some(executor) = replica.and_then(|replica| replica.existing_executor(arrive.thread))
         {

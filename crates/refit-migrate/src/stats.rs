@@ -11,9 +11,10 @@
 mod tally;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_messages::{InstanceId, Layer, Peer};
 
 use crate::protocol::messages::{Counted, GroupId, Mapping, ReturnReason};
@@ -158,24 +159,20 @@ pub(crate) struct Ledger {
     former: Mutex<BTreeMap<u16, Tally>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Ledger {
     pub(crate) fn counts(&self) -> MutexGuard<'_, MoveCounts> {
-        lock(&self.counts)
+        self.counts.lock()
     }
 
     /// Gathers the counts of all destinations. A node that is lost, or has no replica any more, has
     /// sent its last ones.
     pub(crate) fn gather(&self, layer: &Layer) {
-        self.gather_from_destinations(layer, &lock(&self.former));
+        self.gather_from_destinations(layer, &self.former.lock());
     }
 
     /// Gathers them before all replicas end; there may be others later.
     pub(crate) fn close(&self, layer: &Layer) {
-        let mut former = lock(&self.former);
+        let mut former = self.former.lock();
         self.gather_from_destinations(layer, &former);
         former.clone_from(&self.counts().destinations);
     }
@@ -205,7 +202,7 @@ impl Ledgers {
     pub(crate) fn begin(&self, group: GroupId) -> Arc<Ledger> {
         let (counts, former) = (Mutex::default(), Mutex::default());
         let ledger = Arc::new(Ledger { group, counts, former });
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         all.retain(|one| one.group.process != group.process);
         all.push_back(Arc::clone(&ledger));
         let mut spare = all.len().saturating_sub(MAX_KEPT);
@@ -220,12 +217,12 @@ impl Ledgers {
 
     /// Returns the ledger of a process, if it has one.
     pub(crate) fn of(&self, process: u32) -> Option<Arc<Ledger>> {
-        lock(&self.0).iter().find(|one| one.group.process == process).cloned()
+        self.0.lock().iter().find(|one| one.group.process == process).cloned()
     }
 
     /// Returns the counts of all programs, as far as they are kept here.
     pub(crate) fn all(&self) -> Vec<(u32, MoveCounts)> {
-        let all = lock(&self.0).clone();
+        let all = self.0.lock().clone();
         all.iter().map(|one| (one.group.process, one.counts().clone())).collect()
     }
 }

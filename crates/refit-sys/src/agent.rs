@@ -20,8 +20,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};
 
 use crate::foreign::Memory;
@@ -344,7 +344,7 @@ impl Agent {
             other => io::Error::from(other),
         };
         // The lock guards no data that a panic could have left half-changed.
-        let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let _busy = self.busy.lock();
         let send = || rustix::net::send(&self.socket, batch, SendFlags::NOSIGNAL);
         retry_on_intr(send).map_err(gone)?;
         if let Some(descriptor) = descriptor {

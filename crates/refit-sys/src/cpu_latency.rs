@@ -8,7 +8,9 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 /// The device that takes the request; as a rule only the superuser may open it.
 pub const DEVICE: &str = "/dev/cpu_dma_latency";
@@ -42,7 +44,7 @@ impl Watch {
     /// # Errors
     /// As [`Awake::hold`].
     pub fn keep(&self) -> io::Result<Arc<Awake>> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         if let Some(awake) = held.upgrade() {
             return Ok(awake);
         }
@@ -73,6 +75,6 @@ mod tests {
         File::open(DEVICE).and_then(|mut told| told.read_exact(&mut latency)).expect("it is told");
         assert_eq!(i32::from_ne_bytes(latency), 0);
         drop(second);
-        assert!(watch.held.lock().unwrap().upgrade().is_none());
+        assert!(watch.held.lock().upgrade().is_none());
     }
 }

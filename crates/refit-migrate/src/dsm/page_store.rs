@@ -7,9 +7,10 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_sys::memfd;
 use refit_sys::userfault::{Cause, CopyModes, Modes, Userfault, Wake};
 
@@ -233,7 +234,7 @@ impl Store {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.protected.lock().unwrap_or_else(PoisonError::into_inner)
+        self.protected.lock()
     }
 }
 

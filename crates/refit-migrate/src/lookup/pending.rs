@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use refit_sys::adaptive_spin;
 
 use crate::lookup::cache::AnswerSource;
@@ -45,7 +45,7 @@ pub(crate) struct Answer {
 
 impl PendingQueries {
     fn lookups(&self) -> MutexGuard<'_, Lookups> {
-        self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lookups.lock()
     }
 
     /// Begins a lookup that this many nodes will answer. Returns its number, which differs from
@@ -77,8 +77,8 @@ impl PendingQueries {
             lookups.open.get(&number).is_some_and(|one| one.awaited > 0 && one.answer.is_none())
         };
         adaptive_spin::a_moment(|| !waits(&self.lookups()));
-        let waited = self.change.wait_while(self.lookups(), |lookups| waits(lookups));
-        let mut lookups = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut lookups = self.lookups();
+        self.change.wait_while(&mut lookups, |lookups| waits(lookups));
         lookups.open.remove(&number)?.answer
     }
 

@@ -12,10 +12,11 @@
 //! One, which protects the peers and losses; it is held during no call of another module.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_messages::{InstanceId, Layer, MessageError, Peer, Refusal, Security, Transport};
 
 /// The pause after the first attempt to join a lost peer again; each pause is twice as long as the
@@ -164,7 +165,7 @@ impl Absent {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

@@ -1,8 +1,8 @@
 //! The nodes at which the threads of programs run.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_messages::InstanceId;
 
 /// The nodes of threads that have moved: by process, and by thread.
@@ -13,7 +13,7 @@ pub(crate) struct Places {
 
 impl Places {
     pub(crate) fn all(&self) -> MutexGuard<'_, BTreeMap<u32, BTreeMap<u32, u16>>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.places.lock()
     }
 
     pub(crate) fn put(&self, process: u32, thread: u32, at: InstanceId) {

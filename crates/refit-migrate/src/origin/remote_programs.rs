@@ -2,8 +2,8 @@
 //! calls of their threads.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_messages::InstanceId;
 
 use crate::dsm::{Access, PageHomeHandle};
@@ -25,7 +25,7 @@ struct Program {
 
 impl RemotePrograms {
     fn all(&self) -> MutexGuard<'_, BTreeMap<u32, Program>> {
-        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.programs.lock()
     }
 
     /// Sets the page home of a process, which serves fetches from now on.

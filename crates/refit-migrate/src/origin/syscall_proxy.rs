@@ -4,12 +4,13 @@
 //! No result is lost when the thread is recalled: [`Proxy::end`] returns the result that was sent
 //! to a host which the thread leaves without having seen it.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{io, mem};
 
+use parking_lot::Mutex;
 use refit_messages::{InstanceId, Layer};
 use refit_sys::adaptive_spin;
 use refit_sys::shadow_stub::Slot;
@@ -77,15 +78,15 @@ impl Proxy {
 
     fn ask(&self, job: ProxyJob) {
         // The thread of a proxy that has ended is on its way back.
-        let _ = self.calls.lock().unwrap_or_else(PoisonError::into_inner).send(job);
+        let _ = self.calls.lock().send(job);
     }
 
     /// Ends the proxy. Returns the result of the last call, if it has returned.
     pub(crate) fn end(self) -> Option<u64> {
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.ended.lock() = true;
         self.slot.ring();
         let (calls, _) = mpsc::channel();
-        drop(mem::replace(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner), calls));
+        drop(mem::replace(&mut *self.calls.lock(), calls));
         self.serves.join().unwrap_or_default()
     }
 }
@@ -143,7 +144,7 @@ fn answer(slot: Slot, ended: &Mutex<bool>) -> Option<u64> {
         if let Some(value) = slot.answer() {
             return Some(value);
         }
-        if *ended.lock().unwrap_or_else(PoisonError::into_inner) {
+        if *ended.lock() {
             return None;
         }
         if !adaptive_spin::a_moment(|| slot.wakeup() != wakeup) {

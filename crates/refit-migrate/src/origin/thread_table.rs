@@ -11,8 +11,8 @@ mod state;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_sys::foreign::Memory;
 use refit_sys::trace::Tracee;
 use refit_tracer::syscall::with_page;
@@ -106,8 +106,7 @@ impl ThreadTable {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is one operation on a collection.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn is_empty(&self) -> bool {

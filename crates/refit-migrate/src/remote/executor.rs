@@ -18,10 +18,11 @@ mod shadow_affinity;
 mod syscall;
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_messages::Reply;
 use refit_sys::thread::EndedEarly;
 use refit_sys::trace::{Options, Tracee};
@@ -106,7 +107,7 @@ impl Executor {
     }
 
     pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tally.lock()
     }
 }
 

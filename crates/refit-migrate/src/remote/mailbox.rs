@@ -1,9 +1,9 @@
 //! Commands for an executor, in order, and how it learns of them wherever it waits.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use refit_messages::Reply;
 use refit_sys::adaptive_spin;
 use refit_sys::shadow_stub::Slot;
@@ -42,7 +42,7 @@ struct State {
 
 impl Mailbox {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Adds a command. Returns whether the task runs, and has to be stopped for the executor to see
@@ -76,8 +76,8 @@ impl Mailbox {
     /// Waits for the next command.
     pub(crate) fn wait(&self) -> ExecutorCommand {
         let none = |state: &mut State| state.commands.is_empty();
-        let waited = self.changed.wait_while(self.state(), none);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        self.changed.wait_while(&mut state, none);
         state.commands.pop_front().unwrap_or(ExecutorCommand::End)
     }
 
@@ -85,7 +85,7 @@ impl Mailbox {
     pub(crate) fn wait_until_filled(&self, moment: Duration) {
         let filled = |state: &State| !state.commands.is_empty();
         if !adaptive_spin::for_up_to(moment, || filled(&self.state())) {
-            drop(self.changed.wait_while(self.state(), |state| !filled(state)));
+            self.changed.wait_while(&mut self.state(), |state| !filled(state));
         }
     }
 

@@ -6,8 +6,8 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_sys::foreign::Memory;
 use refit_sys::trace::{Tracee, batch};
 
@@ -28,7 +28,7 @@ pub(crate) struct Mapped {
 impl Mapped {
     /// Locks the mapping cache. Its holder waits for nothing.
     pub(crate) fn known(&self) -> MutexGuard<'_, MappingCache> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     /// Returns how many of the `count` pages from this one on are mapped; at least one.

@@ -1,13 +1,13 @@
 //! The thread move requests of a supervisor's threads, and the instance that answers them.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
 
+use parking_lot::Mutex;
 use tracing::trace;
 
 use crate::request::ThreadMoveRequest;
-use crate::supervisor::work::lock;
 
 /// How far each thread's request is.
 #[derive(Default)]
@@ -41,13 +41,13 @@ impl MoveRequests {
     /// Begins a request: the thread is taken back before its call at `at`.
     pub(super) fn step_back(&self, thread: u32, at: u64) {
         trace!(thread, at, "a request steps back");
-        lock(&self.last).insert(thread, State::SteppingBack { at });
+        self.last.lock().insert(thread, State::SteppingBack { at });
     }
 
     /// Passes a request on, if the thread was being taken back for one. Returns the address of the
     /// call, and the number of the request.
     pub(super) fn pass_on(&self, thread: u32) -> Option<(u64, u64)> {
-        let mut last = lock(&self.last);
+        let mut last = self.last.lock();
         let state = last.get_mut(&thread)?;
         let State::SteppingBack { at } = *state else { return None };
         // Relaxed: the number only has to differ from all others.
@@ -59,12 +59,12 @@ impl MoveRequests {
 
     /// Returns whether a request is the last one of its thread.
     pub(super) fn is_last(&self, thread: u32, number: u64) -> bool {
-        lock(&self.last).get(&thread) == Some(&State::PassedOn { number })
+        self.last.lock().get(&thread) == Some(&State::PassedOn { number })
     }
 
     /// Drops the request of a task that has ended, or executes another program.
     pub(super) fn forget(&self, task: u32) {
-        lock(&self.last).remove(&task);
+        self.last.lock().remove(&task);
     }
 }
 

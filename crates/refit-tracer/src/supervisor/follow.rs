@@ -5,9 +5,10 @@
 //! options; [`Supervisor::on_new_task`] takes that option off again in the first stop of each.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use refit_sys::status::Status;
 use refit_sys::trace::{self, Event, Tracee};
 use rustix::io::Errno;
@@ -16,7 +17,7 @@ use tracing::{debug, info};
 use crate::resume::{Resume, StopReason};
 use crate::supervisor::event_loop::EventLoop;
 use crate::supervisor::state::{Borrower, ClearWord, Watcher};
-use crate::supervisor::work::{is, lock};
+use crate::supervisor::work::is;
 use crate::supervisor::{Supervisor, TRACE_OPTIONS, TRACE_OPTIONS_WITH_EXIT};
 use crate::{process, signals, vdso};
 
@@ -32,7 +33,7 @@ impl Supervisor {
         self.tasks().insert(process);
         if self.movable {
             // Until it executes the program.
-            lock(&self.bound).insert(process);
+            self.bound.lock().insert(process);
         }
         self.wakeup.hear()?;
         info!(process, movable = self.movable, "is followed");
@@ -63,10 +64,10 @@ impl Supervisor {
         info!(process, ?result, "is followed no more");
         // The listener learns that no task is left. After the store above, which `subscribe_programs`
         // reads under the same lock.
-        *lock(&self.program_listener) = None;
-        lock(&self.requests).clear();
-        lock(&self.stop_requests).clear();
-        lock(&self.may_exit).clear();
+        *self.program_listener.lock() = None;
+        self.requests.lock().clear();
+        self.stop_requests.lock().clear();
+        self.may_exit.lock().clear();
         result
     }
 
@@ -126,7 +127,7 @@ impl Supervisor {
             }
             Event::Vfork { child } => {
                 let lender = process::process_of(task).unwrap_or(task);
-                lock(&self.borrowers).insert(child, Borrower { lender, blocked: Some(task) });
+                self.borrowers.lock().insert(child, Borrower { lender, blocked: Some(task) });
             }
             Event::Exited(_) | Event::Killed(_) => {
                 self.on_end(task, event_loop);
@@ -192,11 +193,11 @@ impl Supervisor {
 
     /// Forgets a task that has ended.
     fn on_end(&self, task: u32, event_loop: &mut EventLoop) {
-        let word = lock(&self.clear_words).remove(&task);
+        let word = self.clear_words.lock().remove(&task);
         self.tasks().remove(&task);
-        lock(&self.bound).remove(&task);
-        lock(&self.managed).remove(&task);
-        lock(&self.borrowers).remove(&task);
+        self.bound.lock().remove(&task);
+        self.managed.lock().remove(&task);
+        self.borrowers.lock().remove(&task);
         self.sandbox.forget(task);
         self.forget(task, event_loop);
         self.hook.task_ended(task, word.map(|word| word.address));
@@ -222,7 +223,7 @@ impl Supervisor {
     fn deliver(&self, tracee: &Tracee, signal: i32, event_loop: &mut EventLoop) -> io::Result<()> {
         let task = tracee.thread();
         let awaited = signals::dumps(task, signal)
-            && lock(&self.dumps).as_ref().is_some_and(|watcher| watcher(task, signal));
+            && self.dumps.lock().as_ref().is_some_and(|watcher| watcher(task, signal));
         if awaited {
             return event_loop.resume(tracee, Resume::Stay);
         }
@@ -241,10 +242,10 @@ impl Supervisor {
         debug!(process = task, by = former, "executes another program");
         // All other threads of the process report their ends, except the first one, whose number
         // `former` takes.
-        lock(&self.clear_words).retain(|thread, _| ![former, task].contains(thread));
+        self.clear_words.lock().retain(|thread, _| ![former, task].contains(thread));
         self.tasks().remove(&former);
         [former, task].into_iter().for_each(|one| self.forget(one, event_loop));
-        lock(&self.borrowers).remove(&task);
+        self.borrowers.lock().remove(&task);
         self.tasks().insert(task);
         self.hide_vdso(tracee);
         self.hook.program_replaced(task, former);
@@ -267,7 +268,7 @@ impl Supervisor {
     /// Notes the word that the kernel clears at the end of a thread which `tracee` has just made.
     fn note_clear_word(&self, tracee: &Tracee, thread: u32) {
         if let Ok(Some(address)) = self.with_page(tracee, Tracee::clears_at_end) {
-            lock(&self.clear_words).insert(thread, ClearWord { address, process: None });
+            self.clear_words.lock().insert(thread, ClearWord { address, process: None });
         }
     }
 
@@ -279,14 +280,14 @@ impl Supervisor {
             && let Some(lender) = lender.filter(|_| process::process_of(child) != lender)
             && refit_sys::process::same_memory(task, child).unwrap_or(false)
         {
-            lock(&self.borrowers).insert(child, Borrower { lender, blocked: None });
+            self.borrowers.lock().insert(child, Borrower { lender, blocked: None });
         }
     }
 
     /// Gives a new process what its parent has: filters, limits, and what binds it to this kernel.
     fn inherit(&self, task: u32) {
         self.sandbox.inherit(task);
-        let mut managed = lock(&self.managed);
+        let mut managed = self.managed.lock();
         if !managed.is_empty()
             && process::parent_of(task).is_some_and(|from| managed.contains(&from))
         {
@@ -297,7 +298,7 @@ impl Supervisor {
             }
         }
         drop(managed);
-        let mut bound = lock(&self.bound);
+        let mut bound = self.bound.lock();
         // Usually empty, and the parent is read from /proc.
         if !bound.is_empty() && process::parent_of(task).is_some_and(|from| bound.contains(&from)) {
             bound.insert(task);
@@ -309,7 +310,7 @@ impl Supervisor {
     fn hide_vdso(&self, tracee: &Tracee) {
         if self.movable {
             let hidden = vdso::hide_vdso(tracee).is_ok();
-            let mut bound = lock(&self.bound);
+            let mut bound = self.bound.lock();
             if hidden {
                 bound.remove(&tracee.thread())
             } else {
@@ -319,7 +320,7 @@ impl Supervisor {
     }
 
     fn notify(watcher: &Mutex<Option<Watcher>>, task: u32) {
-        if let Some(watcher) = &*lock(watcher) {
+        if let Some(watcher) = &*watcher.lock() {
             watcher(task);
         }
     }

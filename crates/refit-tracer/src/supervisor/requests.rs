@@ -14,7 +14,7 @@ use tracing::debug;
 use crate::resume::{Resume, StopReason};
 use crate::supervisor::Supervisor;
 use crate::supervisor::event_loop::EventLoop;
-use crate::supervisor::work::{StopAllWork, SupervisorRequest, Tell, Work, lock};
+use crate::supervisor::work::{StopAllWork, SupervisorRequest, Tell, Work};
 
 /// The interval at which a caller wakes the event loop again for a request that it has not fetched,
 /// and looks whether the event loop or the task has ended.
@@ -90,8 +90,8 @@ impl Supervisor {
             }
             (resume, None)
         });
-        lock(&self.requests).push(SupervisorRequest { task: process, work, kept_only: false });
-        let pending = || lock(&self.requests).iter().any(|request| request.task == process);
+        self.requests.lock().push(SupervisorRequest { task: process, work, kept_only: false });
+        let pending = || self.requests.lock().iter().any(|request| request.task == process);
         // The kernel does not report the end of a first thread before the other threads have ended,
         // and the thread stops for nothing meanwhile.
         let ended = || refit_sys::process::life(process).is_none_or(|life| life.ended());
@@ -141,13 +141,13 @@ impl Supervisor {
         work: impl FnOnce(&mut Tracee, StopReason) -> (Resume, Tell) + Send + 'static,
         kept_only: bool,
     ) {
-        lock(&self.requests).push(SupervisorRequest { task, work: Box::new(work), kept_only });
+        self.requests.lock().push(SupervisorRequest { task, work: Box::new(work), kept_only });
         self.wakeup.ring();
     }
 
     /// Lets a thread exit that is stopped at its exit because the hook asked for it.
     pub fn let_exit(&self, thread: u32) {
-        lock(&self.may_exit).push(thread);
+        self.may_exit.lock().push(thread);
         self.wakeup.ring();
     }
 
@@ -172,8 +172,8 @@ impl Supervisor {
                 drop(answer.send(work()));
             }
         });
-        lock(&self.stop_requests).push((process, work));
-        let pending = || lock(&self.stop_requests).iter().any(|(of, _)| *of == process);
+        self.stop_requests.lock().push((process, work));
+        let pending = || self.stop_requests.lock().iter().any(|(of, _)| *of == process);
         let done =
             self.until_answered(&answered, &decided, Instant::now() + within, pending, || false);
         if let Err(error) = &done {
@@ -219,7 +219,7 @@ impl Supervisor {
     pub(super) fn take_requests(&self, event_loop: &mut EventLoop) {
         // Not in the head of the loop, which would hold the lock: the work done here leaves
         // requests, too.
-        let requests = std::mem::take(&mut *lock(&self.requests));
+        let requests = std::mem::take(&mut *self.requests.lock());
         for SupervisorRequest { task, work, kept_only } in requests {
             if !self.tasks().contains(&task) || event_loop.is_exiting(task) {
                 continue;
@@ -233,14 +233,14 @@ impl Supervisor {
             }
             tracee.leave();
         }
-        let may_exit = std::mem::take(&mut *lock(&self.may_exit));
+        let may_exit = std::mem::take(&mut *self.may_exit.lock());
         for task in may_exit.into_iter().filter(|&task| event_loop.let_exit(task)) {
             let tracee = Tracee::of(task);
             // This fails only if the task is gone.
             let _ = tracee.resume(0);
             tracee.leave();
         }
-        let requests = std::mem::take(&mut *lock(&self.stop_requests));
+        let requests = std::mem::take(&mut *self.stop_requests.lock());
         for (process, work) in requests {
             // This fails only if the process was killed meanwhile: its end is reported later.
             let _ = self.stop_all(process, event_loop, work);

@@ -24,9 +24,9 @@
 //! socket (`SO_RCVTIMEO`) begin it anew each time.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use refit_sys::foreign::Memory;
 use refit_sys::restart::{self, ERESTARTNOHAND, LimitedCall};
 use refit_sys::trace::{Event, Registers, SystemCall, Tracee};
@@ -34,7 +34,6 @@ use refit_sys::{maps, slack};
 
 use crate::resume::Resume;
 use crate::signals::ignored;
-use crate::supervisor::work::lock;
 
 /// Threads whose calls are restarted.
 #[derive(Debug, Default)]
@@ -61,7 +60,7 @@ impl RestartedCalls {
     /// Restores the arguments that the program has given, before anybody else handles an event of a
     /// thread.
     pub(super) fn on_event(&self, tracee: &Tracee, event: Event) {
-        let mut waits = lock(&self.waits);
+        let mut waits = self.waits.lock();
         let Some(wait) = waits.get_mut(&tracee.thread()) else { return };
         if matches!(event, Event::Seccomp { .. }) || is_entry(tracee, event) {
             // Inside the call.
@@ -91,7 +90,7 @@ impl RestartedCalls {
     pub(super) fn on_interrupt(&self, tracee: &Tracee, follow: bool) {
         let task = tracee.thread();
         let Ok(mut registers) = tracee.registers() else { return };
-        if let Some(Restart { call: (number, behind), .. }) = lock(&self.waits).get(&task).copied()
+        if let Some(Restart { call: (number, behind), .. }) = self.waits.lock().get(&task).copied()
             && (registers.rip.wrapping_add(SYSCALL), registers.rax) == (behind, number)
         {
             // It has not begun to make the call again.
@@ -103,7 +102,7 @@ impl RestartedCalls {
             return self.forget(task);
         }
         let now = Instant::now();
-        let known = lock(&self.waits).get(&task).copied();
+        let known = self.waits.lock().get(&task).copied();
         let known = known.filter(|known| known.call == (registers.orig_rax, registers.rip));
         let wait = known.or_else(|| {
             let limited = limited?;
@@ -116,7 +115,7 @@ impl RestartedCalls {
         // This fails only if the thread was killed meanwhile.
         let set = tracee.set_registers(&registers).is_ok();
         match wait.filter(|_| set && late.is_none() && follow) {
-            Some(wait) => drop(lock(&self.waits).insert(task, wait)),
+            Some(wait) => drop(self.waits.lock().insert(task, wait)),
             None => self.forget(task),
         }
     }
@@ -140,7 +139,7 @@ impl RestartedCalls {
     /// whether the thread has a call that is followed.
     fn shorten(&self, tracee: &Tracee) -> bool {
         let task = tracee.thread();
-        let mut waits = lock(&self.waits);
+        let mut waits = self.waits.lock();
         let Some(mut wait) = waits.get(&task).copied() else { return false };
         let Ok(mut registers) = tracee.registers() else { return false };
         if (registers.orig_rax, registers.rip) != wait.call {
@@ -174,7 +173,7 @@ impl RestartedCalls {
     /// if it is in no such call.
     pub(super) fn on_call(&self, tracee: &Tracee) -> Option<Resume> {
         let task = tracee.thread();
-        let mut waits = lock(&self.waits);
+        let mut waits = self.waits.lock();
         waits.get(&task)?;
         let ends = match tracee.system_call() {
             Ok(SystemCall::Exit { value, .. }) => {
@@ -192,7 +191,7 @@ impl RestartedCalls {
 
     /// Forgets the call of a thread that has ended, or has left the call.
     pub(super) fn forget(&self, task: u32) {
-        lock(&self.waits).remove(&task);
+        self.waits.lock().remove(&task);
     }
 }
 

@@ -16,8 +16,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use refit_sys::foreign::Memory;
 use refit_sys::seccomp::managed::KILLS;
 use refit_sys::seccomp::{Action, Filter, Install};
@@ -25,7 +25,6 @@ use refit_sys::trace::{Event, Registers, Tracee};
 use refit_sys::{maps, slack};
 
 use crate::process;
-use crate::supervisor::work::lock;
 
 /// `linux/seccomp.h`.
 const SET_MODE_STRICT: u64 = 0;
@@ -46,14 +45,14 @@ pub(super) struct Sandbox {
 impl Sandbox {
     /// Returns whether a process limits its calls, or has tried to.
     pub(super) fn has(&self, process: u32) -> bool {
-        lock(&self.processes).contains(&process)
+        self.processes.lock().contains(&process)
     }
 
     /// Handles a thread that is about to limit its calls.
     pub(super) fn on_limit(&self, tracee: &Tracee, number: i64, arguments: &[u64; 6]) {
         let task = tracee.thread();
         let process = process::process_of(task).unwrap_or(task);
-        let first = lock(&self.processes).insert(process);
+        let first = self.processes.lock().insert(process);
         // If it has filters of its own already the kernel refuses strict mode, as it would without
         // ours.
         if first && is_strict(number, arguments) {
@@ -75,14 +74,14 @@ impl Sandbox {
         let (number, [operation, flags, at, ..]) = Install::empty().call(place);
         let asks = Registers { rdi: operation, rsi: flags, rdx: at, ..own };
         tracee.set_registers(&Registers { orig_rax: number.cast_unsigned(), ..asks })?;
-        lock(&self.entering).insert(task, own);
+        self.entering.lock().insert(task, own);
         Ok(())
     }
 
     /// Restores the registers of a thread behind the replaced call, before anybody else handles the
     /// event.
     pub(super) fn on_event(&self, tracee: &Tracee, event: Event) {
-        let mut entering = lock(&self.entering);
+        let mut entering = self.entering.lock();
         if event != Event::SystemCall
             || !entering.contains_key(&tracee.thread())
             || !tracee.has_returned()
@@ -93,19 +92,19 @@ impl Sandbox {
         // This fails only if the thread was killed meanwhile.
         let Ok(now) = tracee.registers() else { return };
         if now.rax == 0 {
-            lock(&self.strict).insert(tracee.thread());
+            self.strict.lock().insert(tracee.thread());
         }
         let _ = tracee.set_registers(&Registers { rax: now.rax, ..own });
     }
 
     /// Returns whether the end of the call that a thread stands before must be reported.
     pub(super) fn is_entering(&self, task: u32) -> bool {
-        lock(&self.entering).contains_key(&task)
+        self.entering.lock().contains_key(&task)
     }
 
     /// Returns whether a thread is in strict mode, so that each report of refit's filter ends it.
     pub(super) fn is_strict(&self, task: u32) -> bool {
-        lock(&self.strict).contains(&task)
+        self.strict.lock().contains(&task)
     }
 
     /// Kills a thread in strict mode that has made a call which is not permitted, and its process
@@ -123,7 +122,7 @@ impl Sandbox {
 
     /// Has a new process limit its calls as its parent does.
     pub(super) fn inherit(&self, task: u32) {
-        let mut processes = lock(&self.processes);
+        let mut processes = self.processes.lock();
         // Usually empty, and the parent is read from /proc.
         if !processes.is_empty()
             && process::parent_of(task).is_some_and(|from| processes.contains(&from))
@@ -134,9 +133,9 @@ impl Sandbox {
 
     /// Forgets a task that has ended.
     pub(super) fn forget(&self, task: u32) {
-        lock(&self.processes).remove(&task);
-        lock(&self.strict).remove(&task);
-        lock(&self.entering).remove(&task);
+        self.processes.lock().remove(&task);
+        self.strict.lock().remove(&task);
+        self.entering.lock().remove(&task);
     }
 }
 

@@ -25,8 +25,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use refit_sys::foreign::Memory;
 use refit_sys::restart::{self, Call, Left};
 use refit_sys::shadow_stub;
@@ -34,7 +34,6 @@ use refit_sys::trace::{Event, Registers, Tracee};
 
 use crate::resume::Resume;
 use crate::signals;
-use crate::supervisor::work::lock;
 use crate::syscall::is_interrupted;
 
 /// Threads whose calls were cut short.
@@ -67,7 +66,7 @@ impl ShortWrites {
             Event::SystemCall => tracee.has_returned(),
             _ => false,
         };
-        let before = lock(&self.of).get(&task).copied();
+        let before = self.of.lock().get(&task).copied();
         let goes_on = match before {
             Some(Rest::UnderWay { own, at, done }) => {
                 // At the entry nothing has changed yet; a call that the kernel restarts ends later.
@@ -87,25 +86,25 @@ impl ShortWrites {
             && goes_on
             && let Some(number) = short(tracee)
         {
-            lock(&self.of).insert(task, Rest::Short(number));
+            self.of.lock().insert(task, Rest::Short(number));
         }
     }
 
     /// Returns whether a thread stands behind a call that was cut short.
     pub(super) fn is_short(&self, task: u32) -> bool {
-        matches!(lock(&self.of).get(&task), Some(Rest::Short(_)))
+        matches!(self.of.lock().get(&task), Some(Rest::Short(_)))
     }
 
     /// Forgets the rest of a thread's call: the thread has other registers, or has ended.
     pub(super) fn forget(&self, task: u32) {
-        lock(&self.of).remove(&task);
+        self.of.lock().remove(&task);
     }
 
     /// Returns how a thread goes on that would go on in this way: it does the rest of its call
     /// first, unless a signal is delivered.
     pub(super) fn adjust(&self, tracee: &Tracee, resume: Resume) -> Resume {
         let task = tracee.thread();
-        let mut of = lock(&self.of);
+        let mut of = self.of.lock();
         let Some(rest) = of.get(&task).copied() else { return resume };
         match (resume, rest) {
             (Resume::Continue | Resume::ToSystemCall(0), Rest::Short(number)) => {

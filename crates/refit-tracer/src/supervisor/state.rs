@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard};
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_sys::trace::{Options, Tracee};
 use refit_sys::wait_interrupt::Wakeup;
 
@@ -19,7 +20,7 @@ use crate::supervisor::restarted_calls::RestartedCalls;
 use crate::supervisor::sandbox::Sandbox;
 use crate::supervisor::short_writes::ShortWrites;
 use crate::supervisor::shown::Shown;
-use crate::supervisor::work::{StopAllWork, SupervisorRequest, lock};
+use crate::supervisor::work::{StopAllWork, SupervisorRequest};
 use crate::syscall;
 
 /// The events that each task reports, which the tasks that it makes inherit; and that all tasks
@@ -159,20 +160,20 @@ impl Supervisor {
     /// Returns the number of seccomp filters that refit has given to a process, or that it has from
     /// its parent.
     pub fn filter_count(&self, process: u32) -> u32 {
-        u32::from(self.movable || lock(&self.managed).contains(&process))
+        u32::from(self.movable || self.managed.lock().contains(&process))
     }
 
     /// Records that a process has the filter of those that refit manages
     /// ([`refit_sys::seccomp::managed`]), and with it the processes that it makes.
     pub fn add_managed(&self, process: u32) {
-        lock(&self.managed).insert(process);
+        self.managed.lock().insert(process);
     }
 
     /// Returns the addresses of the words of a process that the kernel clears when threads end, and
     /// that joiners wait for (`CLONE_CHILD_CLEARTID`). The kernel waits for no page at that time:
     /// it does not write to a word whose page is absent, and the joiner would wait forever.
     pub fn clear_words(&self, process: u32) -> Vec<u64> {
-        let mut words = lock(&self.clear_words);
+        let mut words = self.clear_words.lock();
         for (thread, word) in words.iter_mut().filter(|(_, word)| word.process.is_none()) {
             word.process = process::process_of(*thread);
         }
@@ -188,7 +189,7 @@ impl Supervisor {
         if !self.movable {
             return Err(NotMovable::NotStartedMovable);
         }
-        if lock(&self.borrowers).contains_key(&process) {
+        if self.borrowers.lock().contains_key(&process) {
             return Err(NotMovable::BorrowsMemory);
         }
         let parent = process::parent_of(process).filter(|parent| self.tasks().contains(parent));
@@ -202,7 +203,7 @@ impl Supervisor {
         if self.hook.is_starting(process) {
             return Err(NotMovable::NotBegun);
         }
-        if lock(&self.bound).contains(&process) {
+        if self.bound.lock().contains(&process) {
             return Err(NotMovable::HoldsVdso);
         }
         Ok(())
@@ -226,7 +227,7 @@ impl Supervisor {
 
     /// Returns its present processes, by number.
     pub fn processes(&self) -> Vec<Process> {
-        let bound = lock(&self.bound).clone();
+        let bound = self.bound.lock().clone();
         let look = |id| process::look(id, self.movable && !bound.contains(&id));
         self.process_numbers().into_iter().filter_map(look).collect()
     }
@@ -245,7 +246,7 @@ impl Supervisor {
 
     /// Returns whether a thread is blocked in `vfork` while a child uses its memory.
     pub fn is_in_vfork(&self, thread: u32) -> bool {
-        lock(&self.borrowers).values().any(|one| one.blocked == Some(thread))
+        self.borrowers.lock().values().any(|one| one.blocked == Some(thread))
     }
 
     /// Reads what a thread has passed to the call that it is in, whose page may be at another node.
@@ -258,7 +259,7 @@ impl Supervisor {
     }
 
     pub(super) fn tasks(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        lock(&self.tasks)
+        self.tasks.lock()
     }
 }
 

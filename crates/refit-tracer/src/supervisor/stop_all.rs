@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::supervisor::Supervisor;
 use crate::supervisor::event_loop::EventLoop;
-use crate::supervisor::work::{StopAllWork, is, lock};
+use crate::supervisor::work::{StopAllWork, is};
 
 /// How long all threads may take to stop. A thread that waits for a page does not stop, and
 /// meanwhile the event loop serves nobody else.
@@ -71,7 +71,7 @@ impl Supervisor {
         if all_stopped {
             work();
         } else {
-            lock(&self.stop_requests).push((process, work));
+            self.stop_requests.lock().push((process, work));
         }
         for (thread, event) in stopped {
             let Some(event) = event else { continue };
@@ -83,7 +83,7 @@ impl Supervisor {
     /// Returns the threads of a process, and the processes that borrow its memory.
     fn with_memory_of(&self, process: u32) -> Vec<u32> {
         let mut threads = refit_sys::process::threads(process);
-        let borrowers = lock(&self.borrowers);
+        let borrowers = self.borrowers.lock();
         let of_this = borrowers.iter().filter(|(_, borrower)| borrower.lender == process);
         threads.extend(of_this.map(|(&child, _)| child));
         threads

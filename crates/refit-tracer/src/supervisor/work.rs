@@ -1,8 +1,7 @@
-//! Work that other threads leave for the event loop's thread, and two functions that all of this
-//! module's parts use.
+//! Work that other threads leave for the event loop's thread, and a function that
+//! all of its parts use.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use refit_sys::trace::Tracee;
 use rustix::io::Errno;
@@ -26,12 +25,6 @@ pub(super) struct SupervisorRequest {
 
 /// Work that is done while all threads of a process are stopped.
 pub(super) type StopAllWork = Box<dyn FnOnce() + Send>;
-
-/// Locks a mutex. A panic of another holder does not matter: each change is one operation on a
-/// collection.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Returns whether an error is this one of the system's.
 pub(super) fn is(error: &io::Error, errno: Errno) -> bool {

@@ -11,9 +11,10 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_sys::maps::{Kind, Mapping};
 use refit_sys::smaps::{self, Flags, Usage};
 use refit_sys::status::Status;
@@ -121,7 +122,7 @@ impl Former {
     }
 
     fn ranges(&self) -> MutexGuard<'_, BTreeMap<u64, (u64, Was)>> {
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ranges.lock()
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::dsm::{Pager, Store};
 use crate::stats::Times;
@@ -43,7 +45,7 @@ impl Pages {
     }
 
     pub(super) fn waits(&self) -> MutexGuard<'_, Waits> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waits.lock()
     }
 }
 

@@ -6,12 +6,13 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::process::Child;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_sys::cpu_latency::Awake;
 use refit_sys::foreign::Memory;
 use refit_sys::shadow_stub;
@@ -75,8 +76,8 @@ impl SpareReplicas {
         }
     }
 
-    fn spare(&self) -> std::sync::MutexGuard<'_, Option<SpareReplica>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    fn spare(&self) -> MutexGuard<'_, Option<SpareReplica>> {
+        self.spare.lock()
     }
 }
 

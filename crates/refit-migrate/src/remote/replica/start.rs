@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 
+use parking_lot::Mutex;
 use refit_messages::{InstanceId, Layer, Reply};
 use refit_sys::cpu_latency::Awake;
 use refit_sys::foreign::Memory;

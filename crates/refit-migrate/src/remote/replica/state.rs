@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_messages::{InstanceId, Layer, Reply};
 use refit_sys::foreign::Memory;
 
@@ -146,19 +147,19 @@ impl Replica {
     }
 
     pub(super) fn changes(&self) -> MutexGuard<'_, ()> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changes.lock()
     }
 
     pub(super) fn executors(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Executor>>> {
-        self.executors.lock().unwrap_or_else(PoisonError::into_inner)
+        self.executors.lock()
     }
 
     pub(super) fn spare(&self) -> MutexGuard<'_, Vec<Arc<Executor>>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+        self.spare.lock()
     }
 
     pub(super) fn send_job(&self, job: ReplicaJob) {
         // A replica server that has ended has dropped the channels of those that wait for answers.
-        let _ = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
+        let _ = self.jobs.lock().send(job);
     }
 }
