@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use refit_memory::PAGE_SIZE;
 use refit_memory::program::{AnonymousStats, Pager, STAGING_AREA, Share};
+use refit_sys::memory::PAGE_SIZE_U64;
 use refit_sys::pagemap::Pagemap;
 use refit_sys::process::same_memory;
 
@@ -22,8 +22,6 @@ use crate::served::Served;
 use crate::setup::{self, LimitSetup};
 use crate::shared::{Shared, Totals, bytes};
 use crate::{births, coverage, survey};
-
-const PAGE: u64 = PAGE_SIZE as u64;
 
 /// The pause between two rounds while little of the limit is used, and while much is; and while
 /// there is no limit.
@@ -97,7 +95,7 @@ impl Reclaimer {
             let wait = wait.unwrap_or_else(|_| {
                 // A panic of ours, which the log has; nobody must wait for frames because of it.
                 self.shared.state().totals.failures += 1;
-                self.shared.commons.budget.allow(u64::MAX / PAGE);
+                self.shared.commons.budget.allow(u64::MAX / PAGE_SIZE_U64);
                 self.pagers().iter().for_each(|pager| pager.ring());
                 IDLE_PAUSE
             });
@@ -162,11 +160,11 @@ impl Reclaimer {
     fn end_unowned(&self) {
         let mut state = self.shared.state();
         // The supervisor reports the ends of processes that are known.
-        let gone = |one: &mut Served| {
+        let is_unused = |one: &mut Served| {
             let place = one.place();
-            one.process.is_none() && !one.pager.alive(&(place..place + PAGE))
+            one.process.is_none() && !one.pager.alive(&(place..place + PAGE_SIZE_U64))
         };
-        state.end(gone);
+        state.end(is_unused);
     }
 
     /// Gives memory back to processes that nobody follows, which would outlive the pagers that
@@ -186,7 +184,7 @@ impl Reclaimer {
                 continue;
             }
             // This takes memory from the others.
-            self.shared.commons.budget.allow(u64::MAX / PAGE);
+            self.shared.commons.budget.allow(u64::MAX / PAGE_SIZE_U64);
             if pager.release() {
                 self.shared.state().end(|one| Arc::ptr_eq(&one.pager, &pager));
             }
@@ -307,7 +305,7 @@ impl Reclaimer {
             return;
         }
         // What is counted now has been subtracted from the frames already.
-        self.shared.commons.budget.allow((limit / PAGE).max(MIN_FRAMES));
+        self.shared.commons.budget.allow((limit / PAGE_SIZE_U64).max(MIN_FRAMES));
         // A process that has ended meanwhile is not counted.
         let counted = || {
             let all = coverage::cover(&pager, process, &areas, guarded)?;
@@ -371,11 +369,14 @@ impl Reclaimer {
         let served: u64 = self.pagers().iter().map(|pager| bytes(served_pages(pager))).sum();
         let compressed = self.shared.commons.store.stats().compressed_bytes;
         let apart = resident.saturating_sub(served) + compressed;
-        let frames =
-            if self.full.is_some() { u64::MAX / PAGE } else { limit.saturating_sub(apart) / PAGE };
+        let frames = if self.full.is_some() {
+            u64::MAX / PAGE_SIZE_U64
+        } else {
+            limit.saturating_sub(apart) / PAGE_SIZE_U64
+        };
         // If the memory that cannot be evicted exceeds the limit, the limit cannot be enforced:
         // that would only bring all programs to a standstill.
-        let least = MIN_FRAMES * self.pagers().len() as u64 + limit / PAGE / 16;
+        let least = MIN_FRAMES * self.pagers().len() as u64 + limit / PAGE_SIZE_U64 / 16;
         let budget = self.shared.commons.budget;
         // Nor must any thread wait forever if pages are not evicted that could be.
         let more = if self.fruitless_rounds < FRUITLESS_ROUNDS {
@@ -466,7 +467,7 @@ impl Reclaimer {
 
     /// Has the kernel resolve all faults from now on.
     fn release(&mut self) {
-        self.shared.commons.budget.allow(u64::MAX / PAGE);
+        self.shared.commons.budget.allow(u64::MAX / PAGE_SIZE_U64);
         let pagers = self.pagers();
         for pager in &pagers {
             pager.find_inherited(None);
@@ -492,7 +493,7 @@ fn served_pages(pager: &Pager) -> u64 {
 fn settle(pager: &Pager, process: u32) {
     let Ok(pagemap) = Pagemap::of(process) else { return };
     let there = |&address: &u64| {
-        let page = pagemap.pages(address..address + PAGE).ok();
+        let page = pagemap.pages(address..address + PAGE_SIZE_U64).ok();
         page.and_then(|pages| pages.first().copied()).is_none_or(|page| page.present())
     };
     pager.settle(

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use refit_memory::PAGE_SIZE;
 use refit_memory::program::Pager;
 use refit_sys::foreign;
+use refit_sys::memory::PAGE_SIZE_U64;
 use refit_sys::pagemap::{Page, Pagemap};
 use tracing::debug;
-
-const PAGE: u64 = PAGE_SIZE as u64;
 
 /// A program whose faults are served.
 pub(crate) struct Served {
@@ -65,7 +64,7 @@ impl Served {
             match self.pager.mark(self.marks.start, &page) {
                 Ok(()) => {
                     self.marked = Some(self.marks.start);
-                    self.marks.start += PAGE;
+                    self.marks.start += PAGE_SIZE_U64;
                 }
                 // It is tried again at the next look; the memory may be gone, too.
                 Err(error) => debug!(process, %error, "its memory gets no mark now"),
@@ -95,7 +94,8 @@ impl Served {
 /// which its own pager resolves with zeros: then there is no room for its mark any more, and nobody
 /// finds the process.
 fn word_at(process: u32, at: u64) -> Option<u64> {
-    let pages = Pagemap::of(process).and_then(|pagemap| pagemap.pages(at..at + PAGE)).ok()?;
+    let pages =
+        Pagemap::of(process).and_then(|pagemap| pagemap.pages(at..at + PAGE_SIZE_U64)).ok()?;
     let is_there = pages.first().is_some_and(|page: &Page| page.present() || page.swapped());
     if !is_there {
         return None;
@@ -129,7 +129,7 @@ mod tests {
         let at: u64 = line().parse().expect("an address");
         let is_present = || {
             let pagemap = Pagemap::of(child.id()).expect("it runs");
-            pagemap.pages(at..at + PAGE).expect("its pages")[0].present()
+            pagemap.pages(at..at + PAGE_SIZE_U64).expect("its pages")[0].present()
         };
         assert_eq!((word_at(child.id(), at), is_present()), (None, false));
         let mut input = child.stdin.as_ref().expect("a pipe");

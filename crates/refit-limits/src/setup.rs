@@ -16,10 +16,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use refit_memory::PAGE_SIZE;
 use refit_memory::program::{STAGING_AREA, StagingArea};
 use refit_sys::agent::{AREA, Agent, Ground};
 use refit_sys::foreign::Memory;
+use refit_sys::memory::PAGE_SIZE_U64;
 use refit_sys::pidfd::Pidfd;
 use refit_sys::seccomp::{Install, OwnFilter, managed};
 use refit_sys::status::Status;
@@ -27,11 +27,10 @@ use refit_sys::trace::{CallError, Tracee, find_syscall};
 use refit_sys::userfault::{Features, Flags, Userfault};
 use refit_tracer::{Supervisor, TRACE_OPTIONS, placement};
 
-const PAGE: u64 = PAGE_SIZE as u64;
 /// The number of pages for marks.
 const MARKS: u64 = 64;
-const STAGING_AREA_LENGTH: u64 = STAGING_AREA as u64 * PAGE;
-const LENGTH: u64 = AREA + STAGING_AREA_LENGTH + MARKS * PAGE;
+const STAGING_AREA_LENGTH: u64 = STAGING_AREA as u64 * PAGE_SIZE_U64;
+const LENGTH: u64 = AREA + STAGING_AREA_LENGTH + MARKS * PAGE_SIZE_U64;
 
 /// How long the program's thread may take to stop. A thread that waits for a page does not stop,
 /// and meanwhile the event loop serves nobody else.

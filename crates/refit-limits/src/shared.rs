@@ -75,8 +75,8 @@ pub struct Totals {
 
 impl State {
     /// Ends the pagers of those programs for which `gone` returns true.
-    pub(crate) fn end(&mut self, gone: impl FnMut(&mut Served) -> bool) {
-        for one in self.served.extract_if(.., gone) {
+    pub(crate) fn end(&mut self, has_ended: impl FnMut(&mut Served) -> bool) {
+        for one in self.served.extract_if(.., has_ended) {
             debug!(process = ?one.process, unknown = one.unknown, "is served no more");
             one.pager.end();
             self.lost_of_ended += one.pager.lost();

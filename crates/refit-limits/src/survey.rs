@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use refit_memory::PAGE_SIZE;
 use refit_sys::maps::{self, Kind, Mapping};
+use refit_sys::memory::PAGE_SIZE_U64;
 use refit_sys::pagemap::{Categories, Pagemap, Scan};
 use refit_sys::process::{self, Doing};
 
-const PAGE: u64 = PAGE_SIZE as u64;
 /// The largest growth of a mapping while it is looked at, in bytes.
 const MAX_GROWTH: u64 = 64 << 20;
 
@@ -73,7 +73,7 @@ pub(crate) fn resident(process: u32) -> u64 {
         text.split_ascii_whitespace().skip(1).map(|word| word.parse::<u64>().unwrap_or(0));
     // All resident pages, and those of files or shared memory among them.
     let (all, of_files) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
-    all.saturating_sub(of_files) * PAGE
+    all.saturating_sub(of_files) * PAGE_SIZE_U64
 }
 
 /// Returns the parts of `range` that are in none of `taken`, which are sorted.

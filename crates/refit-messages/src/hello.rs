@@ -147,13 +147,13 @@ pub(crate) fn judge<T>(
 ) -> Result<T, Refusal> {
     let heard = exchange(stream, verdict.as_ref().map_or_else(code, |_| 0));
     let accepted = verdict?;
-    let told = |why| Err(Refusal::ByPeer(Box::new(why)));
+    let by_peer = |why| Err(Refusal::ByPeer(Box::new(why)));
     match heard.map_err(|error| refusal(&error))? {
         0 => Ok(accepted),
-        TAKEN => told(Refusal::Taken(own)),
-        SAME_ID => told(Refusal::SameId(peer)),
-        HALF => told(Refusal::Half),
-        RINGS => told(Refusal::Rings),
+        TAKEN => by_peer(Refusal::Taken(own)),
+        SAME_ID => by_peer(Refusal::SameId(peer)),
+        HALF => by_peer(Refusal::Half),
+        RINGS => by_peer(Refusal::Rings),
         other => Err(Refusal::ByPeerFor(other)),
     }
 }

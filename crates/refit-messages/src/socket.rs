@@ -64,7 +64,7 @@ impl Socket {
     fn is_dead(&self, heard: Instant) -> bool {
         let Some(&silence) = self.silence.get() else { return true };
         let answers = tcp::acknowledged(self.fd.as_fd())
-            .is_ok_and(|told| told.outstanding == 0 || told.since < silence);
+            .is_ok_and(|progress| progress.outstanding == 0 || progress.since < silence);
         !answers || heard.elapsed() >= silence * BUSY_FACTOR
     }
 

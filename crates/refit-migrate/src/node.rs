@@ -96,10 +96,10 @@ impl Node {
             refit_log::say(&format!("{own} has refused to be joined ({place}): {why}"));
         };
         let builder = Layer::builder(own).silence(setting.silence);
-        let (there, gone) = (Arc::clone(&meeting), Arc::clone(&meeting));
+        let (on_found, on_lost) = (Arc::clone(&meeting), Arc::clone(&meeting));
         let builder = meeting.answer(migration.answer(builder)).refused(refused);
-        let builder = builder.found(move |peer| there.on_peer_found(own, peer));
-        let builder = builder.lost(move |peer, why| gone.on_peer_lost(peer, why));
+        let builder = builder.found(move |peer| on_found.on_peer_found(own, peer));
+        let builder = builder.lost(move |peer, why| on_lost.on_peer_lost(peer, why));
         let layer = builder.start()?;
         migration.over(Arc::clone(&layer));
         meeting.over(&layer);

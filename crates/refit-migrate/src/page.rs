@@ -1,4 +1,4 @@
 //! The size of a page.
 
-/// Bytes of a page.
-pub(crate) const PAGE_SIZE: u64 = 4096;
+/// Bytes of a page, for addresses.
+pub(crate) use refit_sys::memory::PAGE_SIZE_U64 as PAGE_SIZE;

@@ -339,14 +339,14 @@ impl Agent {
         descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
         use rustix::io::{Errno, retry_on_intr};
-        let gone = |error| match error {
+        let lost = |error| match error {
             Errno::PIPE | Errno::CONNRESET => Errno::SRCH.into(),
             other => io::Error::from(other),
         };
         // The lock guards no data that a panic could have left half-changed.
         let _busy = self.busy.lock();
         let send = || rustix::net::send(&self.socket, batch, SendFlags::NOSIGNAL);
-        retry_on_intr(send).map_err(gone)?;
+        retry_on_intr(send).map_err(lost)?;
         if let Some(descriptor) = descriptor {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut beside = SendAncillaryBuffer::new(&mut space);
@@ -355,12 +355,12 @@ impl Agent {
             let byte = [io::IoSlice::new(&[0])];
             let mut send =
                 || rustix::net::sendmsg(&self.socket, &byte, &mut beside, SendFlags::NOSIGNAL);
-            retry_on_intr(&mut send).map_err(gone)?;
+            retry_on_intr(&mut send).map_err(lost)?;
         }
         // With `TRUNC` the call returns the full length of the answer, even if that exceeds the
         // buffer.
         let receive = || rustix::net::recv(&self.socket, &mut *batch, RecvFlags::TRUNC);
-        match retry_on_intr(receive).map_err(gone)?.1 {
+        match retry_on_intr(receive).map_err(lost)?.1 {
             0 => Err(Errno::SRCH.into()),
             length if length == batch.len() => Ok(()),
             _ => Err(io::ErrorKind::InvalidData.into()),

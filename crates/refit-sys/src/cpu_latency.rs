@@ -72,7 +72,7 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &second));
         drop(first);
         let mut latency = [1; 4];
-        File::open(DEVICE).and_then(|mut told| told.read_exact(&mut latency)).expect("it is told");
+        File::open(DEVICE).and_then(|mut file| file.read_exact(&mut latency)).expect("it is told");
         assert_eq!(i32::from_ne_bytes(latency), 0);
         drop(second);
         assert!(watch.held.lock().upgrade().is_none());

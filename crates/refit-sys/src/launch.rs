@@ -233,8 +233,8 @@ pub fn allow_tracer(process: u32) {
 pub fn request(what: u64, of: u64) -> io::Result<u32> {
     // SAFETY: the kernel has no such operation, and refit's answer changes nothing that the
     // compiler relies on.
-    let told = unsafe { libc::prctl(REQUEST as i32, what, of, 0, 0) };
-    u32::try_from(told).map_err(|_| io::Error::last_os_error())
+    let result = unsafe { libc::prctl(REQUEST as i32, what, of, 0, 0) };
+    u32::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
 /// Makes the program that this process becomes, and all of its descendants, depend as little as

@@ -140,9 +140,10 @@ impl Maps {
         // which the kernel fills.
         match unsafe { crate::ioctl::ask(self.file.as_fd(), QUERY, &mut query) } {
             // The length includes the terminating zero.
-            Ok(_) => {
-                Ok(Some(told(&query, &name[..(query.vma_name_size as usize).saturating_sub(1)])))
-            }
+            Ok(_) => Ok(Some(mapping_of(
+                &query,
+                &name[..(query.vma_name_size as usize).saturating_sub(1)],
+            ))),
             Err(error) => match error.raw_os_error() {
                 Some(libc::ENOENT) => Ok(None),
                 // Kernels before 6.11 lack the request.
@@ -173,7 +174,7 @@ const NOTHING: procmap_query = procmap_query {
     build_id_addr: 0,
 };
 
-fn told(query: &procmap_query, name: &[u8]) -> Mapping {
+fn mapping_of(query: &procmap_query, name: &[u8]) -> Mapping {
     let may = |flag: flags| query.vma_flags & flag as u64 != 0;
     let (name, deleted) = named(name);
     Mapping {

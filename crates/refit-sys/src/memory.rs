@@ -132,10 +132,10 @@ impl SharedMapping {
     /// When `range` lies beyond the mapping.
     pub fn in_core(&self, range: Range<usize>) -> io::Result<Vec<bool>> {
         let from = self.place(range.start, range.len());
-        let mut told = vec![0_u8; range.len().div_ceil(rustix::param::page_size())];
+        let mut residency = vec![0_u8; range.len().div_ceil(rustix::param::page_size())];
         // SAFETY: the range lies in the mapping, and `told` has a byte for each of its pages.
-        match unsafe { libc::mincore(from.cast(), range.len(), told.as_mut_ptr()) } {
-            0 => Ok(told.into_iter().map(|byte| byte & 1 != 0).collect()),
+        match unsafe { libc::mincore(from.cast(), range.len(), residency.as_mut_ptr()) } {
+            0 => Ok(residency.into_iter().map(|byte| byte & 1 != 0).collect()),
             _ => Err(io::Error::last_os_error()),
         }
     }

@@ -166,7 +166,7 @@ impl Pagemap {
         if scan.must_follow {
             flags |= raw::PM_SCAN_CHECK_WPASYNC;
         }
-        let mut asked = raw::pm_scan_arg {
+        let mut scan = raw::pm_scan_arg {
             size: size_of::<raw::pm_scan_arg>() as u64,
             flags: flags.into(),
             start: range.start,
@@ -183,11 +183,11 @@ impl Pagemap {
         // SAFETY: the structure is that of the request, and holds the address and length of
         // `found`, which the kernel fills. Write protection of tracked memory delays writes, and
         // changes none.
-        let count = unsafe { crate::ioctl::ask(self.file.as_fd(), SCAN, &mut asked) }?;
+        let count = unsafe { crate::ioctl::ask(self.file.as_fd(), SCAN, &mut scan) }?;
         into.extend(found[..count as usize].iter().map(|one| Region {
             range: one.start..one.end,
             categories: Categories::from_bits_retain(one.categories),
         }));
-        Ok(asked.walk_end)
+        Ok(scan.walk_end)
     }
 }

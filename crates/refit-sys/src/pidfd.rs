@@ -113,8 +113,8 @@ impl Pidfd {
     /// `EINTR`: a signal arrived. The other errors of poll(2).
     pub fn wait_for_end(&self, limit: Duration) -> io::Result<bool> {
         let limit = rustix::time::Timespec::try_from(limit).ok();
-        let mut asked = [PollFd::new(&self.fd, PollFlags::IN)];
-        Ok(poll(&mut asked, limit.as_ref())? > 0)
+        let mut polled = [PollFd::new(&self.fd, PollFlags::IN)];
+        Ok(poll(&mut polled, limit.as_ref())? > 0)
     }
 
     /// Gives advice about ranges of the process's memory, which are whole pages, in order. Returns

@@ -83,8 +83,8 @@ pub fn process_and_parent(task: u32) -> Option<(u32, u32)> {
 pub fn exists(id: u32) -> bool {
     // Negative numbers would denote process groups.
     let number = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
-    let asked = number.map(rustix::process::test_kill_process);
-    asked.is_some_and(|asked| asked != Err(rustix::io::Errno::SRCH))
+    let result = number.map(rustix::process::test_kill_process);
+    result.is_some_and(|result| result != Err(rustix::io::Errno::SRCH))
 }
 
 /// Returns the processes of the host that this one can see; none where there is no `/proc`.

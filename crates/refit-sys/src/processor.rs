@@ -156,8 +156,8 @@ impl Bound {
         // passed, and 0 is the calling thread. Any set can hold a processor that `only` can name.
         let (before, may) = unsafe {
             let mut before: libc::cpu_set_t = std::mem::zeroed();
-            let told = libc::sched_getaffinity(0, size_of_val(&before), &raw mut before) == 0;
-            (before, told && libc::CPU_ISSET(processor, &before))
+            let is_known = libc::sched_getaffinity(0, size_of_val(&before), &raw mut before) == 0;
+            (before, is_known && libc::CPU_ISSET(processor, &before))
         };
         (may && keep_to(&only)).then_some(Self { before, _of_thread: PhantomData })
     }

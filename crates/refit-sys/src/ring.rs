@@ -225,11 +225,11 @@ impl io::Read for Reader {
         let written = self.rings.word(self.ring, WRITTEN);
         loop {
             // Loaded before the count, so that bytes written before the end are still read.
-            let gone = self.rings.gone();
+            let ended = self.rings.gone();
             // Pairs with the writer's store of its count.
             let held = Rings::held(written.load(Ordering::Acquire), self.read)?;
             let count = into.len().min(held);
-            if count > 0 || into.is_empty() || gone {
+            if count > 0 || into.is_empty() || ended {
                 self.take(&mut into[..count]);
                 return Ok(count);
             }

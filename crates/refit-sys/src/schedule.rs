@@ -24,8 +24,8 @@ pub fn urgency(thread: u32) -> Option<Urgency> {
     let policy = unsafe { libc::sched_getscheduler(id) };
     let mut parameters = MaybeUninit::<libc::sched_param>::uninit();
     // SAFETY: the kernel writes the structure, which is read only if it has.
-    let told = unsafe { libc::sched_getparam(id, parameters.as_mut_ptr()) };
-    if policy < 0 || told < 0 {
+    let result = unsafe { libc::sched_getparam(id, parameters.as_mut_ptr()) };
+    if policy < 0 || result < 0 {
         return None;
     }
     // SAFETY: written above.
@@ -58,8 +58,8 @@ pub const SET: usize = 1024;
 pub fn processors(thread: u32, into: &mut [u8]) -> io::Result<usize> {
     let (of, length, set) = (thread as libc::pid_t, into.len(), into.as_mut_ptr());
     // SAFETY: the kernel writes at most that many bytes.
-    let told = unsafe { libc::syscall(libc::SYS_sched_getaffinity, of, length, set) };
-    usize::try_from(told).map_err(|_| io::Error::last_os_error())
+    let result = unsafe { libc::syscall(libc::SYS_sched_getaffinity, of, length, set) };
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
 /// A set of processors that a thread may use.
@@ -73,8 +73,8 @@ impl Processors {
     /// `ESRCH`: no such thread.
     pub fn of(thread: u32) -> io::Result<Self> {
         let mut set = vec![0; SET];
-        let told = processors(thread, &mut set)?;
-        set.truncate(told);
+        let length = processors(thread, &mut set)?;
+        set.truncate(length);
         Ok(Self(set))
     }
 
@@ -112,9 +112,11 @@ mod tests {
     #[test]
     fn the_processors_that_a_thread_may_use_are_told() {
         let mut set = [0; 1024];
-        let told = processors(crate::thread::id(), &mut set).expect("our own");
-        assert!(told >= 8 && told.is_multiple_of(8), "{told}");
-        assert!(set[..told].iter().any(|&byte| byte != 0) && set[told..] == [0; 1024][told..]);
+        let length = processors(crate::thread::id(), &mut set).expect("our own");
+        assert!(length >= 8 && length.is_multiple_of(8), "{length}");
+        assert!(
+            set[..length].iter().any(|&byte| byte != 0) && set[length..] == [0; 1024][length..]
+        );
         let no = |error: io::Error| error.raw_os_error();
         assert_eq!(processors(u32::MAX, &mut set).map_err(no), Err(Some(libc::ESRCH)));
         assert_eq!(processors(0, &mut set[..1]).map_err(no), Err(Some(libc::EINVAL)));

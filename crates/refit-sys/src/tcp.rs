@@ -19,7 +19,7 @@ pub struct Acknowledged {
 /// `EOPNOTSUPP`, `ENOPROTOOPT`: the socket is not a TCP connection.
 pub fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<Acknowledged> {
     // SAFETY: all zeros are a valid value of this plain structure of integers.
-    let mut told: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: the pointer is valid for the length that is passed.
     let answer = unsafe {
@@ -27,15 +27,15 @@ pub fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<Acknowledged> {
             socket.as_raw_fd(),
             libc::IPPROTO_TCP,
             libc::TCP_INFO,
-            (&raw mut told).cast(),
+            (&raw mut info).cast(),
             &raw mut length,
         )
     };
     if answer != 0 {
         return Err(io::Error::last_os_error());
     }
-    let since = Duration::from_millis(told.tcpi_last_ack_recv.into());
-    Ok(Acknowledged { outstanding: told.tcpi_unacked, since })
+    let since = Duration::from_millis(info.tcpi_last_ack_recv.into());
+    Ok(Acknowledged { outstanding: info.tcpi_unacked, since })
 }
 
 #[cfg(test)]

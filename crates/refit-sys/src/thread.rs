@@ -33,8 +33,8 @@ pub fn robust_list(thread: u32) -> io::Result<Option<u64>> {
     let (mut head, mut length) = (0_u64, 0_usize);
     let list = libc::SYS_get_robust_list;
     // SAFETY: the kernel writes an address and a length to these two, which outlive the call.
-    let told = unsafe { libc::syscall(list, thread, &raw mut head, &raw mut length) };
-    if told < 0 { Err(io::Error::last_os_error()) } else { Ok((head != 0).then_some(head)) }
+    let result = unsafe { libc::syscall(list, thread, &raw mut head, &raw mut length) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok((head != 0).then_some(head)) }
 }
 
 thread_local! {

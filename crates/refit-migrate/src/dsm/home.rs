@@ -40,7 +40,7 @@ struct FetchRequest {
     /// The number of pages that it would like to have in all.
     count: u16,
     access: Access,
-    asked: Instant,
+    since: Instant,
 }
 
 /// The handle of a page home.
@@ -177,14 +177,14 @@ impl PageHome {
     }
 
     fn serve_fetch(&mut self, fetch: FetchRequest) {
-        let FetchRequest { by, page, count, access, asked } = fetch;
+        let FetchRequest { by, page, count, access, since } = fetch;
         let taken =
             access == Access::Write && self.directory.writer(page).is_some_and(|one| one != by);
         let begins = self.leases.note(Transfer { by, page, taken }, Instant::now());
         let mut counts = self.ledger.counts();
         counts.pages.turns += u64::from(begins);
         if by != self.group.home() {
-            counts.pages.waits.since(asked);
+            counts.pages.waits.since(since);
         }
         drop(counts);
         if let Err(error) = self.fetch(by, page, count, access) {
@@ -360,7 +360,7 @@ impl PageHomeHandle {
             page,
             count,
             access,
-            asked: Instant::now(),
+            since: Instant::now(),
         }));
     }
 

@@ -12,7 +12,7 @@ pub(crate) struct LookupAnswer {
     pub(crate) beside: Vec<Frames>,
     pub(crate) source: AnswerSource,
     /// When the lookup began.
-    pub(crate) asked: Mark,
+    pub(crate) mark: Mark,
     /// The number of messages that the lookup took.
     pub(crate) messages: u64,
 }
@@ -20,7 +20,7 @@ pub(crate) struct LookupAnswer {
 impl LookupAnswer {
     /// Returns whether a node that knows this much may use the answer.
     pub(crate) fn holds(&self, known: &MappingCache) -> bool {
-        known.allows(self.asked, self.source, &shown_range(&self.mapping))
+        known.allows(self.mark, self.source, &shown_range(&self.mapping))
     }
 
     pub(crate) fn by_origin(&self) -> bool {

@@ -78,12 +78,12 @@ impl MappingCache {
 
     /// Rechanges whether an answer may be mapped that says something of the range `shows`, to a
     /// lookup that began at `asked`.
-    pub(crate) fn allows(&self, asked: Mark, source: AnswerSource, shows: &Range<u64>) -> bool {
+    pub(crate) fn allows(&self, mark: Mark, source: AnswerSource, shows: &Range<u64>) -> bool {
         match source {
-            AnswerSource::Origin => asked.invalidations == self.invalidations,
+            AnswerSource::Origin => mark.invalidations == self.invalidations,
             AnswerSource::Member(member) => {
                 let touches = |one: &Range<u64>| one.start < shows.end && shows.start < one.end;
-                asked.changes == self.changes
+                mark.changes == self.changes
                     && self.believes(member)
                     && !self.frozen.iter().any(touches)
             }
@@ -154,27 +154,27 @@ impl MappingCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::PAGE_SIZE;
     use std::collections::{HashSet, VecDeque};
 
-    const PAGE: u64 = 4096;
     /// The origin is node 0.
     const REPLICAS: [u16; 2] = [1, 2];
 
     #[test]
     fn ranges_are_cut_where_they_are_unmapped() {
         let mut known = MappingCache::default();
-        known.insert(&(PAGE..9 * PAGE), 3);
-        known.remove(&(3 * PAGE..4 * PAGE));
-        assert_eq!(known.at(2 * PAGE), Some((PAGE..3 * PAGE, 3)));
-        assert_eq!(known.at(3 * PAGE), None);
-        assert_eq!(known.gap(3 * PAGE), 3 * PAGE..4 * PAGE);
-        assert_eq!(known.gap(9 * PAGE), 9 * PAGE..u64::MAX);
-        assert_eq!(known.gap(0), 0..PAGE);
-        assert_eq!(known.at(8 * PAGE), Some((4 * PAGE..9 * PAGE, 3)));
-        known.insert(&(0..12 * PAGE), 1);
-        assert_eq!(known.at(11 * PAGE), Some((0..12 * PAGE, 1)));
+        known.insert(&(PAGE_SIZE..9 * PAGE_SIZE), 3);
+        known.remove(&(3 * PAGE_SIZE..4 * PAGE_SIZE));
+        assert_eq!(known.at(2 * PAGE_SIZE), Some((PAGE_SIZE..3 * PAGE_SIZE, 3)));
+        assert_eq!(known.at(3 * PAGE_SIZE), None);
+        assert_eq!(known.gap(3 * PAGE_SIZE), 3 * PAGE_SIZE..4 * PAGE_SIZE);
+        assert_eq!(known.gap(9 * PAGE_SIZE), 9 * PAGE_SIZE..u64::MAX);
+        assert_eq!(known.gap(0), 0..PAGE_SIZE);
+        assert_eq!(known.at(8 * PAGE_SIZE), Some((4 * PAGE_SIZE..9 * PAGE_SIZE, 3)));
+        known.insert(&(0..12 * PAGE_SIZE), 1);
+        assert_eq!(known.at(11 * PAGE_SIZE), Some((0..12 * PAGE_SIZE, 1)));
         known.remove(&(0..u64::MAX));
-        assert_eq!(known.at(PAGE), None);
+        assert_eq!(known.at(PAGE_SIZE), None);
     }
 
     /// The orders of the origin to a replica, which executes them in this order.
@@ -225,7 +225,7 @@ mod tests {
         Members,
     }
 
-    const CHANGED: Range<u64> = PAGE..2 * PAGE;
+    const CHANGED: Range<u64> = PAGE_SIZE..2 * PAGE_SIZE;
 
     impl Model {
         fn new(may_lose: bool) -> Self {
@@ -251,14 +251,14 @@ mod tests {
             let old = |replica: &Replica, page: u64, version: u32| {
                 replica.known.at(page).is_some_and(|(_, access)| access != version)
             };
-            there.iter().any(|replica| old(replica, 0, 0) || old(replica, PAGE, self.version))
+            there.iter().any(|replica| old(replica, 0, 0) || old(replica, PAGE_SIZE, self.version))
         }
 
         /// Rechanges the origin's answer.
         fn truth(&self, page: u64) -> (Range<u64>, u32) {
             match (self.version, page) {
-                (0, _) => (0..2 * PAGE, 0),
-                (_, 0) => (0..PAGE, 0),
+                (0, _) => (0..2 * PAGE_SIZE, 0),
+                (_, 0) => (0..PAGE_SIZE, 0),
                 (version, _) => (CHANGED, version),
             }
         }
@@ -339,9 +339,14 @@ mod tests {
                 replica.asks = Some((replica.known.mark(), by, page));
                 next
             };
-            [(AnswerSource::Origin, 0), (AnswerSource::Origin, PAGE), (other, 0), (other, PAGE)]
-                .map(ask)
-                .into()
+            [
+                (AnswerSource::Origin, 0),
+                (AnswerSource::Origin, PAGE_SIZE),
+                (other, 0),
+                (other, PAGE_SIZE),
+            ]
+            .map(ask)
+            .into()
         }
 
         fn is_answered(&self, at: usize) -> Option<Self> {

@@ -73,9 +73,9 @@ impl Listener {
             raw::seccomp_notif_sizes { seccomp_notif: 0, seccomp_notif_resp: 0, seccomp_data: 0 };
         let place = &raw mut sizes;
         // SAFETY: `sizes` is valid for the answer.
-        let told =
+        let result =
             unsafe { libc::syscall(libc::SYS_seccomp, raw::SECCOMP_GET_NOTIF_SIZES, 0_u32, place) };
-        if told != 0 {
+        if result != 0 {
             return Err(io::Error::last_os_error());
         }
         if usize::from(sizes.seccomp_notif) > size_of::<raw::seccomp_notif>() {
@@ -91,15 +91,15 @@ impl Listener {
     /// `EINTR`: a signal arrived.
     pub fn receive(&self) -> io::Result<Option<Notification>> {
         // SAFETY: all zeros, which the kernel requires, are a valid value of this plain structure.
-        let mut told: raw::seccomp_notif = unsafe { std::mem::zeroed() };
+        let mut event: raw::seccomp_notif = unsafe { std::mem::zeroed() };
         // SAFETY: the structure is that of the request, of the size that the kernel fills.
-        let answer = unsafe { self.ask(RECEIVE, &mut told) };
+        let answer = unsafe { self.ask(RECEIVE, &mut event) };
         Ok(there(answer)?.map(|_| Notification {
-            id: told.id,
-            thread: told.pid,
-            number: told.data.nr,
-            arguments: told.data.args,
-            instruction: told.data.instruction_pointer,
+            id: event.id,
+            thread: event.pid,
+            number: event.data.nr,
+            arguments: event.data.args,
+            instruction: event.data.instruction_pointer,
         }))
     }
 
@@ -145,7 +145,7 @@ impl Listener {
         if add.answer {
             flags |= raw::SECCOMP_ADDFD_FLAG_SEND;
         }
-        let mut asked = raw::seccomp_notif_addfd {
+        let mut request = raw::seccomp_notif_addfd {
             id,
             flags,
             srcfd: add.fd.as_raw_fd().cast_unsigned(),
@@ -154,7 +154,7 @@ impl Listener {
         };
         // SAFETY: the structure is that of the request. It changes descriptors of this process only
         // if the code that installed the filter allows that.
-        there(unsafe { self.ask(ADD_FD, &mut asked) })
+        there(unsafe { self.ask(ADD_FD, &mut request) })
     }
 
     /// Makes each side wake up on the processor of the other, as if they were one thread (6.6).

@@ -231,12 +231,12 @@ impl Tracee {
 
     /// Returns the signal at this index of a queue.
     fn signal_at(&self, off: u64, flags: u32) -> io::Result<Option<Information>> {
-        let asked = libc::ptrace_peeksiginfo_args { off, flags, nr: 1 };
+        let arguments = libc::ptrace_peeksiginfo_args { off, flags, nr: 1 };
         // SAFETY: all zeros are a valid value of this plain structure.
         let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        let (asked, place) = (&raw const asked, &raw mut found);
+        let (arguments, place) = (&raw const arguments, &raw mut found);
         // SAFETY: the kernel reads the one, and writes as many of the other as are asked for: one.
-        match unsafe { libc::ptrace(libc::PTRACE_PEEKSIGINFO, self.thread, asked, place) } {
+        match unsafe { libc::ptrace(libc::PTRACE_PEEKSIGINFO, self.thread, arguments, place) } {
             0 => Ok(None),
             1.. => Ok(Some(Information(found))),
             _ => Err(io::Error::last_os_error()),
@@ -277,28 +277,28 @@ impl Tracee {
     /// As there.
     pub fn system_call_by(&self) -> io::Result<(SystemCall, bool)> {
         // SAFETY: all zeros are a valid value of this plain structure.
-        let mut told: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
-        let (request, place) = (libc::PTRACE_GET_SYSCALL_INFO, &raw mut told);
+        let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
+        let (request, place) = (libc::PTRACE_GET_SYSCALL_INFO, &raw mut info);
         let size = size_of::<libc::ptrace_syscall_info>();
         // SAFETY: `told` is valid for the size that is passed.
         if unsafe { libc::ptrace(request, self.thread, size, place) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        let own = told.arch == OWN_CONVENTION || told.op == libc::PTRACE_SYSCALL_INFO_NONE;
-        let call = match told.op {
+        let own = info.arch == OWN_CONVENTION || info.op == libc::PTRACE_SYSCALL_INFO_NONE;
+        let call = match info.op {
             libc::PTRACE_SYSCALL_INFO_ENTRY => {
                 // SAFETY: `op` says that this form was written; the others are zeros, or integers.
-                let entry = unsafe { told.u.entry };
+                let entry = unsafe { info.u.entry };
                 SystemCall::Entry { number: entry.nr, arguments: entry.args }
             }
             libc::PTRACE_SYSCALL_INFO_EXIT => {
                 // SAFETY: as above.
-                let exit = unsafe { told.u.exit };
+                let exit = unsafe { info.u.exit };
                 SystemCall::Exit { value: exit.sval, error: exit.is_error != 0 }
             }
             libc::PTRACE_SYSCALL_INFO_SECCOMP => {
                 // SAFETY: as above.
-                let one = unsafe { told.u.seccomp };
+                let one = unsafe { info.u.seccomp };
                 let (number, arguments) = (one.nr, one.args);
                 SystemCall::Seccomp { number, arguments, message: one.ret_data }
             }

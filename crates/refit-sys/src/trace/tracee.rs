@@ -137,8 +137,8 @@ impl Tracee {
         // SAFETY: `waitid` has filled in the part for children, or left the zeros.
         let (found, status) = unsafe { (info.si_pid(), info.si_status()) };
         if found == 0 {
-            let gone = crate::process::life(self.thread()).is_none_or(|life| life.ended());
-            return Ok(gone.then(|| self.end()));
+            let ended = crate::process::life(self.thread()).is_none_or(|life| life.ended());
+            return Ok(ended.then(|| self.end()));
         }
         Ok(Some(match status >> 8 {
             libc::PTRACE_EVENT_STOP => Stop::Event,

@@ -160,8 +160,11 @@ mod tests {
         assert_eq!(access, Access { write: true, protected: true, minor: false });
         let moved = message(raw::UFFD_EVENT_REMAP, [1, 2, 3]);
         assert!(matches!(moved, Message::Remap { from: 1, to: 2, length: 3 }), "{moved:?}");
-        let gone = message(raw::UFFD_EVENT_UNMAP, [0x1000, 0x3000, 0]);
-        assert!(matches!(&gone, Message::Unmap(range) if *range == (0x1000..0x3000)), "{gone:?}");
+        let unmapped = message(raw::UFFD_EVENT_UNMAP, [0x1000, 0x3000, 0]);
+        assert!(
+            matches!(&unmapped, Message::Unmap(range) if *range == (0x1000..0x3000)),
+            "{unmapped:?}"
+        );
         assert!(matches!(message(0xff, [0; 3]), Message::Other(0xff)));
     }
 }

@@ -192,11 +192,11 @@ impl Supervisor {
         pending: impl Fn() -> bool,
         has_ended: impl Fn() -> bool,
     ) -> io::Result<R> {
-        let mut gone = false;
+        let mut ended = false;
         loop {
             // Pairs with the store in `follow`.
             let over = self.over.load(Ordering::Acquire);
-            if (over || gone) && !decided.swap(true, Ordering::Relaxed) {
+            if (over || ended) && !decided.swap(true, Ordering::Relaxed) {
                 return Err(Errno::SRCH.into());
             }
             if !over && pending() {
@@ -205,7 +205,7 @@ impl Supervisor {
             match answered.recv_timeout(REQUEST_POLL) {
                 Ok(result) => return Ok(result),
                 Err(RecvTimeoutError::Disconnected) => return Err(Errno::SRCH.into()),
-                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => gone = has_ended(),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => ended = has_ended(),
                 Err(RecvTimeoutError::Timeout) if decided.swap(true, Ordering::Relaxed) => {
                     // The work has begun.
                     return answered.recv().map_err(|_| Errno::SRCH.into());

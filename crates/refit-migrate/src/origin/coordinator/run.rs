@@ -26,10 +26,10 @@ impl Coordinator {
         self.tree.threads.end(self.coordinator_id);
         self.start_all_processes();
         self.ledger.gather(&self.layer);
-        let gone = Teardown { group: self.group, thread: None };
+        let teardown = Teardown { group: self.group, thread: None };
         for &node in &self.destinations {
             // A destination that is gone has no replica either.
-            let _ = self.layer.send(node, &gone, &[]);
+            let _ = self.layer.send(node, &teardown, &[]);
         }
         for (id, thread) in std::mem::take(&mut self.threads) {
             self.returns.forget(id);

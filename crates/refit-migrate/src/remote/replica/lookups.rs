@@ -22,7 +22,7 @@ impl Replica {
         address: u64,
         only_origin: bool,
     ) -> io::Result<LookupAnswer> {
-        let (asked, plan, gap) = {
+        let (mark, plan, gap) = {
             let known = self.mapped.known();
             (known.mark(), known.plan().clone(), known.gap(address))
         };
@@ -31,7 +31,7 @@ impl Replica {
             let (found, sent) = self.ask_others(thread, address, &plan);
             if let Some(pending::Answer { mapping, source, messages }) = found {
                 let messages = u64::from(messages).max(sent);
-                return Ok(LookupAnswer { mapping, beside: Vec::new(), source, asked, messages });
+                return Ok(LookupAnswer { mapping, beside: Vec::new(), source, mark, messages });
             }
             messages = sent;
         }
@@ -41,7 +41,7 @@ impl Replica {
         let (found, _) = answer.map_err(|_| io::ErrorKind::NotConnected)?;
         let Retrieved { mapping, beside } = found;
         let (source, messages) = (AnswerSource::Origin, messages + 2);
-        Ok(LookupAnswer { mapping, beside, source, asked, messages })
+        Ok(LookupAnswer { mapping, beside, source, mark, messages })
     }
 
     /// Asks other nodes. Returns the answer, and the number of messages that this takes at least.

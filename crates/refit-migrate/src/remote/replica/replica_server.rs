@@ -327,9 +327,9 @@ mod tests {
     fn a_spare_replica_that_was_killed_is_replaced() {
         let frames = refit_sys::memfd::create(c"frames", 4096, refit_sys::memfd::Pages::Base);
         let frames = File::from(frames.expect("a memfd"));
-        let gone = SpareReplica { page: placement::FIRST, assignments: mpsc::channel().0 };
+        let ended = SpareReplica { page: placement::FIRST, assignments: mpsc::channel().0 };
         let spare_replicas =
-            SpareReplicas { spare: Mutex::new(Some(gone)), ..SpareReplicas::default() };
+            SpareReplicas { spare: Mutex::new(Some(ended)), ..SpareReplicas::default() };
         spare_replicas.assign(placement::FIRST, &frames, (false, None)).expect("another one");
     }
 }
