@@ -4,13 +4,14 @@
 //! Advice that a program gives about its memory determines what a `fork` does with it
 //! (`MADV_DONTFORK`, `MADV_WIPEONFORK`, `MAP_DROPPABLE`), and nobody reports that advice to refit.
 //! So the child's own mappings are read once, while they are as the `fork` has made them: before
-//! its first instruction, in the first stop of each process ([`Shared::on_first_stop`]), or earlier if the
-//! kernel itself touches the child's memory (`CLONE_CHILD_SETTID`, [`Shared::inherited_by`]).
-//! Memory that is not registered with the parent's userfaultfd is not the parent's.
+//! its first instruction, in the first stop of each process ([`Shared::on_first_stop`]), or earlier
+//! if the kernel itself touches the child's memory (`CLONE_CHILD_SETTID`,
+//! [`Shared::inherited_by`]). Memory that is not registered with the parent's userfaultfd is not
+//! the parent's.
 //!
 //! ```text
 //!   fork ──► message ──► pager of the child ──► forked ──┐ whichever comes second
-//!       └──► first stop of the child ──► born ───────────┴──► child is known by its mark ──► inherit ──► it begins
+//!       └──► first stop of the child ──► born ───────────┴──► known by its mark ──► inherit
 //! ```
 
 use std::sync::Arc;

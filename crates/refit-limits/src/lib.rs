@@ -12,7 +12,7 @@
 //! ---|---|
 //! | `memory` | the main entry: the limit, and how serving begins and ends |
 //! | `shared` | the state that the reclaimer, the event loop and callers share |
-//! | `reclaimer` | the reclaimer's rounds: which programs are served, what is counted, what is evicted |
+//! | `reclaimer` | its rounds: which programs are served, what is counted, what is evicted |
 //! | `served` | a program that is served |
 //! | `survey` | what a program has mapped, and how much of it is resident |
 //! | `coverage` | which mappings of a program are served |

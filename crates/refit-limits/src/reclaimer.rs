@@ -48,7 +48,7 @@ const FRUITLESS_ROUNDS: u32 = 16;
 /// Compressed pages may take the limit divided by this: what they take is missing where pages are
 /// used (`bench/RESULTS.md`, paging).
 const COMPRESSED_SHARE: u64 = 8;
-/// How long a store is left alone that has refused a page: the disk may have room again.
+/// The time for which a store that has refused a page is left alone: the disk may have room again.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 /// The number of pages that are counted at once.
 const COUNT_BATCH: usize = 512;

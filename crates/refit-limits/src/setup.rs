@@ -7,7 +7,8 @@
 //!
 //! ```text
 //!   area:  agent's buffer and code │ staging area │ marks
-//!                  not for children ──────┘ └── for children: a mark shows to which of them a userfaultfd belongs
+//!                  not for children ──────┘ └── for children: a mark shows to which
+//!                                               of them a userfaultfd belongs
 //! ```
 
 use std::io;
@@ -32,7 +33,7 @@ const MARKS: u64 = 64;
 const STAGING_AREA_LENGTH: u64 = STAGING_AREA as u64 * PAGE_SIZE_U64;
 const LENGTH: u64 = AREA + STAGING_AREA_LENGTH + MARKS * PAGE_SIZE_U64;
 
-/// How long the program's thread may take to stop. A thread that waits for a page does not stop,
+/// The time within which the program's thread stops. A thread that waits for a page does not stop,
 /// and meanwhile the event loop serves nobody else.
 const STOP_TIMEOUT: Duration = Duration::from_millis(100);
 

@@ -4,7 +4,7 @@
 /// The largest number of distinct programs and reasons; nobody reads a line with more.
 const MAX_REASONS: usize = 4;
 
-/// How a limit was not enforced, or was enforced badly.
+/// The ways in which a limit was not enforced, or was enforced badly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Warnings {
     /// Programs that were not served although they should have been; the first ones.

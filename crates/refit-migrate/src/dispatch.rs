@@ -9,8 +9,8 @@ use crate::lookup;
 use crate::migration::Migration;
 use crate::origin::command::Command;
 use crate::protocol::messages::{
-    Arrive, Change, Claim, Counted, Expect, Fetch, Follow, Found, Invalidate, InvalidateDone,
-    OutOfMemory, PageGrant, PageInvalidate, PageRecall, Prepare, Recall, Retrieve, Seek,
+    Arrive, Change, Claim, Counted, Expect, Fetch, Follow, Invalidate, InvalidateDone, OutOfMemory,
+    PageGrant, PageInvalidate, PageRecall, Prepare, Recall, Retrieve, Seek, SeekAnswer,
     SyscallRequest, SyscallResult, Teardown, ThreadLost, ThreadReturned,
 };
 
@@ -181,7 +181,7 @@ impl Migration {
                     this.on_seek(seek);
                 }
             })
-            .on::<Found>(move |from, found, _| {
+            .on::<SeekAnswer>(move |from, found, _| {
                 if let Some(replica) = b.upgrade().and_then(|remote| remote.replica(found.group)) {
                     replica.on_found(from, found);
                 }

@@ -64,7 +64,7 @@ pub enum MoveRefusal {
     /// Job control has stopped its process.
     #[error("it is stopped")]
     Stopped,
-    /// It has been blocked in `vfork` for as long as a departure is tried.
+    /// The thread has been blocked in `vfork` for as long as a departure is tried.
     #[error("it cannot leave now: it waits for the child of its `vfork`")]
     InVfork,
     /// A later request wants it at the instance with this number.

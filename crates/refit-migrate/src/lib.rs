@@ -6,7 +6,7 @@
 //!      │         makes its system calls  ◄─ slot ─      │  executor: one of our threads each
 //!      ▼                                                ▼
 //!   Supervisor ◄─► coordinator  ◄───── messages ──► Replica
-//!                   └ AddressSpace: memory becomes frames, which replicas map when a thread touches them
+//!                   └ AddressSpace: memory becomes frames, which replicas map at a thread's touch
 //! ```
 //!
 //! A thread has two halves. Its registers, and what its instructions do with memory, move. What the
@@ -20,17 +20,17 @@
 //! ---|---|
 //! | [`Node`] | a kernel instance among others: the main entry |
 //! | `membership` | how nodes of several hosts find each other, lose each other, and meet again |
-//! | `migration` | the node's part in all moves: coordinators of programs that began here, replicas of others |
+//! | `migration` | the node's part in all moves: coordinators of its programs, replicas |
 //! | `dispatch` | which message goes to which of them |
 //! | `protocol` | the messages, and a thread's state on the wire |
-//! | `origin` | what the origin of a program does: coordinator, address space, shadows' system calls |
+//! | `origin` | the origin of a program: coordinator, address space, shadows' system calls |
 //! | `remote` | what another node does: replica, executors, mappings |
 //! | `dsm` | pages that move between nodes which share no memory |
 //! | `lookup` | lookups of what is mapped at an address |
 //! | `mm_lock` | which node may change a program's memory |
 //! | `syscalls` | where a system call of a thread that is away is made |
 //! | `frames`, `page` | the frames of a group; the size of a page |
-//! | `setting`, `resources`, `quota` | a node's settings, what its parts share, the memory that it owns |
+//! | `setting`, `resources`, `quota` | a node's settings, what its parts share, its memory |
 //! | `stats`, `fault_injection` | counts; moves that fail on purpose |
 //!
 //! # What it does not do

@@ -2,16 +2,17 @@
 //!
 //! ```text
 //!   refit swap retrieval:PID chain ──► object ── plan ──► coordinator ── Follow ──► Replica
-//!                                                                                  │ a thread touches an unmapped address
-//!                                                             Seek ──► others ─────┤
-//!                                                             Retrieve ──► origin ─┴──► MappingCache ──► mapped
+//!                                                                       │
+//!                              a thread touches an unmapped address ────┤
+//!             mapped ◄── MappingCache ◄─┬── others ◄── Seek ────────────┤
+//!                                       └── origin ◄── Retrieve ────────┘
 //! ```
 //!
 //! | protocol | nodes that are asked | messages |
 //! |---|---|---|
 //! | `directory` | the origin, which knows all | 2 |
 //! | `all` | all nodes at once (Katz 2014, §5.7.3) | 2 for each other node |
-//! | `chain` | one, which answers or passes the question on, the origin last (§8.2.1) | 2, and 1 for each that passes it on |
+//! | `chain` | one, which may pass it on, the origin last (§8.2.1) | 2, and 1 for each pass |
 //! | `group` | those that have a replica, and the origin, at once (§8.2.2) | 2 for each of them |
 //!
 //! An object of the origin, `retrieval:PID`, decides for each node which others it asks

@@ -1,5 +1,5 @@
-//! How nodes of several hosts find each other. A node that joins a node of another host receives
-//! the addresses of all others that this one knows, and joins them, too.
+//! Membership: nodes of several hosts find each other. A node that joins a node of another host
+//! receives the addresses of all others that this one knows, and joins them, too.
 //!
 //! ```text
 //!   new node ── Others ──► a node that it has joined ── Address ──► each of its peers
@@ -36,7 +36,7 @@ use tracing::info;
 
 use crate::membership::absent::{Absence, Absent};
 
-/// How long two nodes may take that meet half-way.
+/// The time that two nodes may take which meet half-way.
 const MUTUAL_JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval at which they look whether they are connected.
 const MUTUAL_JOIN_POLL: Duration = Duration::from_millis(10);

@@ -2,8 +2,8 @@
 //!
 //! | lock | how | messages |
 //! ---|---|---|
-//! | `queue` | all changes come to the origin's coordinator, which makes one after the other | none of its own |
-//! | `lamport` | a node first agrees with all others that have a replica ([`lamport`]); then its change comes to the coordinator | 3 for each of these |
+//! | `queue` | the origin's coordinator makes all changes, one after the other | none of its own |
+//! | `lamport` | as `queue`, once a node agrees with all replicas ([`lamport`]) | 3 for each |
 //!
 //! The queue is there in any case: the origin's own threads come to it, too, and it keeps changes
 //! and lookups apart. So `lamport` decides only in which order nodes come to it. It is the thesis's

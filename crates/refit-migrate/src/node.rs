@@ -26,8 +26,8 @@ use crate::origin::ProgramTree;
 use crate::setting::Setting;
 use crate::stats::{MoveCounts, Traffic};
 
-/// How the threads of a program go from node to node by themselves: to test whether that changes
-/// anything.
+/// The way in which the threads of a program go from node to node by themselves: to test whether
+/// that changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Roam {
     /// To the next node, at this interval.
@@ -44,7 +44,7 @@ pub enum Roam {
 /// could not move.
 const PROCESS_POLL: Duration = Duration::from_millis(5);
 
-/// How a node exchanges messages with another one.
+/// The way in which a node exchanges messages with another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
     /// By memory that both share, on this host.
@@ -60,7 +60,7 @@ pub enum Reached {
 pub struct Connection {
     /// The peer's number.
     pub number: u16,
-    /// How messages go.
+    /// The way in which messages go.
     pub reached: Reached,
     /// The path or address by which one of the two has joined the other.
     pub place: String,

@@ -44,7 +44,7 @@ use crate::protocol::messages::{Fetch, GroupId, SyscallRequest, ThreadReturned};
 use crate::resources::NodeResources;
 use crate::stats::{Ledgers, MoveCounts};
 
-/// How the programs of an origin share their memory with other nodes.
+/// The ways in which the programs of an origin share their memory with other nodes.
 pub(crate) struct Policies {
     pub(crate) pages: PagePolicy,
     pub(crate) protocol: Protocol,

@@ -1,4 +1,4 @@
-//! How a node is set up.
+//! The settings of a node.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,21 +16,22 @@ pub struct Setting {
     pub listen: Option<SocketAddr>,
     /// The nodes of other hosts that it joins.
     pub join: Vec<String>,
-    /// How it and nodes of other hosts authenticate each other.
+    /// The way in which it and nodes of other hosts authenticate each other.
     pub security: Security,
     /// A node of another host counts as lost after this time of silence.
     pub silence: Duration,
     /// Whether pages move to nodes of the same host, too, which could borrow them.
     pub always_move: bool,
-    /// How many pages are requested at once.
+    /// The number of pages that are requested at once.
     pub window: Window,
-    /// How nodes look up what is mapped at an address, at first.
+    /// The protocol by which nodes look up what is mapped at an address, at first.
     pub retrieval: Protocol,
-    /// How nodes agree on which may change the memory.
+    /// The protocol by which nodes agree on which may change the memory.
     pub lock: Lock,
     /// Whether processors of this host stay awake while a program is away.
     pub awake: bool,
-    /// How many bytes of memory it owns for programs that move; `None`: as much as there is.
+    /// The number of bytes of memory that it owns for programs that move; `None`: as much as there
+    /// is.
     pub memory: Option<u64>,
 }
 

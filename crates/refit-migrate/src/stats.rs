@@ -47,7 +47,7 @@ pub struct PageCounts {
     pub home: Times,
     /// The number of pages that had to be taken from another node first.
     pub taken: u64,
-    /// How often a holder got a lease on what it wrote to.
+    /// The number of times that a holder got a lease on what it wrote to.
     pub turns: u64,
 }
 
@@ -78,9 +78,9 @@ pub struct MoveCounts {
     pub files: u64,
     /// The number of those for which nothing could be mapped, so that the thread returned.
     pub unmapped: u64,
-    /// How long finding those answers took.
+    /// The times that finding those answers took.
     pub answers: Times,
-    /// How long the lookups waited for that.
+    /// The times that the lookups waited for that.
     pub questions: Times,
     /// The number of changes of the memory by threads elsewhere.
     pub changes: u64,
@@ -90,7 +90,7 @@ pub struct MoveCounts {
     pub forgets: Times,
     /// The number of messages of these.
     pub invalidations_sent: u64,
-    /// How long commands waited in the coordinator's queue.
+    /// The times that commands waited in the coordinator's queue.
     pub waits: Times,
     /// Its pages, where they move.
     pub pages: PageCounts,

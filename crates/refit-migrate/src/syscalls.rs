@@ -2,7 +2,7 @@
 
 use refit_tracer::request::Request;
 
-/// How a call is made.
+/// The way in which a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// By the thread's shadow, as it is.

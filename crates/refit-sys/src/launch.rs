@@ -39,7 +39,7 @@ pub enum LaunchError {
     /// Its first stop is not that of its `exec`.
     #[error("it did not stop when it was started")]
     NotStopped,
-    /// It has not reached its entry point.
+    /// The program has not reached its entry point.
     #[error("it ended, or became another program, before it had begun")]
     NotBegun,
     /// The kernel gives the loader no `AT_ENTRY`.

@@ -29,7 +29,7 @@ pub enum StepError {
     /// Its first stop is not that of its `exec`.
     #[error("it did not stop when it was started")]
     NotStopped,
-    /// It has ended with this wait status, or between two marks.
+    /// The program has ended with this wait status, or between two marks.
     #[error("it ended with status {0:#x}")]
     Ended(i32),
 }

@@ -5,23 +5,23 @@
 pub enum StopReason {
     /// The event loop has interrupted it for the work at hand.
     Requested,
-    /// It was [kept](Resume::Stay) for a decision.
+    /// The tracee was [kept](Resume::Stay) for a decision.
     Kept,
     /// Job control has stopped its whole process.
     JobControl,
 }
 
-/// How a stopped tracee goes on.
+/// The way in which a stopped tracee goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// It runs on.
+    /// The tracee runs on.
     Continue,
-    /// It runs to the next entry or exit of a system call. This signal is delivered first, unless
-    /// it is 0.
+    /// The tracee runs to the next entry or exit of a system call. This signal is delivered first,
+    /// unless it is 0.
     ToSystemCall(i32),
     /// This signal is delivered, unless it is 0, and the tracee stops again at once, behind what
     /// the signal leads to.
     Once(i32),
-    /// It stays stopped until other work decides about it.
+    /// The tracee stays stopped until other work decides about it.
     Stay,
 }

@@ -12,7 +12,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use crate::dsm::{Access, Store};
 use crate::page::PAGE_SIZE;
 
-/// How many pages are requested at once, beginning with the one that is needed (Katz 2014, §5.7.4).
+/// The number of pages that are requested at once, beginning with the one that is needed (Katz
+/// 2014, §5.7.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
     /// This many.

@@ -2,7 +2,7 @@
 
 use refit_messages::{InstanceId, Layer};
 
-use crate::protocol::messages::{Found, Mapping, Seek};
+use crate::protocol::messages::{Mapping, Seek, SeekAnswer};
 
 /// Answers a node's lookup with what is mapped here, or passes it on to the next node.
 pub(crate) fn pass_on(layer: &Layer, mut seek: Seek, mapping: Option<Mapping>) {
@@ -15,7 +15,7 @@ pub(crate) fn pass_on(layer: &Layer, mut seek: Seek, mapping: Option<Mapping>) {
             return;
         }
     }
-    let found = Found { group, number, mapping, messages: seek.messages };
+    let found = SeekAnswer { group, number, mapping, messages: seek.messages };
     // An asker that is lost needs no answer.
     let _ = layer.send(InstanceId(seek.asker), &found, &[]);
 }

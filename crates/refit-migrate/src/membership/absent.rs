@@ -41,11 +41,11 @@ pub struct Absence {
 /// The peers on other hosts that this node has, and those that it has lost.
 pub(crate) struct Absent {
     security: Security,
-    known: Mutex<Known>,
+    known: Mutex<KnownPeers>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownPeers {
     /// The addresses by which this node has joined peers; `None` if it was joined.
     peers: BTreeMap<InstanceId, Option<String>>,
     absences: BTreeMap<InstanceId, Absence>,
@@ -164,7 +164,7 @@ impl Absent {
         self.known().absences.get(&peer).is_some_and(|one| one.since == since)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownPeers> {
         self.known.lock()
     }
 }

@@ -161,7 +161,7 @@ mod tests {
         nodes: [Option<Lamport>; ALL],
         /// By sender and receiver.
         links: [[VecDeque<TimedMessage>; ALL]; ALL],
-        /// How often each node still wants the lock.
+        /// The number of times that each node still wants the lock.
         wants: [u8; ALL],
         /// The position in `ORDER` of the node that learns next that the third has come.
         comes: usize,

@@ -43,7 +43,7 @@ use crate::protocol::messages::Mapping;
 use crate::quota::Quota;
 use crate::syscalls::ours;
 
-/// How long all threads may take to stop.
+/// The time within which all threads stop.
 const STOP_ALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest distance below a stack at which an access counts as the stack's growth.
 const MAX_STACK_GROWTH: u64 = 64 << 20;

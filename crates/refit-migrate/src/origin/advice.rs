@@ -3,12 +3,16 @@
 //!
 //! | advice | of frames | effect |
 //! ---|---|---|
-//! | `DONTNEED`, `DONTNEED_LOCKED` | judged by the kernel as it is | frames show again what they showed before the first write |
-//! | `FREE` | judged as `DONTNEED`; `EINVAL` where they were a file's | the same: the contents may go at once |
-//! | `REMOVE` | `EINVAL`; `EACCES` where they were a file's | none: the kernel would take frames away |
+//! | `DONTNEED`, `DONTNEED_LOCKED` | judged by the kernel | frames are as before the first write |
+//! | `FREE` | judged as `DONTNEED`; `EINVAL` where they were a file's | the same |
+//! | `REMOVE` | `EINVAL`; `EACCES` where they were a file's | none: frames would be lost |
 //! | `WIPEONFORK`, `KEEPONFORK` | they become private memory before | the kernel's |
-//! | `DONTFORK`, `DOFORK`, `DONTDUMP`, `DODUMP`, `NOHUGEPAGE`, `HUGEPAGE` | as it is | the kernel's, and given again where the mapping is replaced |
+//! | `DONTFORK`, `DOFORK`, `DONTDUMP`, `DODUMP` | as it is | the kernel's, kept with the mapping |
+//! | `NOHUGEPAGE`, `HUGEPAGE` | as it is | the kernel's, kept with the mapping |
 //! | any other | as it is | the kernel's |
+//!
+//! *Kept with the mapping*: given again where the mapping is replaced. The contents of frames that
+//! are freed (`FREE`) may go at once.
 //!
 //! The kernel goes from mapping to mapping, in order, passes over what is not mapped (and returns
 //! `ENOMEM` in the end), and stops at the first that refuses (madvise(2)). This module's callers do
@@ -22,9 +26,9 @@ use crate::syscalls::DONTNEED_LOCKED;
 /// The effect of an advice on frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// It concerns the mapping, and not what is in the frames.
+    /// The advice concerns the mapping, and not what is in the frames.
     OfMapping,
-    /// It drops the contents, if the kernel permits this advice.
+    /// The advice drops the contents, if the kernel permits this advice.
     Drops(i32),
     /// The kernel refuses it for private memory.
     Refused,

@@ -15,7 +15,7 @@ use crate::syscalls::MAPPED;
 pub(crate) struct Plan {
     /// Other nodes invalidate these ranges.
     pub(crate) invalidate: Vec<Range<u64>>,
-    /// These ranges become private memory again: the kernel can move only that.
+    /// The ranges that become private memory again: the kernel can move only that.
     pub(crate) make_private: Vec<Range<u64>>,
     /// Whether there may be advice about memory from now on.
     pub(crate) advised: bool,

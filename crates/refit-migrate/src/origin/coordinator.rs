@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   users: move a thread ────┐
-//!   event loop: a signal, ───┤              ┌──► threads here: registers, how they go on (Supervisor::order)
+//!   event loop: a signal, ───┤              ┌──► threads here: registers, how they go on
 //!     a new thread, an end   ├──► queue ──► coordinator ──► memory here (AddressSpace)
 //!   destinations: a return, ─┤              └──► destinations: arrive, recall, invalidate
 //!     a lookup ──────────────┘
@@ -16,8 +16,9 @@
 //! waits for the coordinator.
 //!
 //! **One place knows where a thread is** ([`Thread`]). A thread leaves only from a stop here, and
-//! returns only by a [`ThreadReturned`](crate::protocol::messages::ThreadReturned) of its present residency: so it never runs twice, and never
-//! not at all. A signal, an end or a move request that arrives while it is away is kept until then.
+//! returns only by a [`ThreadReturned`](crate::protocol::messages::ThreadReturned) of its present
+//! residency: so it never runs twice, and never not at all. A signal, an end or a move request that
+//! arrives while it is away is kept until then.
 
 mod checking;
 mod exit;
@@ -74,12 +75,12 @@ enum Policy {
     Spread(Vec<InstanceId>, usize),
 }
 
-/// How other nodes get pages.
+/// The way in which other nodes get pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PagePolicy {
     /// Whether pages move between nodes of one host, too, which could borrow them.
     pub(crate) always_move: bool,
-    /// How many pages are asked for at once.
+    /// The number of pages that are asked for at once.
     pub(crate) window: Window,
 }
 
@@ -120,7 +121,7 @@ pub(crate) struct Coordinator {
     members_are_asked: bool,
     /// Whether destinations keep invalidated ranges frozen.
     frozen: bool,
-    /// How nodes agree on which of them changes the memory.
+    /// The protocol by which nodes agree on which of them changes the memory.
     lock: Lock,
     /// Distinguishes the replicas of one time from those of another.
     epoch: u64,

@@ -25,7 +25,7 @@ use crate::origin::tracer_event::{CoordinatorId, Standing};
 use crate::protocol::messages::{ReturnReason, ThreadReturned};
 use crate::protocol::thread_state::ThreadState;
 
-/// How long a thread may take to stop that could as well go on.
+/// The time within which a thread stops that could as well go on.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// In the place of a call's result: the call was not made, and the thread, which is recalled, makes
 /// it at its origin (`ERESTARTNOINTR`, which the kernel returns to no program).
@@ -58,12 +58,12 @@ pub(crate) struct PendingCall {
 pub(crate) enum StayReason {
     /// Job control has stopped its process.
     Stopped,
-    /// It is in a call that its coordinator or refit has to decide about first.
+    /// The thread is in a call that its coordinator or refit has to decide about first.
     NotNow,
     /// Signals are pending, which must be delivered first, or a call of its was cut short, which
     /// must end first. It goes on up to the end of a call.
     RunFirst,
-    /// It cannot be stopped, or has ended.
+    /// The thread cannot be stopped, or has ended.
     Refused(io::Error),
 }
 
@@ -169,15 +169,15 @@ fn detach_stopped(tracee: &mut Tracee, shadow_ref: ShadowRef) -> io::Result<(boo
     Ok((in_call, state))
 }
 
-/// How a thread goes on that has its registers back. A signal that is about to be delivered comes
-/// first.
+/// The way in which a thread goes on that has its registers back. A signal that is about to be
+/// delivered comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterReturn {
-    /// It runs on.
+    /// The thread runs on.
     On,
-    /// It runs up to the end of its next call.
+    /// The thread runs up to the end of its next call.
     Call,
-    /// It stays, whatever signal is about to be delivered.
+    /// The thread stays, whatever signal is about to be delivered.
     Stay,
 }
 

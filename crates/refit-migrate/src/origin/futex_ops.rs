@@ -7,7 +7,7 @@ use refit_sys::trace::Tracee;
 /// The message of the filter for such a call ([`PASSES`]).
 pub(crate) const WORDS: u16 = 0x7764;
 
-/// These operations, without their flags.
+/// The operations that pass words on, without their flags.
 pub(crate) const PASSES: [i32; 7] = [
     libc::FUTEX_WAKE_OP,
     libc::FUTEX_LOCK_PI,
@@ -19,13 +19,14 @@ pub(crate) const PASSES: [i32; 7] = [
     13,
 ];
 
-/// How often such a call is restarted: another node may take the pages again before it is made.
+/// The number of times that such a call is restarted: another node may take the pages again before
+/// it is made.
 pub(crate) const TRIES: u32 = 100;
 
 /// A call of a thread that passes words on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FutexOp {
-    /// How often it has missed pages.
+    /// The number of times that it has missed pages.
     tries: u32,
     /// Whether its thread stands behind it, and waits for the decision whether it is restarted.
     waits: bool,

@@ -11,8 +11,9 @@ use rustix::io::Errno;
 use crate::origin::thread_table::ThreadTable;
 use crate::origin::tracer_event::CoordinatorId;
 
-/// How long it may take to reach a thread that is stopped, or waits in code of refit's: as long as
-/// a node can be busy with other work, since without the order the thread would be stopped forever.
+/// The time within which a thread is reached that is stopped, or waits in code of refit's: as long
+/// as a node can be busy with other work, since without the order the thread would be stopped
+/// forever.
 pub(crate) const THREAD_STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A supervisor, and the thread table that is its hook.

@@ -2,9 +2,9 @@
 //! back, and the coordinator is notified afterwards.
 //!
 //! ```text
-//!   destination: thread returned ──► Returns ──► event loop: registers, it goes on ──► coordinator: it is here
-//!                                       │ in a call, or before a signal                     ▲
-//!                                       └───────────────────────────────────────────────────┘
+//!   destination: returned ──► Returns ──► event loop: registers, it goes on ──► coordinator
+//!                                │ in a call, or before a signal                     ▲
+//!                                └───────────────────────────────────────────────────┘
 //! ```
 //!
 //! **A thread runs once.** Its coordinator makes a [`Ticket`] for a residency when the thread is

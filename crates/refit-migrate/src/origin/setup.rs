@@ -37,7 +37,7 @@ use crate::quota::Quota;
 use crate::remote::stub;
 use crate::syscalls::{ADVICE, CHANGES, MAPPED, OURS, REGISTERS, ours};
 
-/// How many threads of a program can be away at once.
+/// The number of threads of a program that can be away at once.
 pub(crate) const SLOTS: usize = 512;
 const SLOTS_LENGTH: u64 = (SLOTS * shadow_stub::SLOT) as u64;
 const WINDOW_LENGTH: u64 = PAGE_SIZE + SLOTS_LENGTH + AREA;

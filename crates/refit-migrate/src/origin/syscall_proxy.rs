@@ -20,7 +20,7 @@ use crate::origin::futex_ops::TRIES;
 use crate::page::PAGE_SIZE;
 use crate::protocol::messages::{GroupId, SyscallRequest, SyscallResult};
 
-/// How often a proxy that waits for a call's result looks for it by itself.
+/// The interval at which a proxy that waits for a call's result looks for it by itself.
 const CALL_POLL: Duration = Duration::from_secs(1);
 
 /// The handle of a proxy.

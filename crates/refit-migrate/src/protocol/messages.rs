@@ -14,7 +14,7 @@
 //! | destination | [`ThreadLost`] | the thread is lost |
 //! | destination | [`Retrieve`] | asks what is at an address |
 //! | destination | [`Seek`] | the same, of nodes that may know as well |
-//! | any of those | [`Found`] | what is there |
+//! | any of those | [`SeekAnswer`] | what is there |
 //! | destination | [`Claim`] | who may change the memory, if destinations agree on that |
 //! | destination | [`Change`] | a thread makes a call that changes the memory |
 //! | origin | [`Counted`] | asks what has been counted there |
@@ -72,21 +72,21 @@ pub(crate) struct Descriptor {
     pub(crate) number: i32,
 }
 
-/// How a destination gets the group's memory, and reaches its threads' shadows.
+/// The way in which a destination gets the group's memory, and reaches its threads' shadows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum MemoryMode {
-    /// It shares memory with the origin.
+    /// The destination shares memory with the origin.
     Borrow {
         /// The frames of the group's memory, in which the offset is the address.
         frames: Descriptor,
         /// Where calls are left for the shadows.
         slots: Descriptor,
-        /// How many mappings are made unasked with one that is looked up (fault-around).
+        /// The number of mappings that are made unasked with one that is looked up (fault-around).
         beside: u16,
     },
-    /// It has messages only: pages move.
+    /// The destination has messages only: pages move.
     Move {
-        /// How many pages are requested at once; 0: adaptively.
+        /// The number of pages that are requested at once; 0: adaptively.
         window: u16,
     },
 }
@@ -99,7 +99,7 @@ pub(crate) struct GroupParams {
     pub(crate) hold: MemoryMode,
     /// Whether threads return to the origin for each of their calls.
     pub(crate) calls_home: bool,
-    /// How nodes agree on which may change the memory.
+    /// The protocol by which nodes agree on which may change the memory.
     pub(crate) lock: Lock,
     /// Distinguishes the replicas of the group from earlier ones, whose messages concern nobody.
     pub(crate) epoch: u64,
@@ -184,14 +184,14 @@ pub(crate) struct Teardown {
 /// Why a thread returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ReturnReason {
-    /// It was recalled.
+    /// The thread was recalled.
     Recalled,
-    /// It has asked to be at its origin, and was answered that it is.
+    /// The thread has asked to be at its origin, and was answered that it is.
     Asked,
-    /// It makes a call that makes or ends a task, or changes all of its registers.
+    /// The thread makes a call that makes or ends a task, or changes all of its registers.
     Call,
-    /// It does what only its origin can handle: it touches unmapped memory, divides by zero, has a
-    /// breakpoint.
+    /// The thread does what only its origin can handle: it touches unmapped memory, divides by
+    /// zero, has a breakpoint.
     Exception,
 }
 
@@ -223,7 +223,7 @@ pub(crate) struct Retrieve {
     pub(crate) address: u64,
     /// The range around the address in which nothing is mapped there.
     pub(crate) gap: Range<u64>,
-    /// How many other frames in that gap the answer may have, for fault-around.
+    /// The number of other frames in that gap that the answer may have, for fault-around.
     pub(crate) beside: u16,
 }
 
@@ -262,7 +262,7 @@ pub(crate) struct Seek {
 
 /// The mapping at the address of a [`Seek`]; `None`: the node that was asked last does not know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Found {
+pub(crate) struct SeekAnswer {
     pub(crate) group: GroupId,
     pub(crate) number: u64,
     pub(crate) mapping: Option<Mapping>,
@@ -329,9 +329,9 @@ pub(crate) struct OutOfMemory {
 /// The content of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PageContent {
-    /// It is in the body.
+    /// The page is in the body.
     Data,
-    /// It is all zeros.
+    /// The page is all zeros.
     Zeros,
     /// The requester has it.
     AlreadyHeld,
@@ -422,7 +422,7 @@ messages! {
     InvalidateDone = 17;
     Follow = 18 => ();
     Seek = 19;
-    Found = 20;
+    SeekAnswer = 20;
     Claim = 21;
     Expect = 22;
     OutOfMemory = 23;

@@ -4,7 +4,7 @@
 //! ```text
 //!   arrives ──► runs ──┬─ system call ──► to its shadow, through the slot ──► runs on
 //!                      ├─ touches an unmapped address ──► lookup at the origin, map ──► runs on
-//!                      └─ recalled │ makes a task, exits, leaves a handler │ faults ──► returns, with its registers
+//!                      └─ recalled │ makes a task, exits, leaves a handler │ faults ──► returns
 //! ```
 //!
 //! The executor's thread traces the task. The task makes no system call of its own: the kernel
@@ -31,7 +31,7 @@ use crate::protocol::messages::Arrive;
 use crate::remote::mailbox::{ExecutorCommand, Mailbox};
 use crate::stats::Tally;
 
-/// How long a task may take to stop that was asked to.
+/// The time within which a task stops that was asked to.
 const TASK_STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The handle of an executor.

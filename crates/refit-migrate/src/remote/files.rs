@@ -1,8 +1,9 @@
 //! Calls on regular files that the executor makes instead of the shadow (Katz 2014, §8.3).
 //!
 //! ```text
-//!   program: descriptor ──► open file ◄── pidfd_getfd ── executor: read, write, … ◄──► bounce buffer ◄──► replica's memory
-//!                            position, O_APPEND, locks, cached pages: one for all
+//!   program: descriptor ──► open file ◄── pidfd_getfd ── executor: read, write, …
+//!                            position, O_APPEND, locks,          ▲
+//!                            cached pages: one for all           └─► bounce buffer ◄─► replica
 //! ```
 //!
 //! **It is the same file.** The executor does not open the file once more but gets the program's

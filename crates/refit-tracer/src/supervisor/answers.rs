@@ -9,7 +9,7 @@ use tracing::trace;
 
 use crate::request::ThreadMoveRequest;
 
-/// How far each thread's request is.
+/// The last request of each thread.
 #[derive(Default)]
 pub(super) struct MoveRequests {
     /// Unset until the instance answers requests.

@@ -62,8 +62,8 @@ impl Supervisor {
         // there that nobody fetches it any more.
         self.over.store(true, Ordering::Release);
         info!(process, ?result, "is followed no more");
-        // The listener learns that no task is left. After the store above, which `subscribe_programs`
-        // reads under the same lock.
+        // The listener learns that no task is left. After the store above, which
+        // `subscribe_programs` reads under the same lock.
         *self.program_listener.lock() = None;
         self.requests.lock().clear();
         self.stop_requests.lock().clear();

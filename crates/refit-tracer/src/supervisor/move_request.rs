@@ -2,10 +2,10 @@
 //! run at their origin.
 //!
 //! ```text
-//!   prctl ──► reported by a filter ──► cancelled: the thread stands *before* the call ──► request ──► coordinator
-//!     ▲                                                                                                   │
-//!     └── makes it again, and is answered 0 ◄── arrives at the node ◄── departs ◄─────────────────────────┤
-//!         or has an error as its result ◄── stands behind the call ◄── `answer` ◄─────────────────────────┘
+//!   prctl ──► reported by a filter ──► cancelled: it stands *before* the call ──► coordinator
+//!     ▲                                                                               │
+//!     └── makes it again, and is answered 0 ◄── arrives at the node ◄── departs ◄─────┤
+//!         or has an error as its result ◄── stands behind the call ◄── `answer` ◄─────┘
 //! ```
 //!
 //! **A request is a question that is asked again.** Its only trace in the thread is that the thread

@@ -13,9 +13,9 @@
 //! interruption:
 //!
 //! ```text
-//!   interrupted ──► deadline noted ──► resumed: the limit among its arguments is what is left ──► it returns
-//!        ▲                                        │
-//!        └── its own arguments ◄──────────────────┴── interrupted once more, or a signal is delivered
+//!   interrupted ──► deadline noted ──► resumed: its limit is what is left ──► it returns
+//!        ▲                                  │
+//!        └── its own arguments ◄────────────┴── interrupted once more, or a signal comes
 //! ```
 //!
 //! As in [`short_writes`](crate::supervisor::short_writes), everybody who looks at the stopped

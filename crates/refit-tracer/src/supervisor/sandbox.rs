@@ -11,7 +11,8 @@
 //! calls and reports all others; a thread that makes one of those is killed, as in strict mode.
 //!
 //! ```text
-//!   before seccomp(STRICT) ──► replaced by seccomp(FILTER, rules behind the vDSO's code) ──► its own registers again
+//!   before seccomp(STRICT) ──► replaced by seccomp(FILTER, rules behind the vDSO's code)
+//!                                  └──► its own registers again
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};

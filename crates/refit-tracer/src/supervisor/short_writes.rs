@@ -5,8 +5,8 @@
 //! (pipe(7)). Without the stop the thread would have gone on, so it does:
 //!
 //! ```text
-//!   stopped ──► short ──► resumed ──► under way: a call for the rest ──► it returns ──► behind the first call, with the sum
-//!                 ▲                        │
+//!   stopped ──► short ──► resumed ──► under way: a call for the rest ──► it returns ─┐
+//!                 ▲                        │             behind the first call, with the sum
 //!                 └── the part done ◄──────┴── stopped once more, or a signal is delivered
 //! ```
 //!

@@ -43,13 +43,13 @@ pub enum NotMovable {
     /// Its programs may hold anything of the kernel that runs them.
     #[error("it was not started by `refit run --movable`")]
     NotStartedMovable,
-    /// It was made by `vfork`, and has neither exited nor executed a program.
+    /// The process was made by `vfork`, and has neither exited nor executed a program.
     #[error("it has the memory of its parent until it runs another program")]
     BorrowsMemory,
-    /// It was made by `clone` with `CLONE_VM`.
+    /// The process was made by `clone` with `CLONE_VM`.
     #[error("it shares the memory of its parent")]
     SharesMemory,
-    /// It has installed a seccomp filter of its own.
+    /// The process has installed a seccomp filter of its own.
     #[error("it limits its own calls (seccomp)")]
     LimitsItself,
     /// The hook has not let it begin.

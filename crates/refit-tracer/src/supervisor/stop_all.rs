@@ -16,7 +16,7 @@ use crate::supervisor::Supervisor;
 use crate::supervisor::event_loop::EventLoop;
 use crate::supervisor::work::{StopAllWork, is};
 
-/// How long all threads may take to stop. A thread that waits for a page does not stop, and
+/// The time within which all threads stop. A thread that waits for a page does not stop, and
 /// meanwhile the event loop serves nobody else.
 const STOP_ALL_TIMEOUT: Duration = Duration::from_millis(200);
 /// The pause between two polls of a thread that does not stop at once.

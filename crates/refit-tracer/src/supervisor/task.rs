@@ -21,13 +21,13 @@ use crate::supervisor::work::Work;
 
 /// Whether a task is stopped, and for whom.
 enum State {
-    /// It runs, or the event loop is about to resume it.
+    /// The task runs, or the event loop is about to resume it.
     Running,
-    /// It was interrupted for this work, of which there is some, and has not stopped for it yet.
+    /// The task was interrupted for this work, at least one, and has not stopped for it yet.
     Interrupted(Vec<Work>),
-    /// It stays stopped until more work with it comes.
+    /// The task stays stopped until more work with it comes.
     Kept,
-    /// It is stopped at its exit until
+    /// The task is stopped at its exit until
     /// [`let_exit`](crate::supervisor::Supervisor::let_exit). No other work is done with it.
     Exiting,
 }

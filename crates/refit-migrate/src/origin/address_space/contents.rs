@@ -12,7 +12,7 @@ use rustix::fs::SeekFrom;
 
 use crate::page::PAGE_SIZE;
 
-/// How many bytes are copied at once.
+/// The number of bytes that are copied at once.
 const PIECE: usize = 256 << 10;
 
 /// Returns whether any page of a private mapping of a file differs from the file's.

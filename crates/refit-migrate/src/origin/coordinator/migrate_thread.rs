@@ -21,11 +21,11 @@ use crate::protocol::messages::{
 };
 use crate::remote::stub;
 
-/// How long a thread stays that has returned because of an exception.
+/// The time for which a thread that has returned because of an exception stays.
 const EXCEPTION_STAY: Duration = Duration::from_millis(1);
-/// How long a thread that cannot leave now is left alone.
+/// The time for which a thread that cannot leave now is left alone.
 const RETRY_DELAY: Duration = Duration::from_millis(5);
-/// How long a departure is tried again while a caller waits for it.
+/// The time for which a departure is tried again while a caller waits for it.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Coordinator {

@@ -1,6 +1,6 @@
 //! Processes that threads of a group make.
 
-/// How a process was made.
+/// The call that has made a process.
 #[derive(Clone, Copy)]
 pub(super) struct Fork {
     pub(super) parent: u32,

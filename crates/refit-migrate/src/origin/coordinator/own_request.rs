@@ -1,4 +1,4 @@
-//! How far a thread's own request to run elsewhere is.
+//! The state of a thread's own request to run elsewhere.
 
 use refit_messages::InstanceId;
 
@@ -7,9 +7,9 @@ use refit_messages::InstanceId;
 pub(super) enum OwnRequest {
     /// The thread has not asked.
     Nothing,
-    /// It has asked to run at the first node; before, it was wanted at the second.
+    /// The thread has asked to run at the first node; before, it was wanted at the second.
     For(InstanceId, InstanceId),
-    /// It cannot run at this node; it receives that error when it asks again.
+    /// The thread cannot run at this node; it receives that error when it asks again.
     Refused(InstanceId),
 }
 

@@ -87,9 +87,9 @@ impl Thread {
 /// A call that a thread is in, and that is followed to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FollowedCall {
-    /// It makes a process whose number refit writes to this address.
+    /// The call makes a process whose number refit writes to this address.
     Fork { word: u64 },
-    /// It passes words on.
+    /// The call passes words on.
     Futex(FutexOp),
 }
 
@@ -97,10 +97,13 @@ pub(super) enum FollowedCall {
 /// creator's and its own first stop, come in any order.
 ///
 /// ```text
-///                created, no coordinator ──► Early ──────────┐
-///   (no entry) ──created, a coordinator ───► Awaited ────────┤ first stop ──► (no entry): a thread, or nobody's
-///                first stop, nobody's ─────► Seen ── created ┘       └───────► Unstarted ── process started ──► (no entry)
+///   no entry ──► Early    created, no coordinator          Early ────► no entry   first stop
+///            ──► Awaited  created, there is a coordinator  Awaited ──► no entry   first stop
+///            ──► Seen     first stop, it is nobody's       Seen ─────► no entry   created
+///            ──► Unstarted  first stop, it is kept         Unstarted ► no entry   started
 /// ```
+///
+/// A task that is kept at its first stop may have been `Early` or `Awaited` until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NewTask {
     /// Its creation was reported before there was a coordinator, and its first stop has not come:
@@ -111,7 +114,7 @@ pub(super) enum NewTask {
     Awaited { process: u32 },
     /// Its first stop came before there was a coordinator, and its creation was not reported yet.
     Seen { parent: u32 },
-    /// It is a process that has not started: its memory is not its own yet.
+    /// The task is a process that has not started: its memory is not its own yet.
     Unstarted,
 }
 

@@ -13,7 +13,8 @@ use crate::remote::executor::residency::{ExecutorThread, Residency};
 use crate::remote::files::MAX_LENGTH;
 use crate::remote::files::call::{FileCall, Operation, first, image};
 
-/// How often a neighbour may have the memory invalidated before the call is left to the shadow.
+/// The number of times that a neighbour may have the memory invalidated before the call is left to
+/// the shadow.
 const MAX_RETRIES: usize = 16;
 
 impl ExecutorThread<'_> {

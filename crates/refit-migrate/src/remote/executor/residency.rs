@@ -32,7 +32,7 @@ pub(crate) fn start(replica: &Arc<Replica>, task: u32) -> io::Result<Arc<Executo
     })
 }
 
-/// How a residency ends.
+/// The way in which a residency ends.
 pub(super) enum ResidencyEnd {
     /// The thread has returned to its origin.
     Returned,
@@ -65,7 +65,7 @@ pub(super) struct ExecutorThread<'a> {
     pub(super) seen_mappings: u64,
     /// The scheduling urgency that it was given last: policy, priority, niceness.
     pub(super) urgency: Option<(i32, i32, i32)>,
-    /// How often the thread has called `sched_yield` since it last did anything else.
+    /// The number of calls of `sched_yield` since the thread last did anything else.
     pub(super) yields: u32,
     pub(super) files: Files,
     /// Bytes on their way between files and the thread's memory.

@@ -17,8 +17,8 @@ use crate::protocol::messages::{Change, ReturnReason, SyscallRequest};
 use crate::remote::executor::residency::{ExecutorThread, Residency, ResidencyEnd};
 use crate::syscalls::{Kind, kind};
 
-/// How often an executor that waits for a call's result looks for it by itself, in case that its
-/// wakeup was missed.
+/// The interval at which an executor that waits for a call's result looks for it by itself, in case
+/// that its wakeup was missed.
 const CALL_POLL: Duration = Duration::from_secs(1);
 /// Calls that concern the processors of a thread.
 const PROCESSORS: [i64; 2] = [libc::SYS_sched_getaffinity, libc::SYS_sched_setaffinity];

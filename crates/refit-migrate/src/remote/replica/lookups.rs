@@ -8,7 +8,7 @@ use refit_tracer::placement::TOP;
 
 use crate::lookup::cache::AnswerSource;
 use crate::lookup::{LookupAnswer, Plan, pass_on, pending, shown_range};
-use crate::protocol::messages::{Found, Mapping, Retrieve, Retrieved, Seek};
+use crate::protocol::messages::{Mapping, Retrieve, Retrieved, Seek, SeekAnswer};
 use crate::remote::replica::Replica;
 
 impl Replica {
@@ -85,8 +85,8 @@ impl Replica {
     }
 
     /// Handles the answer of another node.
-    pub(crate) fn on_found(&self, from: InstanceId, found: Found) {
-        let Found { number, mapping, messages, .. } = found;
+    pub(crate) fn on_found(&self, from: InstanceId, found: SeekAnswer) {
+        let SeekAnswer { number, mapping, messages, .. } = found;
         let source = if from == self.group.home() {
             AnswerSource::Origin
         } else {

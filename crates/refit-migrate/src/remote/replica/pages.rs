@@ -22,7 +22,7 @@ pub(super) struct Pages {
 pub(super) struct Waits {
     /// By page: the time at which the first thread began to wait.
     since: BTreeMap<u64, Instant>,
-    /// How long the pages took that have come.
+    /// The times that the pages took which have come.
     took: Times,
 }
 

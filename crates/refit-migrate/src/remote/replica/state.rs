@@ -38,7 +38,7 @@ pub(crate) struct Replica {
     pub(super) quota: Arc<Quota>,
     /// The mappings, and the mapping cache. Changed only under `changes`.
     pub(crate) mapped: Mapped,
-    /// How many mappings are made unasked with one that is looked up.
+    /// The number of mappings that are made unasked with one that is looked up.
     pub(crate) fault_around: u16,
     /// The lookups of threads here that others have not answered yet.
     pub(crate) queries: PendingQueries,
