@@ -17,7 +17,7 @@ use refit_sys::printable;
 use crate::glob::Glob;
 use crate::state::Core;
 use crate::totals::{Labels, Totals};
-use crate::wire::TimesInfo;
+use crate::wire::CounterValue;
 
 /// The content type of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -197,36 +197,20 @@ fn mounts(core: &Core, totals: &mut Totals, registry: &mut Registry) {
 fn moves(core: &Core, totals: &mut Totals, registry: &mut Registry) {
     const COUNTS: &str = "moves";
     const TIME: &str = "moves_time";
+    /// Part of the time of `waits`.
+    const NOT_EXPORTED: &str = "questions";
     for moves in core.system.all_moves() {
         let who = u64::from(moves.pid);
         let labels = |what| vec![("what", String::from(what))];
-        for (what, n) in [
-            ("refused", moves.refused),
-            ("no_memory", moves.no_memory),
-            ("recalled", moves.recalled),
-            ("for_calls", moves.for_calls),
-            ("for_exceptions", moves.for_exceptions),
-            ("signals", moves.signals),
-            ("shared", moves.shared),
-            ("converted", moves.converted),
-            ("files", moves.files),
-            ("unmapped", moves.unmapped),
-            ("changes", moves.changes),
-            ("changes_here", moves.changes_here),
-            ("invalidations_sent", moves.invalidations_sent),
-        ] {
-            totals.take(COUNTS, who, &labels(what), n as f64);
-        }
-        let timed: [(&str, &TimesInfo); 5] = [
-            ("out", &moves.out),
-            ("back", &moves.back),
-            ("answers", &moves.answers),
-            ("forgets", &moves.forgets),
-            ("waits", &moves.waits),
-        ];
-        for (what, times) in timed {
-            totals.take(COUNTS, who, &labels(what), times.count as f64);
-            totals.take(TIME, who, &labels(what), times.total_ns as f64 / 1e9);
+        for (what, value) in moves.counters() {
+            match value {
+                CounterValue::Count(n) => totals.take(COUNTS, who, &labels(what), n as f64),
+                CounterValue::Times(_) if what == NOT_EXPORTED => {}
+                CounterValue::Times(times) => {
+                    totals.take(COUNTS, who, &labels(what), times.count as f64);
+                    totals.take(TIME, who, &labels(what), times.total_ns as f64 / 1e9);
+                }
+            }
         }
     }
     let summed = |name| {

@@ -26,6 +26,7 @@ pub use kernel::{
 pub use memory::{
     LimitAnswer, LimitRequest, MemoryInfo, ProcessMemory, RefusedInfo, RegionInfo, StoreInfo,
 };
+pub(crate) use moves::CounterValue;
 pub use moves::{CallInfo, DestinationInfo, MovesInfo, PagesInfo, TimesInfo, TrafficInfo};
 pub use plugins::{LoadedInfo, PluginInfo, PluginRequest};
 pub use wrapping::{Histogram, KnownWrapper, Unwrap, Wrap, WrapperFailure, WrapperInfo};

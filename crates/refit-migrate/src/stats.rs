@@ -8,6 +8,8 @@
 //! No count is sent unasked: a destination's counts come when a user reads them, and when the
 //! program ends. Each count has one writer, and its lock is contended only while a user reads.
 
+#[macro_use]
+mod counters;
 mod tally;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,80 +25,33 @@ use crate::protocol::messages::{Counted, GroupId, Mapping, ReturnReason};
 use tally::CALLS;
 pub use tally::{Tally, Times};
 
-/// Counts of a program's pages where they move.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PageCounts {
-    /// Requests of other nodes for pages; from the start of serving to the grant.
-    pub fetches: Times,
-    /// The waits of these, from the arrival of the request to the start of serving.
-    pub waits: Times,
-    /// The number of those that were for writing.
-    pub to_write: u64,
-    /// The number of pages that were sent with their content.
-    pub sent: u64,
-    /// The number of pages of zeros, whose content was not sent.
-    pub zeros: u64,
-    /// The number of pages that the requester had already, and may write to now.
-    pub permitted: u64,
-    /// The number of pages that were granted unasked, since they come after one that was requested.
-    pub ahead: u64,
-    /// The number of those behind which the next page was requested next, where memory is gone
-    /// through in order.
-    pub ahead_used: u64,
-    /// Pages that the program needed at its origin; until it had them.
-    pub home: Times,
-    /// The number of pages that had to be taken from another node first.
-    pub taken: u64,
-    /// The number of times that a holder got a lease on what it wrote to.
-    pub turns: u64,
+macro_rules! declare_page_counts {
+    ($($(#[$doc:meta])* $name:ident: $kind:ident $(, $alias:meta)?;)*) => {
+        /// Counts of a program's pages where they move.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct PageCounts {
+            $($(#[$doc])* pub $name: $kind,)*
+        }
+    };
 }
 
-/// Counts of the moves of a program.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MoveCounts {
-    /// Departures: from the stop at the origin to where the thread runs.
-    pub out: Times,
-    /// The number of departures that failed.
-    pub refused: u64,
-    /// The number of those, and of returns, for which a node lacked memory.
-    pub no_memory: u64,
-    /// The number of threads that were recalled, or asked to return.
-    pub recalled: u64,
-    /// The number of threads that returned for a system call, to leave again.
-    pub for_calls: u64,
-    /// The number of threads that returned to fault at the origin.
-    pub for_exceptions: u64,
-    /// Returns: from the message to where the thread runs.
-    pub back: Times,
-    /// The number of signals for which threads were recalled.
-    pub signals: u64,
-    /// The number of lookups that were answered with frames that were there already.
-    pub shared: u64,
-    /// The number of those for which private memory became frames.
-    pub converted: u64,
-    /// The number of those that were answered with a file.
-    pub files: u64,
-    /// The number of those for which nothing could be mapped, so that the thread returned.
-    pub unmapped: u64,
-    /// The times that finding those answers took.
-    pub answers: Times,
-    /// The times that the lookups waited for that.
-    pub questions: Times,
-    /// The number of changes of the memory by threads elsewhere.
-    pub changes: u64,
-    /// The number of changes by threads at the origin.
-    pub changes_here: u64,
-    /// Invalidations; until all destinations had acknowledged.
-    pub forgets: Times,
-    /// The number of messages of these.
-    pub invalidations_sent: u64,
-    /// The times that commands waited in the coordinator's queue.
-    pub waits: Times,
-    /// Its pages, where they move.
-    pub pages: PageCounts,
-    /// The counts of nodes that have or had a replica, by number.
-    pub destinations: BTreeMap<u16, Tally>,
+page_counters!(declare_page_counts, Times);
+
+macro_rules! declare_move_counts {
+    ($($(#[$doc:meta])* $name:ident: $kind:ident $(, $alias:meta)?;)*) => {
+        /// Counts of the moves of a program.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct MoveCounts {
+            $($(#[$doc])* pub $name: $kind,)*
+            /// Its pages, where they move.
+            pub pages: PageCounts,
+            /// The counts of nodes that have or had a replica, by number.
+            pub destinations: BTreeMap<u16, Tally>,
+        }
+    };
 }
+
+move_counters!(declare_move_counts, Times);
 
 impl MoveCounts {
     pub(crate) fn count_return(&mut self, why: ReturnReason) {
@@ -150,6 +105,9 @@ impl From<&Peer> for Traffic {
 }
 
 /// The counts of one program.
+///
+/// # Locks
+/// `former`, then `counts`. No message is awaited with `counts` held.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     group: GroupId,

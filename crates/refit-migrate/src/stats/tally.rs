@@ -42,37 +42,47 @@ impl Times {
     }
 }
 
-/// The counts of one node on a program's threads that run there.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
-    /// System calls that shadows have made, by number; from the stop of the thread to the result.
-    pub calls: BTreeMap<u32, Times>,
-    /// System calls on files that were made at the node, by number.
-    pub files: BTreeMap<u32, Times>,
-    /// The number of system calls that needed neither.
-    pub local: u64,
-    /// System calls that change the memory, which the coordinator makes, or has made.
-    pub changes: Times,
-    /// Accesses to unmapped addresses; from the stop to the mapping.
-    pub faults: Times,
-    /// Lookups; until the answer.
-    pub asks: Times,
-    /// The number of answers that were too old when they came, since something had been invalidated
-    /// meanwhile.
-    pub retries: u64,
-    /// The number of lookups that other nodes than the origin have answered.
-    pub by_members: u64,
-    /// The number of mappings that were made unasked beside one.
-    pub fault_around: u64,
-    /// The number of messages that lookups took.
-    pub messages: u64,
-    /// Pages that moved to the node; from the fault to the page.
-    pub pages: Times,
-    /// Waits for the lock on the memory, where nodes agree on it.
-    pub locks: Times,
-    /// The number of messages that these took.
-    pub lock_messages: u64,
+/// A counter that adds up.
+trait Sum {
+    /// Adds the counts of another node, or time.
+    fn sum(&mut self, other: &Self);
 }
+
+impl Sum for u64 {
+    fn sum(&mut self, other: &Self) {
+        *self += other;
+    }
+}
+
+impl Sum for Times {
+    fn sum(&mut self, other: &Self) {
+        self.add(other);
+    }
+}
+
+macro_rules! declare_tally {
+    ($($(#[$doc:meta])* $name:ident: $kind:ident $(, $alias:meta)?;)*) => {
+        /// The counts of one node on a program's threads that run there.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct Tally {
+            /// System calls that shadows have made, by number; from the stop of the thread to the
+            /// result.
+            pub calls: BTreeMap<u32, Times>,
+            /// System calls on files that were made at the node, by number.
+            pub files: BTreeMap<u32, Times>,
+            $($(#[$doc])* pub $name: $kind,)*
+        }
+
+        impl Tally {
+            /// Adds all counts but those of each system call.
+            fn add_counters(&mut self, other: &Self) {
+                $(self.$name.sum(&other.$name);)*
+            }
+        }
+    };
+}
+
+destination_counters!(declare_tally, Times);
 
 /// No kernel has a call with so high a number, but a program may ask for any.
 pub(super) const CALLS: u64 = 1024;
@@ -103,16 +113,6 @@ impl Tally {
         for (number, times) in &other.files {
             self.files.entry(*number).or_default().add(times);
         }
-        self.local += other.local;
-        self.changes.add(&other.changes);
-        self.faults.add(&other.faults);
-        self.asks.add(&other.asks);
-        self.retries += other.retries;
-        self.by_members += other.by_members;
-        self.fault_around += other.fault_around;
-        self.messages += other.messages;
-        self.pages.add(&other.pages);
-        self.locks.add(&other.locks);
-        self.lock_messages += other.lock_messages;
+        self.add_counters(other);
     }
 }
