@@ -28,6 +28,9 @@ use crate::warnings::Warnings;
 const SWAP: u64 = 1 << 40;
 
 /// The memory of a tree of programs.
+///
+/// # Locks
+/// `reclaimer`, held while the reclaimer begins, then the state of `shared`.
 pub struct Memory {
     shared: Arc<Shared>,
     reclaimer: Mutex<Option<thread::JoinHandle<()>>>,

@@ -119,7 +119,8 @@ macro_rules! declare_destination_info {
         pub struct DestinationInfo {
             /// The number of the instance.
             pub number: u16,
-            /// System calls that shadows made, measured from the stop before the call to the result.
+            /// System calls that shadows made, measured from the stop before the call to the
+            /// result.
             pub calls: Vec<CallInfo>,
             /// System calls on files that were made at the instance itself.
             pub files: Vec<CallInfo>,

@@ -24,6 +24,10 @@ use crate::protocol::messages::{GroupId, SyscallRequest, SyscallResult};
 const CALL_POLL: Duration = Duration::from_secs(1);
 
 /// The handle of a proxy.
+///
+/// # Locks
+/// Each is taken alone. `calls` is locked for one send: the threads that receive messages share the
+/// sender. `ended` is read by the proxy's own thread.
 pub(crate) struct Proxy {
     residency: u64,
     slot: Slot,

@@ -32,6 +32,10 @@ const SET_MODE_STRICT: u64 = 0;
 const MODE_STRICT: u64 = 1;
 
 /// The processes and threads that limit their own calls.
+///
+/// # Locks
+/// `entering`, then `strict`; `processes` is taken alone. Each protects the collection in it. They
+/// are of the event loop's thread but for `processes`, which callers of all threads read.
 #[derive(Debug, Default)]
 pub(super) struct Sandbox {
     /// Processes that limit their calls.
