@@ -21,8 +21,7 @@ impl TracerHook for ThreadTable {
         }
         let mut state = self.state();
         let word = state.calls.word(task);
-        let at_call = event == Event::SystemCall;
-        let call = if at_call { state.calls.on_system_call(tracee) } else { CallStop::Other };
+        let call = state.calls.on_event(tracee, event);
         let thread = state.threads.get_mut(&task)?;
         let by_job_control = thread.job_control_event(event);
         let (process, standing) = (thread.process, thread.standing());

@@ -218,10 +218,11 @@ pub(super) struct FollowedCalls {
 }
 
 impl FollowedCalls {
-    /// Handles a stop of a thread for a system call.
-    pub(super) fn on_system_call(&mut self, tracee: &Tracee) -> CallStop {
+    /// Handles an event of a thread, which matters only if it is a stop for a system call.
+    pub(super) fn on_event(&mut self, tracee: &Tracee, event: Event) -> CallStop {
         let task = tracee.thread();
         match self.of.get_mut(&task) {
+            _ if event != Event::SystemCall => CallStop::Other,
             None => CallStop::Other,
             Some(FollowedCall::Fork { .. }) if tracee.has_returned() => {
                 self.end(task);
