@@ -1,5 +1,14 @@
 //! An inode of the host (a file, directory, link and so on) as the kernel knows it through the
 //! mount.
+//!
+//! # Locks of an inode, in the order in which they are taken
+//!
+//! | lock | protects |
+//! |---|---|
+//! | `data` | the file's objects; held shared during a read, a write or a write-back |
+//! | `times` | the times that programs see, and which of them the host does not have yet |
+//! | `stream` | the position in the host's directory, of a directory only |
+//! | `place` | parent and name; nothing is called with it held |
 
 use crate::capability::Capability;
 use crate::data::Data;

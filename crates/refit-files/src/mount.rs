@@ -106,7 +106,8 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         };
         start(&server, source.clone(), &parameters, session_config(&options), jobs)
     });
-    if started.is_err() {
+    if let Err(error) = &started {
+        info!(%error, "could not mount");
         // No file was served, so there is nothing to write, and the objects can be dropped.
         let _ = server.finish();
     }
@@ -182,6 +183,7 @@ fn start(
     let top = std::fs::metadata(&mount.mountpoint)
         .map_err(|error| MountError::System { mountpoint: mount.mountpoint.clone(), error })?;
     read_ahead(top.dev());
+    info!(mountpoint = ?mount.mountpoint, device = top.dev(), "serves");
     Ok(mount)
 }
 

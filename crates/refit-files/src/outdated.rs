@@ -128,12 +128,12 @@ impl Server {
         inode.telling_kernel.fetch_add(1, Release);
         inode.host.caches_know(&stat);
         drop(slot);
-        let told = Arc::clone(inode);
+        let outdated = Arc::clone(inode);
         self.jobs.submit(move |server| {
             if let Some(notifier) = server.notifier.get() {
-                let _ = notifier.inval_inode(INodeNo(told.node), 0, 0);
+                let _ = notifier.inval_inode(INodeNo(outdated.node), 0, 0);
             }
-            told.telling_kernel.fetch_sub(1, Release);
+            outdated.telling_kernel.fetch_sub(1, Release);
         });
         Ok(())
     }

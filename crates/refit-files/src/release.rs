@@ -26,13 +26,13 @@ impl Server {
         // Directories come last: their names can be dropped only together with everything below
         // them.
         victims.sort_by_key(|inode| inode.kind == FileType::Directory);
-        let mut asked = 0;
+        let mut requests = 0;
         for inode in victims.iter().take(usize::try_from(excess).unwrap_or(usize::MAX)) {
             let place = inode.place.lock().clone();
             if notifier.inval_entry(INodeNo(place.parent), &place.name).is_ok() {
-                asked += 1;
+                requests += 1;
             }
         }
-        asked == 0
+        requests == 0
     }
 }

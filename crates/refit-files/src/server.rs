@@ -1,4 +1,13 @@
 //! The state that all parts of the server share, and the lifetime of a file's data.
+//!
+//! # Locks of the server, in the order in which they are taken
+//!
+//! | lock | protects |
+//! |---|---|
+//! | `lost` | the end of the mount: held by the first thread that ends it, until all is stored |
+//! | locks of an [`Inode`] | see there |
+//! | `shared` | the objects that all files share, until the mount ends |
+//! | `source_lock` | the lock of the source, until everything is stored |
 
 use crate::data::{Data, Flush, Memory};
 use crate::flusher::Queue;
@@ -32,6 +41,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
+use tracing::info;
 
 thread_local! {
     /// The thread's file creation mask; `None` until the thread has been prepared.
@@ -370,6 +380,7 @@ impl Server {
             shared.destroy();
         }
         self.source_lock.lock().take();
+        info!(not_stored = unstored.0.len(), "the mount has ended, and its source is unlocked");
         lost.insert(unstored).clone()
     }
 

@@ -20,6 +20,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tracing::{debug, info};
 
 /// The time for which a mount waits for a server that is finishing. That server may have much data
 /// to store.
@@ -63,15 +64,25 @@ impl SourceLock {
     /// has been unmounted and is still storing data.
     pub(crate) fn new(source: &Path) -> Result<Self, Holder> {
         let began = Instant::now();
+        let mut waiting = false;
         loop {
             let conflict = match lock(source) {
-                Ok(held) => return Ok(Self { _held: held }),
+                Ok(held) => {
+                    debug!(?source, waited = ?began.elapsed(), "locks the source");
+                    return Ok(Self { _held: held });
+                }
                 Err(conflict) => conflict,
             };
             let holder = conflict.holder(source);
             if holder.mountpoint.is_some() || began.elapsed() > FINISH_TIMEOUT {
+                info!(?source, %holder, "the source is served already");
                 return Err(holder);
             }
+            if !std::mem::replace(&mut waiting, true) {
+                info!(?source, %holder, "waits for the source's last server to store its data");
+            }
+            // Polled, since a wait in `flock` could not be ended: the holder may mount again in the
+            // meantime, which is an error to report at once. `FINISH_TIMEOUT` bounds it.
             std::thread::sleep(POLL_INTERVAL);
         }
     }

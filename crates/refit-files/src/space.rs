@@ -5,6 +5,8 @@
 //! less free space than the caches could hold unstored, and while a file cannot be stored, writes
 //! go to the host before they are answered, and the program receives the host's result. (ext4 does
 //! the same when its delayed allocations come near the free space: `ext4_nonda_switch`.)
+//!
+//! Its two locks, `removed` and `devices`, are never held together.
 
 use crate::inode::Inode;
 use parking_lot::Mutex;

@@ -66,6 +66,7 @@ impl Mount {
         if self.attached.connected()
             && let Err(files) = self.write_back()
         {
+            info!(mountpoint = ?self.mountpoint, files = files.0.len(), "not all is stored");
             return Err(UnmountError::NotStored { mount: Box::new(self), files });
         }
         let (mountpoint, source_directory) = (self.mountpoint.clone(), self.source.clone());
@@ -111,6 +112,7 @@ impl Mount {
         }
         // The mount is in use: it disappears now and ends with its last user, which is not waited
         // for here.
+        info!(mountpoint = ?self.mountpoint, "is in use, and detached");
         let _ = self.attached.unmount(UnmountFlags::DETACH);
         self.session = None;
         unstored

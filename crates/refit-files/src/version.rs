@@ -1,6 +1,6 @@
 //! Detection of changes to a file of the host beside the mount.
 //!
-//! What a file's cache and the kernel hold of a file is valid for the version that they have seen.
+//! The contents that a file's cache and the kernel hold are valid for the version that they know.
 //! A version is identified by the change time, the modification time and the size. (The change
 //! counter of the host's file systems, `STATX_CHANGE_COOKIE`, is not available to programs. Since
 //! Linux 6.13 a change after a time has been read always yields a later time; before, two changes

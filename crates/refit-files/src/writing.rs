@@ -169,6 +169,8 @@ impl Server {
             return false;
         }
         while recent() && pending() {
+            // Polled: closing a file, which happens all the time, would have to wake this thread,
+            // which exists only on a full disk. `FORGET_TIMEOUT` after the removal bounds it.
             std::thread::sleep(FORGET_TIMEOUT / 50);
         }
         true
