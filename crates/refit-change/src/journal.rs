@@ -1,10 +1,10 @@
 //! The journal: the last changes of an instance, in order, for readers and followers.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::report::{ChangeId, Report};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// A report with its position in the journal.
 #[derive(Clone, Debug)]
@@ -29,7 +29,9 @@ pub enum Follow {
 /// The last `capacity` changes. Older ones are dropped and counted.
 #[derive(Debug)]
 pub struct Journal {
+    /// Protects the entries, their numbers and totals. Held for one operation on them.
     inner: Mutex<Inner>,
+    /// Notified when an entry has been written.
     written: Condvar,
     capacity: usize,
 }
@@ -60,9 +62,8 @@ impl Journal {
         Journal { inner: Mutex::default(), written: Condvar::new(), capacity: capacity.max(1) }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        // A reader that panicked while it held the lock has changed nothing.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock()
     }
 
     /// Returns the number for a change that begins now.
@@ -102,11 +103,8 @@ impl Journal {
 
     /// Waits for the entry with number `seq`, but no longer than `patience`.
     pub fn follow(&self, seq: u64, patience: Duration) -> Follow {
-        let inner = self.lock();
-        let (inner, _) = self
-            .written
-            .wait_timeout_while(inner, patience, |i| i.next_seq <= seq)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.lock();
+        self.written.wait_while_for(&mut inner, |i| i.next_seq <= seq, patience);
         match inner.entries.front() {
             _ if inner.next_seq <= seq => Follow::Quiet,
             Some(first) if first.seq > seq => Follow::Lost(first.seq - seq),

@@ -16,7 +16,7 @@ use crate::filter::Filter;
 use crate::record::{Fields, Record};
 use crate::ring;
 
-/// How events are written to standard error.
+/// The form in which events are written to standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// A line for people, with the time of day in UTC.

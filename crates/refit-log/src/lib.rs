@@ -22,8 +22,8 @@
 //!   the process runs, and a panic writes it to a file.
 //!
 //! A level that neither wants costs one comparison with a static number. An event that the ring
-//! keeps takes less than a microsecond, most of it for formatting its fields, so no event is recorded
-//! on a hot path: no system call of a program, no page, no call of an object.
+//! keeps takes less than a microsecond, most of it for formatting its fields, so no event is
+//! recorded on a hot path: no system call of a program, no page, no call of an object.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! The last events of the process.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
@@ -32,7 +32,7 @@ struct Ring {
 
 fn ring() -> MutexGuard<'static, Ring> {
     // Each change is one operation on the queue.
-    RING.lock().unwrap_or_else(PoisonError::into_inner)
+    RING.lock()
 }
 
 /// Keeps an event.

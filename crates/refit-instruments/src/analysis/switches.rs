@@ -30,7 +30,7 @@ pub struct Cell {
 /// The matrices of all processors.
 #[derive(Debug, Default)]
 pub struct Switches {
-    told: BTreeMap<u32, Matrix>,
+    reported: BTreeMap<u32, Matrix>,
     seen: BTreeMap<u32, Matrix>,
     processors: BTreeMap<u32, Running>,
 }
@@ -40,14 +40,14 @@ struct Running {
     /// The thread that has the processor, and since when.
     on: Option<(u32, u64)>,
     /// The thread that left, while no other has come.
-    left: Option<Left>,
+    left: Option<Departure>,
     /// The thread that wrote the last record.
     wrote: Option<(u32, u64)>,
 }
 
 /// A thread that left its processor.
 #[derive(Clone, Copy, Debug)]
-struct Left {
+struct Departure {
     thread: u32,
     /// The thread that is to follow; 0 if it is not known.
     next: u32,
@@ -55,7 +55,7 @@ struct Left {
     ticks: u64,
 }
 
-impl Left {
+impl Departure {
     /// Returns whether `to`, which reports that it follows `from`, comes after this one.
     fn fits(&self, from: u32, to: u32) -> bool {
         (self.next == 0 || self.next == to) && (from == 0 || from == self.thread)
@@ -76,8 +76,8 @@ impl Switches {
             Role::SwitchOut => {
                 let ticks = running.leave(record.thread, record.time);
                 let preempted = record.payload[0] >> 32 != 0;
-                let matrix = self.told.entry(seen.processor).or_default();
-                if let Some(left) = running.left.replace(Left {
+                let matrix = self.reported.entry(seen.processor).or_default();
+                if let Some(left) = running.left.replace(Departure {
                     thread: record.thread,
                     next: first,
                     preempted,
@@ -87,7 +87,7 @@ impl Switches {
                 }
             }
             Role::SwitchIn => {
-                let matrix = self.told.entry(seen.processor).or_default();
+                let matrix = self.reported.entry(seen.processor).or_default();
                 let left = running.left.take();
                 match left {
                     // One transition, reported by both threads.
@@ -120,21 +120,21 @@ impl Switches {
 
     /// Returns whether there are no records of context switches.
     pub fn is_seen_by_records(&self) -> bool {
-        self.told.is_empty()
+        self.reported.is_empty()
     }
 
     /// Counts the threads that left and were followed by none. To be called after the last record.
     pub fn finish(&mut self) {
         for (processor, running) in &mut self.processors {
             if let Some(left) = running.left.take() {
-                left.count(self.told.entry(*processor).or_default(), left.next);
+                left.count(self.reported.entry(*processor).or_default(), left.next);
             }
         }
     }
 
     /// Returns the matrix of each processor.
     pub fn matrices(&self) -> &BTreeMap<u32, Matrix> {
-        if self.is_seen_by_records() { &self.seen } else { &self.told }
+        if self.is_seen_by_records() { &self.seen } else { &self.reported }
     }
 }
 

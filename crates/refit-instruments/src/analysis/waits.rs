@@ -45,9 +45,9 @@ impl Waits {
                 self.holders.insert(what, thread);
             }
             Role::Wait => {
-                let told = open.payload[1] as u32;
+                let named = open.payload[1] as u32;
                 let holder =
-                    if told != 0 { told } else { self.holders.get(&what).copied().unwrap_or(0) };
+                    if named != 0 { named } else { self.holders.get(&what).copied().unwrap_or(0) };
                 self.awaited.insert((thread, open.begin), holder);
             }
             _ => {}

@@ -33,9 +33,10 @@ mod total;
 mod trigger;
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
+use parking_lot::Mutex;
 use refit_sys::latest::Latest;
 
 pub use event::{Event, Span};
@@ -290,7 +291,7 @@ pub fn sessions() -> &'static [&'static Session] {
 
 fn change(to: impl FnOnce(&[&'static Session]) -> Vec<&'static Session>) {
     // A panic leaves no intermediate state, since the statements below only replace values.
-    let _change = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _change = CHANGE.lock();
     let sessions: &'static [&'static Session] = to(CURRENT.get().0).leak();
     CURRENT.set(Box::leak(Box::new(Sessions(sessions))));
     // Pairs with the fence in `Core::register`.

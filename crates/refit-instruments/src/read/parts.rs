@@ -37,8 +37,8 @@ pub(super) fn open(paths: &[impl AsRef<Path>]) -> Result<Vec<Headed>, Error> {
 fn with_neighbours(path: &Path) -> Result<Vec<Headed>, Error> {
     let named = headed(path);
     let mut parts: Vec<Headed> = Vec::new();
-    let gone = matches!(named, Err(Error::NotThere(_)));
-    if !gone {
+    let missing = matches!(named, Err(Error::NotThere(_)));
+    if !missing {
         parts.push(named?);
     } else if neighbours(path).is_empty() {
         named?;

@@ -224,10 +224,10 @@ impl Area {
 
     /// Requests a dump from the recorder.
     pub(super) fn ask_for_dump(&self) {
-        let asked = self.header(header::ASKED);
+        let requests = self.header(header::ASKED);
         // Pairs with the Acquire of the recorder.
-        asked.fetch_add(1, Ordering::AcqRel);
-        futex::wake(asked);
+        requests.fetch_add(1, Ordering::AcqRel);
+        futex::wake(requests);
     }
 
     /// Notifies all waiting threads that a dump has ended and the rings are open. Returns the first

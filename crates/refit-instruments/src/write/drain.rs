@@ -113,9 +113,9 @@ impl Drain {
 
     /// Writes an empty block with the losses since the last one, if there are any.
     pub(super) fn write_rest(&mut self, output: &mut Output) {
-        let told = self.head.sequence + u64::from(self.head.count);
+        let accounted = self.head.sequence + u64::from(self.head.count);
         self.count_lost();
-        if self.written + self.losses() > told {
+        if self.written + self.losses() > accounted {
             self.records.clear();
             self.emit(output);
         }

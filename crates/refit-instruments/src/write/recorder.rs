@@ -183,8 +183,8 @@ impl Writing {
     }
 
     fn run(mut self, stopping: &AtomicBool) -> Summary {
-        let asked = self.area.header(header::ASKED);
-        let mut served = asked.load(Ordering::Acquire);
+        let requests = self.area.header(header::ASKED);
+        let mut served = requests.load(Ordering::Acquire);
         // Pairs with the store in `Recorder::stop`.
         while !stopping.load(Ordering::Acquire) {
             self.define();
@@ -192,11 +192,11 @@ impl Writing {
             self.tap();
             self.look();
             // Pairs with the addition in `Area::ask_for_dump`.
-            let wanted = asked.load(Ordering::Acquire);
+            let wanted = requests.load(Ordering::Acquire);
             let demanded = wanted != served;
             served = wanted;
             if !self.step(demanded) {
-                futex::wait(asked, served as u32, SLEEP);
+                futex::wait(requests, served as u32, SLEEP);
             }
         }
         self.finish()

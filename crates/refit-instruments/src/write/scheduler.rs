@@ -32,6 +32,11 @@ pub struct Scheduler {
     threads: BTreeMap<u32, (u32, bool)>,
 }
 
+/// The error that a session has no room for the scheduler's events.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the session has no room for more events")]
+struct SessionFull;
+
 impl Scheduler {
     /// Watches all threads, which requires the corresponding permission, or only the given threads
     /// and those that they create.
@@ -58,7 +63,7 @@ impl Scheduler {
             let (manager, kind, parent) = ("system", Kind::Event, 0);
             session.define(&Described { name, manager, kind, role, fields, parent })
         };
-        let full = || io::Error::other("the session has no room for more events");
+        let full = || io::Error::new(io::ErrorKind::StorageFull, SessionFull);
         let inward = [("previous", FieldKind::U32)];
         let outward = [("next", FieldKind::U32), ("preempted", FieldKind::U32)];
         Ok(Scheduler {
@@ -72,8 +77,8 @@ impl Scheduler {
     }
 
     /// Returns the record of a switch; `None` for other events.
-    fn record(&self, told: &SchedulerEvent, ticks: u64) -> Option<Record> {
-        let (id, payload) = match told.kind {
+    fn record(&self, event: &SchedulerEvent, ticks: u64) -> Option<Record> {
+        let (id, payload) = match event.kind {
             EventKind::In(previous) => (self.switch_in, u64::from(previous.unwrap_or(0))),
             EventKind::Out { next, preempted } => {
                 let next = u64::from(next.unwrap_or(0));
@@ -82,14 +87,14 @@ impl Scheduler {
             _ => return None,
         };
         let what = What::new(id, Phase::Point);
-        Some(Record { time: ticks.max(1), what, thread: told.thread, payload: [payload, 0] })
+        Some(Record { time: ticks.max(1), what, thread: event.thread, payload: [payload, 0] })
     }
 
     /// Adds the names of threads that were seen and not reported yet, from `/proc`.
     fn names(&mut self, found: &mut SourceBatch) {
-        for (thread, (process, told)) in &mut self.threads {
-            if !*told && *thread != 0 {
-                *told = true;
+        for (thread, (process, reported)) in &mut self.threads {
+            if !*reported && *thread != 0 {
+                *reported = true;
                 let path = format!("/proc/{process}/task/{thread}/comm");
                 // A thread that has ended meanwhile has no name.
                 if let Ok(name) = std::fs::read(path) {
@@ -105,26 +110,26 @@ impl Source for Scheduler {
     fn collect(&mut self, found: &mut SourceBatch) {
         let mut all: Vec<SchedulerEvent> = Vec::new();
         self.watches.iter_mut().for_each(|watch| {
-            watch.read(|told| all.push(told));
+            watch.read(|event| all.push(event));
         });
         // Several watches of one processor are ordered separately.
-        all.sort_by_key(|told| told.time);
+        all.sort_by_key(|event| event.time);
         let now = (self.session.now(), clock::raw());
-        for told in all {
-            let (id, process) = (told.thread, told.process);
-            match &told.kind {
+        for event in all {
+            let (id, process) = (event.thread, event.process);
+            match &event.kind {
                 EventKind::Named(name) => {
                     self.threads.insert(id, (process, true));
                     found.threads.push(Thread { id, process, name: name.clone() });
                 }
                 // The number may be reused for a thread with another name.
                 EventKind::Began | EventKind::Ended => drop(self.threads.remove(&id)),
-                EventKind::Lost(lost) => found.lost.push((told.processor, *lost)),
+                EventKind::Lost(lost) => found.lost.push((event.processor, *lost)),
                 EventKind::In(_) | EventKind::Out { .. } => {
                     self.threads.entry(id).or_insert((process, false));
-                    let ticks = between(self.first, now, told.time);
-                    let record = self.record(&told, ticks);
-                    found.records.extend(record.map(|record| (told.processor, record)));
+                    let ticks = between(self.first, now, event.time);
+                    let record = self.record(&event, ticks);
+                    found.records.extend(record.map(|record| (event.processor, record)));
                 }
             }
         }
