@@ -7,8 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_objects::{Choices, Name, State, TransferError};
 use refit_sys::memory::PAGE_SIZE_U64;
 
@@ -111,7 +112,7 @@ struct Contents {
 impl Shared {
     fn contents(&self) -> MutexGuard<'_, Contents> {
         // Each change is one operation on the map, so a panic cannot leave it half-changed.
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+        self.contents.lock()
     }
 
     /// Reads consecutive pages from the store.
@@ -219,15 +220,15 @@ impl FileRepresentative for AnonymousPages {
                 self.write(from, &vec![0; (to - from) as usize])?;
             }
         }
-        let mut gone = Vec::new();
+        let mut discarded = Vec::new();
         let mut contents = self.0.contents();
         if !contents.pages.is_empty() && !whole.is_empty() {
             let there: Vec<u64> = contents.pages.range(whole).map(|(&page, _)| page).collect();
-            gone.extend(there.iter().filter_map(|page| contents.pages.remove(page)));
+            discarded.extend(there.iter().filter_map(|page| contents.pages.remove(page)));
         }
         drop(contents);
         // Outside of the lock, since the store has its own.
-        drop(gone);
+        drop(discarded);
         Ok(())
     }
 

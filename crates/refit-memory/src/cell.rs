@@ -5,12 +5,11 @@
 //! lands. Other threads that need such a page wait on `landed` and then start over, since anything
 //! can have happened in the meantime. A waiting thread holds no other partition's lock.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
-
 use crate::events;
-use crate::fcm::{CacheError, Evicted};
+use crate::fcm::{CacheError, Eviction};
 use crate::frames::{BUSY, DIRTY, Frame, WRITING};
 use crate::pages::{File, Obstacle, Pages, Span};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// The guard of a partition's lock.
 pub(crate) type Guard<'a> = MutexGuard<'a, Pages>;
@@ -32,20 +31,16 @@ impl Cell {
     pub(crate) fn lock(&self) -> Guard<'_> {
         // A panic under the lock is a defect of this crate. The state is still consistent enough to
         // continue, which is better than failing every user of the file.
-        match self.pages.try_lock() {
-            Ok(pages) => pages,
-            Err(TryLockError::Poisoned(pages)) => pages.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                let _wait = events::LOCK.span([std::ptr::from_ref(self).addr() as u64, 0]);
-                self.pages.lock().unwrap_or_else(PoisonError::into_inner)
-            }
-        }
+        self.pages.try_lock().unwrap_or_else(|| {
+            let _wait = events::LOCK.span([std::ptr::from_ref(self).addr() as u64, 0]);
+            self.pages.lock()
+        })
     }
 
     /// Drops the lock until some flight has landed.
     pub(crate) fn wait<'a>(&'a self, mut pages: Guard<'a>) -> Guard<'a> {
         pages.waiting += 1;
-        let mut pages = self.landed.wait(pages).unwrap_or_else(PoisonError::into_inner);
+        self.landed.wait(&mut pages);
         pages.waiting -= 1;
         pages
     }
@@ -147,11 +142,11 @@ impl Cell {
         file: &File,
         page: u64,
         frame: Frame,
-    ) -> Result<Evicted, CacheError> {
+    ) -> Result<Eviction, CacheError> {
         let mut pages = self.lock();
         let flags = file.pool().flags(frame);
         if pages.get(file, page) != Some(frame) || flags & (BUSY | WRITING) != 0 {
-            return Ok(Evicted::Busy);
+            return Ok(Eviction::Busy);
         }
         if flags & DIRTY != 0 {
             // Also writes the dirty pages that follow it, since those are the next to be evicted.
@@ -161,11 +156,11 @@ impl Cell {
             // The page may have been used again while it was written, and is no victim then.
             let changed = pages.get(file, page) != Some(frame);
             if changed || file.pool().flags(frame) & (BUSY | WRITING | DIRTY) != 0 {
-                return Ok(Evicted::Busy);
+                return Ok(Eviction::Busy);
             }
         }
         pages.drop_page(file, page);
-        Ok(Evicted::Freed)
+        Ok(Eviction::Freed)
     }
 }
 

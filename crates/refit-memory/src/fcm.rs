@@ -29,7 +29,7 @@ impl refit_objects::FromErrno for CacheError {
 
 /// The result of an eviction that physical memory has asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evicted {
+pub enum Eviction {
     /// The page was evicted, and its frame is free.
     Freed,
     /// The page is in use, or no longer in the frame; try another one.
@@ -116,7 +116,7 @@ pub trait FileCache {
     fn invalidate(&self, start: u64, end: u64) -> Result<(), CacheError>;
     /// Frees this frame for physical memory: writes its page back if it is dirty, and evicts it
     /// unless it is in use.
-    fn evict(&self, page: u64, frame: Frame) -> Result<Evicted, CacheError>;
+    fn evict(&self, page: u64, frame: Frame) -> Result<Eviction, CacheError>;
     /// Frees all frames without writing them, because the file no longer exists.
     fn discard(&self);
     /// Returns the contents and counters of the cache.

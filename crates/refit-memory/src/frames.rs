@@ -21,13 +21,22 @@
 //! Host memory is allocated when a frame is first written. Frames that have just been freed are
 //! allocated first, while they are warm in the cache. [`FramePool::trim`] returns free frames to
 //! the host.
+//!
+//! ## Locks, in the order in which they are taken
+//!
+//! | lock | protects |
+//! |---|---|
+//! | `visitors` | caches found in descriptors from being destroyed: shared during calls of them |
+//! | a partition's lock | see above |
+//! | `free` | the list of free frames; nothing is called with it held |
 
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use refit_sys::memory::{PAGE_SIZE, SharedMapping};
 
 /// A page frame, by its index in the pool.
@@ -96,6 +105,7 @@ struct FreeList {
 pub struct FramePool {
     memory: SharedMapping,
     descriptors: Box<[Descriptor]>,
+    /// The frames that belong to no page.
     free: Mutex<FreeList>,
     /// Held for reading while a thread calls a cache that it has found in a descriptor.
     pub(crate) visitors: RwLock<()>,
@@ -260,7 +270,7 @@ impl FramePool {
     }
 
     fn free_list(&self) -> MutexGuard<'_, FreeList> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free.lock()
     }
 
     fn pop(&self, free: &mut FreeList) -> Frame {

@@ -47,6 +47,7 @@ mod shared;
 pub mod store;
 mod sweep;
 mod table;
+mod throttle;
 mod whole;
 mod writeback;
 
@@ -56,7 +57,7 @@ pub use factory::{
     FileCacheFactory, create_file_cache, create_physical_memory, destroy_file_cache,
 };
 pub use fcm::{
-    CacheError, CacheState, CacheStats, CacheStripes, Evicted, FileCache, FileCacheInterface,
+    CacheError, CacheState, CacheStats, CacheStripes, Eviction, FileCache, FileCacheInterface,
     FileCacheRef, PAGE_SIZE,
 };
 pub use fr::{FileRepresentative, FileRepresentativeInterface, FileRepresentativeRef};

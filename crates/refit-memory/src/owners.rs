@@ -1,7 +1,5 @@
 //! The caches that own the frames of a pool, and visits to them.
 
-use std::sync::PoisonError;
-
 use refit_objects::{Interface, ObjectId};
 
 use crate::fcm::{FileCacheInterface, FileCacheRef};
@@ -19,14 +17,14 @@ impl FramePool {
     /// free. During the visit [`destroy_file_cache`](crate::destroy_file_cache), which `visit` must
     /// not call, does not destroy the cache.
     pub fn visit<R>(&self, frame: Frame, visit: impl FnOnce(FileCacheRef, u64) -> R) -> Option<R> {
-        let _visiting = self.visitors.read().unwrap_or_else(PoisonError::into_inner);
+        let _visiting = self.visitors.read();
         let (owner, page) = self.owner(frame)?;
         Some(visit(owner, page))
     }
 
     /// Returns once all visits that began before have ended.
     pub(crate) fn wait_for_visitors(&self) {
-        drop(self.visitors.write().unwrap_or_else(PoisonError::into_inner));
+        drop(self.visitors.write());
     }
 
     /// Visits each cache that has dirty pages once, as a flusher does periodically.

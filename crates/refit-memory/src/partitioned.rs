@@ -25,7 +25,7 @@ use refit_objects::OwnedRep;
 
 use crate::cell::{Cell, Guard};
 use crate::fcm::{
-    CacheError, CacheStats, Evicted, FileCache, FileCacheInterface, FileCacheRef, PAGE_SIZE,
+    CacheError, CacheStats, Eviction, FileCache, FileCacheInterface, FileCacheRef, PAGE_SIZE,
 };
 use crate::frames::Frame;
 use crate::index::{RANGE_PAGES, stripe_of};
@@ -268,7 +268,7 @@ impl FileCache for PartitionedRep {
         whole::invalidate(&self.cache.file, &self.cache.partitions, start, end)
     }
 
-    fn evict(&self, page: u64, frame: Frame) -> Result<Evicted, CacheError> {
+    fn evict(&self, page: u64, frame: Frame) -> Result<Eviction, CacheError> {
         self.cache.cell(self.cache.partition_of(page)).evict(&self.cache.file, page, frame)
     }
 

@@ -3,10 +3,15 @@
 //! This function belongs to none of the objects. As a method of physical memory it would be a call
 //! that waits for caches; see [`PhysicalMemory`](crate::PhysicalMemory) for the consequences.
 
+use tracing::debug;
+
 use crate::events;
-use crate::fcm::{CacheError, Evicted, FileCacheRef};
+use crate::fcm::{CacheError, Eviction, FileCacheRef};
 use crate::frames::FramePool;
 use crate::pm::{PhysicalMemoryRef, Search};
+use crate::throttle::Throttle;
+
+static NOTHING_FREED: Throttle = Throttle::new();
 
 /// The outcome of reclaiming frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +53,7 @@ pub fn reclaim(pm: PhysicalMemoryRef, frames: &FramePool, wanted: usize) -> Recl
             let evicted = frames.visit(frame, |owner, page| {
                 let refuses = failing.len() >= FAILING_CACHES || failing.contains(&owner);
                 if victim.dirty && refuses {
-                    return Ok(Evicted::Busy);
+                    return Ok(Eviction::Busy);
                 }
                 let evicted = owner.evict(page, frame);
                 if let Err(CacheError::Host(errno)) = evicted {
@@ -57,13 +62,19 @@ pub fn reclaim(pm: PhysicalMemoryRef, frames: &FramePool, wanted: usize) -> Recl
                 }
                 evicted
             });
-            if matches!(evicted, Some(Ok(Evicted::Freed))) {
+            if matches!(evicted, Some(Ok(Eviction::Freed))) {
                 pages += 1;
                 write_backs += u64::from(victim.dirty);
             }
         }
         reclaimed.freed += pages;
         pm.evicted(pages as u64, write_backs);
+    }
+    if reclaimed.freed == 0
+        && wanted > 0
+        && let Some(times) = NOTHING_FREED.count()
+    {
+        debug!(wanted, failed = reclaimed.failed, times, "no page frame could be reclaimed");
     }
     reclaimed
 }

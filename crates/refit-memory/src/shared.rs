@@ -16,7 +16,7 @@ use refit_objects::OwnedRep;
 
 use crate::cell::Cell;
 use crate::fcm::{
-    CacheError, CacheStats, Evicted, FileCache, FileCacheInterface, FileCacheRef, PAGE_SIZE,
+    CacheError, CacheStats, Eviction, FileCache, FileCacheInterface, FileCacheRef, PAGE_SIZE,
 };
 use crate::frames::{BUSY, DIRTY, Frame, WRITING};
 use crate::pages::{File, Span};
@@ -130,7 +130,7 @@ impl<const KEEPS: bool> FileCache for SharedRep<KEEPS> {
         whole::invalidate(&self.0.file, self.0.cells(), start, end)
     }
 
-    fn evict(&self, page: u64, frame: Frame) -> Result<Evicted, CacheError> {
+    fn evict(&self, page: u64, frame: Frame) -> Result<Eviction, CacheError> {
         self.0.cell.evict(&self.0.file, page, frame)
     }
 

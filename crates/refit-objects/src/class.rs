@@ -14,8 +14,8 @@
 //! implementation.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use serde::Serialize;
 
@@ -78,7 +78,7 @@ impl<I: Interface> Factory<I> {
         state: Option<I::State>,
     ) -> Result<I::Ref, CreateError> {
         // Held until the object is registered; see the module documentation.
-        let serves = self.maker.serves.read().unwrap_or_else(PoisonError::into_inner);
+        let serves = self.maker.serves.read();
         let root = self.root(&serves.implementation, &*implementations)?;
         if let Some(state) = state {
             root.import(state).map_err(CreateError::State)?;
@@ -89,13 +89,13 @@ impl<I: Interface> Factory<I> {
 
     fn root(
         &self,
-        asked: &str,
+        implementation: &str,
         implementations: &dyn Implementations<I>,
     ) -> Result<Box<dyn Root<I>>, CreateError> {
-        let made = ledger::make(implementations, asked);
+        let made = ledger::make(implementations, implementation);
         made.map_err(|why| CreateError::State(TransferError(why)))?.ok_or_else(|| {
             let known = [implementations.names(), ledger::names::<I>()].concat().join(", ");
-            let (class, asked) = (self.maker.class.clone(), asked.to_owned());
+            let (class, asked) = (self.maker.class.clone(), implementation.to_owned());
             CreateError::UnknownImplementation { class, asked, known }
         })
     }

@@ -1,5 +1,7 @@
 //! The identity of an object.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// The identity of an object: its index in the translation table and a serial number that no other
@@ -9,6 +11,12 @@ use serde::{Deserialize, Serialize};
 pub struct ObjectId {
     pub(crate) index: u32,
     pub(crate) serial: u32,
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.index, self.serial)
+    }
 }
 
 impl ObjectId {

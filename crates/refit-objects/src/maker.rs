@@ -1,8 +1,19 @@
 //! Factories without their type: the class, the implementation of new objects, and the number of
 //! living ones.
+//!
+//! # Locks
+//!
+//! | lock | protects |
+//! |---|---|
+//! | [`Maker::serves`] | the implementation of new objects; held shared while one is created |
+//! | `MAKERS` | the list of factories; nothing is called with it held |
+//!
+//! No thread holds both.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, RwLock};
 
 /// A factory without its type.
 #[derive(Debug)]
@@ -57,19 +68,19 @@ impl Maker {
             serves: RwLock::new(serves),
             instances: AtomicUsize::new(0),
         });
-        let mut makers = MAKERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut makers = MAKERS.lock();
         makers.retain(|maker| maker.strong_count() > 0);
         makers.push(Arc::downgrade(&maker));
         maker
     }
 
     pub(crate) fn serving(&self) -> String {
-        self.serves.read().unwrap_or_else(PoisonError::into_inner).implementation.clone()
+        self.serves.read().implementation.clone()
     }
 
     /// Sets the implementation of new objects. Returns the previous one.
     pub(crate) fn serve(&self, implementation: &str) -> Serves {
-        let mut serves = self.serves.write().unwrap_or_else(PoisonError::into_inner);
+        let mut serves = self.serves.write();
         let since = serves.since + 1;
         let now = Serves { implementation: implementation.to_owned(), since };
         std::mem::replace(&mut serves, now)
@@ -78,7 +89,7 @@ impl Maker {
 
 /// Returns all factories.
 pub(crate) fn makers() -> Vec<Arc<Maker>> {
-    let makers = MAKERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let makers = MAKERS.lock();
     makers.iter().filter_map(Weak::upgrade).collect()
 }
 

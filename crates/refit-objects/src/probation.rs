@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use refit_change::{ChangeId, End, Report};
+use tracing::debug;
 
 use crate::condition::{Condition, Measured};
 use crate::id::ObjectId;
@@ -75,8 +76,14 @@ pub fn swap_on_probation(
         violation => violation,
     };
     match violation {
-        None => report,
-        Some(why) => back(id, &from, report, &why, options),
+        None => {
+            debug!(change, "the probation is over, and the condition was met");
+            report
+        }
+        Some(why) => {
+            debug!(change, why, "swapped back, since it was on probation");
+            back(id, &from, report, &why, options)
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! The registry of all objects.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::id::ObjectId;
 use crate::slot::Slot;
 use crate::table;
+use parking_lot::{Mutex, MutexGuard};
 
+/// Protects the list of objects and the free indices. Held for one operation on them.
 static REGISTRY: Mutex<Registry> =
     Mutex::new(Registry { slots: Vec::new(), free: Vec::new(), serial: 0 });
 
@@ -16,8 +18,8 @@ struct Registry {
     serial: u32,
 }
 
-fn lock() -> std::sync::MutexGuard<'static, Registry> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock()
 }
 
 /// Allocates an id, creates a slot for it, and publishes the slot.

@@ -6,11 +6,11 @@
 //! sleeps until it is woken. Waking it is a system call, which would cost more than a deferral, so
 //! a thread that defers several objects within a few seconds pays for at most one wake-up.
 
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::generation::Generations;
 use crate::limbo::{Garbage, Limbo};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// The generations of this process.
 pub(crate) static GENERATIONS: Generations = Generations::new();
@@ -93,8 +93,8 @@ enum Thread {
 }
 
 impl Reaper {
-    fn lock(&self) -> std::sync::MutexGuard<'_, ReaperState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ReaperState> {
+        self.state.lock()
     }
 
     /// Makes the reaper look soon. Returns false if there is none.
@@ -124,7 +124,7 @@ impl Reaper {
                 // seen here.
                 state.awake = !LIMBO.is_empty();
                 while !state.awake {
-                    state = self.wanted.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    self.wanted.wait(&mut state);
                 }
                 idle = 0;
             }

@@ -1,10 +1,13 @@
 //! Requests for a swap of one object, or of several as one change. [`crate::switch`] carries them
 //! out.
+//!
+//! Each swap is a `tracing` span with the number of the change, and its steps are events in it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use refit_change::{Change, ChangeId, Report};
+use refit_change::{Change, ChangeId, End, Report};
+use tracing::{Level, debug, debug_span};
 
 use crate::id::ObjectId;
 use crate::interface::{Interface, Root};
@@ -36,10 +39,9 @@ pub fn swap<I: Interface>(
 ) -> Report {
     let to = root.implementation().to_owned();
     let mut root = Some(root);
-    let asked = SwapRequest { objects: &[(I::id(object), &to)], id: change, options };
     let once = SwapOptions { retries: 0, ..options.clone() };
-    let asked = SwapRequest { options: &once, ..asked };
-    asked.run(&mut |slot, _| {
+    let request = SwapRequest { objects: &[(I::id(object), &to)], id: change, options: &once };
+    request.run(&mut |slot, _| {
         let member =
             root.take().and_then(|root| Member::new(slot, root, options.clustering.clone()));
         member.ok_or_else(|| "its interface is another one".into())
@@ -54,8 +56,8 @@ pub fn swap_together(
     change: ChangeId,
     options: &SwapOptions,
 ) -> Report {
-    let asked = SwapRequest { objects, id: change, options };
-    asked.run(&mut |slot, to| Member::by_name(slot, to, options.clustering.clone()))
+    let request = SwapRequest { objects, id: change, options };
+    request.run(&mut |slot, to| Member::by_name(slot, to, options.clustering.clone()))
 }
 
 /// Creates a member of a switch from an object whose right to change is held.
@@ -71,9 +73,12 @@ struct SwapRequest<'a> {
 impl SwapRequest<'_> {
     /// Tries until it succeeds, is impossible, or has been tried the given number of times.
     fn run(&self, make: &mut MakeMember<'_>) -> Report {
+        let _swap = debug_span!("swap", change = self.id).entered();
+        self.record_request();
         let mut pause = FIRST_PAUSE;
         for attempt in 1.. {
             let report = Report { attempts: attempt, ..self.attempt(make) };
+            record_end(&report);
             let again = report.late && attempt <= self.options.retries && self.pause(pause);
             if !again {
                 return report;
@@ -81,6 +86,16 @@ impl SwapRequest<'_> {
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
         unreachable!("the attempts are counted")
+    }
+
+    fn record_request(&self) {
+        // Names are computed only if somebody reads them.
+        if tracing::enabled!(Level::DEBUG) {
+            let Change { target, from, to, .. } = self.nameless();
+            let ids = self.objects.iter().map(|(id, _)| id.to_string()).collect::<Vec<_>>();
+            let deadline = self.options.deadline;
+            debug!(object = target, id = ids.join(" "), from, to, ?deadline, "asked for");
+        }
     }
 
     /// Pauses, so that the callers that delayed it can finish. Returns false if the requester has
@@ -164,7 +179,7 @@ impl SwapRequest<'_> {
     fn nameless(&self) -> Change {
         let name = |id: &ObjectId| match registry::get(*id) {
             Some(slot) => slot.full_name(),
-            None => format!("{}.{}", id.index, id.serial),
+            None => id.to_string(),
         };
         let from = |id: &ObjectId| registry::get(*id).map(|slot| slot.root().implementation());
         let names = self.objects.iter().map(|(id, _)| name(id)).collect();
@@ -183,6 +198,19 @@ impl SwapRequest<'_> {
             _ => "one of the objects does not exist any more",
         };
         Report { target_gone: true, ..self.refused(why.into()) }
+    }
+}
+
+/// Records how an attempt ended.
+fn record_end(report: &Report) {
+    let Report { end, attempts, forwarded, blocked, longest_block_ns, .. } = report;
+    match end {
+        End::Committed | End::Rehearsed => {
+            debug!(attempts, forwarded, blocked, longest_block_ns, "{}", end.word());
+        }
+        End::RolledBack(why) | End::Refused(why) => {
+            debug!(attempts, forwarded, blocked, longest_block_ns, why, "{}", end.word());
+        }
     }
 }
 

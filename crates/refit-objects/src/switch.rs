@@ -35,6 +35,11 @@
 //!
 //! When a switch is rolled back, the same holds with old and new exchanged: the new roots have
 //! never been in place.
+//!
+//! # Events
+//!
+//! The steps of a swap are `tracing` events, except in an upgrade, which records its batches. None
+//! is recorded while calls wait: a log that lies on a mount of this process is written by calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,6 +48,7 @@ use std::time::{Duration, Instant};
 use refit_change::{Blocker, Change, End, Phase, Report, Timeline};
 
 use refit_sys::thread::Urgent;
+use tracing::debug;
 
 use crate::attached::AnyRoot;
 use crate::clustering::Clustering;
@@ -156,6 +162,8 @@ pub(crate) struct Switch<'a> {
     urgent: Option<Urgent>,
     /// Whether any call was noticed.
     called: bool,
+    /// Whether its steps are recorded as events.
+    recorded: bool,
 }
 
 /// The remains of a switch, which the caller has to retire, in batches if there are many.
@@ -186,20 +194,24 @@ impl<'a> Switch<'a> {
             timeline: Timeline::begin(),
             urgent: None,
             called: false,
+            recorded: false,
         }
     }
 
-    /// Runs all phases.
+    /// Runs all phases, and records them.
     pub(crate) fn run(mut self, change: Change) -> Report {
+        self.recorded = true;
         // Not when it is created: an upgrade creates many, and is urgent itself.
         let urgent = self.options.urgent && URGENT_YET.load(Ordering::Relaxed) > 0;
         self.urgent = urgent.then(Urgent::begin);
         let members = self.members.len() as u64;
         let installed = self.install().and_then(|()| {
+            debug!("forward: calls go through the mediator");
             let generation = advance();
             self.check(Phase::Install).map(|()| generation)
         });
         let Ended { result, tally, timeline, target_gone, garbage } = self.finish(installed);
+        debug!("retire: what calls used until now is freed when they have ended");
         // Not `retire`: the next change has its own barrier, and includes this.
         defer(garbage);
         let (end, blockers, late) = match result {
@@ -238,7 +250,9 @@ impl<'a> Switch<'a> {
             Ok(()) => (Phase::Commit, Outcome::New),
             Err(_) => (Phase::RollBack, Outcome::Old),
         };
+        let transferring = self.timeline.phase() == Phase::Transfer;
         self.hand_over(phase, outcome);
+        self.record_end(transferring, outcome);
         let target_gone = result.is_err() && self.members.iter().any(|m| m.slot.doomed());
         let loser = |member: Member| match outcome {
             Outcome::New => member.old,
@@ -258,6 +272,9 @@ impl<'a> Switch<'a> {
 
     fn up_to_commit(&mut self, generation: u64) -> Result<(), Abort> {
         self.forward(generation)?;
+        if self.recorded {
+            debug!("block: new calls wait until all others have ended");
+        }
         self.block()?;
         self.timeline.enter(Phase::Transfer);
         self.check(Phase::Transfer)?;
@@ -345,6 +362,20 @@ impl<'a> Switch<'a> {
             }));
         }
         self.mediation.complete(outcome);
+    }
+
+    /// Records the steps during which calls waited, and that they continue.
+    fn record_end(&self, transferring: bool, outcome: Outcome) {
+        if !self.recorded {
+            return;
+        }
+        if transferring {
+            debug!("transfer: it ended, while calls waited");
+        }
+        match outcome {
+            Outcome::New => debug!("commit: calls go to the new implementation"),
+            Outcome::Old => debug!("roll back: calls go to the old implementation"),
+        }
     }
 
     /// Becomes urgent, because calls are about to wait for everything that happens from here on.

@@ -1,10 +1,10 @@
 //! Queueing for the right to change an object, and waiting for events that usually take a
 //! microsecond.
 
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::retire::collect;
+use parking_lot::{Condvar, Mutex};
 
 /// The time for which a waiter sleeps before it checks its deadline.
 const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_millis(1);
@@ -37,6 +37,7 @@ impl Backoff {
 /// The right to change something, for which threads queue.
 #[derive(Debug)]
 pub(crate) struct Ticket {
+    /// Held for one change of the state.
     state: Mutex<TicketState>,
     given_back: Condvar,
 }
@@ -65,14 +66,13 @@ impl Ticket {
         given_up: &dyn Fn() -> bool,
     ) -> Option<TicketGuard<'_>> {
         let until = Instant::now().checked_add(timeout);
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         while state.taken {
             if given_up() || until.is_some_and(|u| Instant::now() >= u) {
                 return None;
             }
             state.waiting += 1;
-            let waited = self.given_back.wait_timeout(state, DEADLINE_CHECK_INTERVAL);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.given_back.wait_for(&mut state, DEADLINE_CHECK_INTERVAL);
             state.waiting -= 1;
         }
         state.taken = true;
@@ -83,7 +83,7 @@ impl Ticket {
 impl Drop for TicketGuard<'_> {
     fn drop(&mut self) {
         let wanted = {
-            let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.0.state.lock();
             state.taken = false;
             state.waiting > 0
         };

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use refit_change::{Change, ChangeId, End, Phase, Report, Timeline};
 
 use refit_sys::thread::Urgent;
+use tracing::{debug, debug_span};
 
 use crate::class::{UPGRADING, made_by};
 use crate::maker::{Maker, Serves, makers_of};
@@ -73,6 +74,13 @@ impl UpgradeControl {
 
 /// Swaps all objects of a class to an implementation, which new ones get too.
 pub fn upgrade(class: &str, to: &str, change: ChangeId, options: &UpgradeOptions) -> Report {
+    let _upgrade = debug_span!("upgrade", change, class, to).entered();
+    let report = attempt(class, to, change, options);
+    debug!(objects = report.objects, end = ?report.end, "ended");
+    report
+}
+
+fn attempt(class: &str, to: &str, change: ChangeId, options: &UpgradeOptions) -> Report {
     let owner = &options.swap.owner;
     let makers = makers_of(class);
     let from = each_once(makers.iter().map(|maker| maker.serving()).collect());
@@ -134,6 +142,7 @@ impl Upgrade<'_> {
                 End::Committed
             }
             Err(given_up) => {
+                debug!(why = given_up.why, "rolls back");
                 timeline.enter(Phase::RollBack);
                 blockers = given_up.blockers;
                 late = given_up.late;
@@ -158,6 +167,7 @@ impl Upgrade<'_> {
         let old = |slot: &Arc<Slot>| slot.root().implementation() != self.to;
         let slots: Vec<_> = made_by(&self.makers).into_iter().filter(old).collect();
         self.options.control.total.store(slots.len(), Ordering::Relaxed);
+        debug!(objects = slots.len(), "new objects get it, and the present ones are swapped");
         for batch in slots.chunks(self.batch_size()) {
             self.keep_pace()?;
             let mut swapped = Vec::with_capacity(batch.len());
@@ -169,6 +179,7 @@ impl Upgrade<'_> {
             );
             self.done.append(&mut swapped);
             self.options.control.done.store(self.done.len(), Ordering::Relaxed);
+            debug!(done = self.done.len(), of = slots.len(), "a batch ended");
             result?;
         }
         Ok(())
@@ -225,9 +236,9 @@ impl Upgrade<'_> {
         for _ in 0..WAYS_BACK {
             let mut left = Vec::new();
             for batch in way_back.chunks(BATCH) {
-                let asked = batch.iter().map(|(slot, to)| (slot, to.as_str()));
+                let members = batch.iter().map(|(slot, to)| (slot, to.as_str()));
                 // Failures are detected by the implementation that still serves.
-                let _ = swap_batch(asked, &options, &mut Vec::new(), &mut self.tally);
+                let _ = swap_batch(members, &options, &mut Vec::new(), &mut self.tally);
                 let still = |(slot, to): &&(Arc<Slot>, String)| {
                     !slot.doomed() && slot.root().implementation() != *to
                 };

@@ -1,8 +1,9 @@
 //! Attaching and detaching wrappers: directly, and as changes with a report.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use refit_change::{Change, ChangeId, End, Phase, Report, Timeline};
 
 use crate::id::ObjectId;
@@ -265,8 +266,7 @@ fn finish(change: Change, mut timeline: Timeline, done: Result<(), WrapError>) -
 }
 
 fn gone(object: ObjectId, what: &str, to: &str, change: ChangeId, owner: &str) -> Report {
-    let name = format!("{}.{}", object.index, object.serial);
-    let change = Change::new(change, what, &name, "", to, owner);
+    let change = Change::new(change, what, &object.to_string(), "", to, owner);
     finish(change, Timeline::begin(), Err(WrapError::Gone))
 }
 
@@ -276,12 +276,13 @@ fn report(change: Change, timeline: Timeline, end: End) -> Report {
 
 type Observer = dyn Fn(&WrapperFailure) + Send + Sync;
 
+/// Protects the list of observers, which are called without it.
 static OBSERVERS: Mutex<Vec<Weak<Observer>>> = Mutex::new(Vec::new());
 
 /// Calls `observer` for every wrapper that panics, as long as the observer lives; shortly after the
 /// call has ended, on any thread.
 pub fn observe_failures(observer: &Arc<Observer>) {
-    let mut observers = OBSERVERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut observers = OBSERVERS.lock();
     observers.retain(|o| o.strong_count() > 0);
     observers.push(Arc::downgrade(observer));
 }
@@ -316,7 +317,7 @@ impl Drop for Announcement {
     fn drop(&mut self) {
         self.failure.object = self.slot.full_name();
         let observers: Vec<Arc<Observer>> = {
-            let observers = OBSERVERS.lock().unwrap_or_else(PoisonError::into_inner);
+            let observers = OBSERVERS.lock();
             observers.iter().filter_map(Weak::upgrade).collect()
         };
         observers.iter().for_each(|observer| observer(&self.failure));

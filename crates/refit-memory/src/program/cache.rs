@@ -6,10 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 
 use super::budget::BudgetRef;
@@ -122,7 +123,7 @@ impl<O: Order> Cache<O> {
 
     pub(super) fn lock(cell: &Mutex<Cell<O>>) -> MutexGuard<'_, Cell<O>> {
         // A panic here would leave a page in the wrong place, which its next fault would report.
-        cell.lock().unwrap_or_else(PoisonError::into_inner)
+        cell.lock()
     }
 
     fn all(&self) -> impl Iterator<Item = MutexGuard<'_, Cell<O>>> {

@@ -10,8 +10,9 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use refit_objects::{Choices, Name, State, TransferError};
 use refit_sys::agent::{Agent, Call};
 use refit_sys::foreign::{AccessError, Memory};
@@ -70,7 +71,7 @@ pub trait Translation {
     /// Moves pages, sorted by address and at most [`STAGING_AREA`], to the staging area, which has
     /// to be empty. Returns the kernel's result for each. While the kernel moves pages for itself
     /// (compaction), it can have moved one more than it reports.
-    fn take(&self, pages: &[u64]) -> Vec<Taken>;
+    fn take(&self, pages: &[u64]) -> Vec<TakeOutcome>;
     /// Reads the pages in the staging area that `take` was asked for. Returns for each whether it
     /// is there; `None` if the program has ended.
     fn fetch(&self, into: &mut [u8]) -> Option<Vec<bool>>;
@@ -84,9 +85,9 @@ pub trait Translation {
 
 /// The outcome of taking a page out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum TakeOutcome {
     /// The page is in the staging area.
-    Gone,
+    Moved,
     /// The page stays, because it is shared with a child, or with a device.
     Shared,
     /// The page stays, because the program is changing its mappings, or has no such page.
@@ -134,7 +135,7 @@ impl Pages {
 
     /// Attaches the staging area, so that pages can be taken out from now on.
     pub fn attach_staging_area(&self, staging_area: StagingArea) {
-        *lock(&self.staging_area) = Some(Arc::new(staging_area));
+        *self.staging_area.lock() = Some(Arc::new(staging_area));
     }
 
     /// Returns whether pages can be taken out.
@@ -145,7 +146,7 @@ impl Pages {
     /// Detaches the staging area, because the program has ended, or has executed another one.
     /// Threads that wait for the agent return.
     pub fn detach_staging_area(&self) {
-        let staging_area = lock(&self.staging_area).take();
+        let staging_area = self.staging_area.lock().take();
         if let Some(staging_area) = staging_area {
             staging_area.end();
         }
@@ -153,13 +154,8 @@ impl Pages {
 
     /// Cloned, so that the lock is not held while a caller waits for the agent.
     fn staging_area(&self) -> Option<Arc<StagingArea>> {
-        lock(&self.staging_area).clone()
+        self.staging_area.lock().clone()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic cannot leave it half-changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Server(Arc<Pages>);
@@ -219,10 +215,10 @@ impl Translation for Server {
         true
     }
 
-    fn take(&self, pages: &[u64]) -> Vec<Taken> {
+    fn take(&self, pages: &[u64]) -> Vec<TakeOutcome> {
         let staging_area = self.0.staging_area();
         let taken = staging_area.as_ref().and_then(|staging_area| staging_area.take(pages).ok());
-        taken.unwrap_or_else(|| vec![Taken::Stays; pages.len()])
+        taken.unwrap_or_else(|| vec![TakeOutcome::Stays; pages.len()])
     }
 
     fn own(&self, pages: &[u64]) {
@@ -263,7 +259,7 @@ impl StagingArea {
 
     /// Makes one call for each page: if the kernel aborts a longer one, its result does not tell
     /// what has been moved.
-    fn take(&self, pages: &[u64]) -> io::Result<Vec<Taken>> {
+    fn take(&self, pages: &[u64]) -> io::Result<Vec<TakeOutcome>> {
         let data_at = self.agent.data_address(pages.len());
         let mut data = Vec::with_capacity(pages.len() * MOVE_LENGTH);
         let mut calls = Vec::with_capacity(pages.len());
@@ -276,9 +272,9 @@ impl StagingArea {
         }
         let answers = self.agent.make(&calls, &mut data)?;
         let taken = |answer: i64| match answer {
-            0 => Taken::Gone,
-            _ if answer == -i64::from(libc::EBUSY) => Taken::Shared,
-            _ => Taken::Stays,
+            0 => TakeOutcome::Moved,
+            _ if answer == -i64::from(libc::EBUSY) => TakeOutcome::Shared,
+            _ => TakeOutcome::Stays,
         };
         Ok(answers.into_iter().map(taken).collect())
     }
@@ -312,7 +308,9 @@ impl StagingArea {
         let answers = self.agent.make(&[Call { number: libc::SYS_madvise, arguments }], &mut [])?;
         match answers[..] {
             [0] => Ok(()),
-            _ => Err(io::Error::other("it is not empty")),
+            // The kernel's answer is the negated number of the error.
+            [answer] => Err(io::Error::from_raw_os_error(answer.unsigned_abs() as i32)),
+            _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 }

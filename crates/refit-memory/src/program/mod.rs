@@ -41,7 +41,7 @@ pub use fcm::{
     AnonymousStats, Before, GROUP, LendError, Place,
 };
 pub use hat::{
-    InstallError, Pages, STAGING_AREA, StagingArea, Stopped, Taken, Translation,
+    InstallError, Pages, STAGING_AREA, StagingArea, Stopped, TakeOutcome, Translation,
     TranslationInterface, TranslationRef,
 };
 pub use pager::{Outside, Pager};

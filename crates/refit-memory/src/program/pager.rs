@@ -7,10 +7,22 @@
 //!                          └──────────── evict: FCM ─► HAT ─► FR ◄────┘
 //! ```
 //!
+//! ## Locks, in the order in which they are taken
+//!
+//! | lock | protects |
+//! |---|---|
+//! | `batch` | the staging area, over one batch of evictions |
+//! | `reading` | the order of the program's messages, until changes among them are handled |
+//! | `changes` | what the tables say of addresses from changes of the program's |
+//! | `places` of the [`Space`] | the table of regions; caches are called with it held |
+//! | a lock of a cache, the store's | see there; nothing above them is taken with one held |
+//!
+//! `waiting` has a lock of its own, with which nothing is called.
+//!
 //! ## Why no page is lost, and no discarded page returns
 //!
-//! The program changes its mappings at any time, and the kernel reports that by messages. Two locks
-//! order the pager's actions with these changes:
+//! The program changes its mappings at any time, and the kernel reports that by messages. Two of
+//! the locks order the pager's actions with these changes:
 //!
 //! * `reading` is held while messages are read, until those that report changes have been handled;
 //!   and by a thread that evicts, while pages are being moved out. The kernel moves no page
@@ -21,7 +33,7 @@
 //!   that evicts, from before pages are moved until the tables say where they are. So no thread
 //!   acts upon tables that change in the meantime, and no page is in transit when addresses change.
 //!
-//! They are taken in this order. A fault that waits for a frame, or for a page in transit, holds
+//! A fault that waits for a frame, or for a page in transit, holds
 //! neither: it stands in `waiting` ([`Waiting`]), and is tried again after a ring. A thread that
 //! empties the staging area holds neither, since that too is a change of the program's, whose
 //! message has to be read before it ends.
@@ -37,9 +49,10 @@ mod servers;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use refit_objects::{Interface, destroy};
 use refit_sys::userfault::{CopyModes, Modes, Userfault};
 use refit_sys::waiting::Waiting;
@@ -50,6 +63,7 @@ use super::part::Commons;
 use super::region::FaultError;
 use super::space::{Inherited, ProcessInterface, ProcessRef, RecallBatch, Space, Which};
 use crate::PAGE_SIZE;
+use crate::throttle::Throttle;
 
 /// The callbacks by which a pager informs its creator.
 pub trait Outside: Send + Sync {
@@ -91,6 +105,8 @@ pub struct Pager {
     /// Whether the program is a child of which it is not yet known which of its parent's pages that
     /// are out it has.
     inherits: AtomicBool,
+    out_of_frames: Throttle,
+    nothing_evicted: Throttle,
 }
 
 impl Pager {
@@ -132,6 +148,8 @@ impl Pager {
             children: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             inherits: AtomicBool::new(false),
+            out_of_frames: Throttle::new(),
+            nothing_evicted: Throttle::new(),
         }))
     }
 
@@ -158,7 +176,7 @@ impl Pager {
     /// is registered. Has to be called before the child has run an instruction; the first call
     /// counts.
     pub fn inherit(&self, inherited: &[Inherited]) {
-        let _changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        let _changes = self.changes.write();
         self.inherit_now(inherited);
     }
 
@@ -203,8 +221,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Puts a page into the program if there is none at `address`. Whoever finds it there knows
-    /// which program this pager serves.
+    /// Puts a page into the program if there is none at `address`. A thread that finds it there
+    /// knows which program this pager serves.
     ///
     /// # Errors
     /// That of the kernel: `EAGAIN` while the memory changes, `EEXIST` if there is a page.
@@ -219,12 +237,9 @@ impl Pager {
 
     /// Returns whether the memory that it serves still exists; `place` is a registered range.
     pub fn alive(&self, place: &Range<u64>) -> bool {
-        let gone = [libc::ESRCH, libc::ENOMEM];
-        let asked = self.userfault.register(place.clone(), Modes::MISSING);
-        asked
-            .err()
-            .and_then(|error| error.raw_os_error())
-            .is_none_or(|errno| !gone.contains(&errno))
+        let registered = self.userfault.register(place.clone(), Modes::MISSING);
+        let errno = registered.err().and_then(|error| error.raw_os_error());
+        errno.is_none_or(|errno| ![libc::ESRCH, libc::ENOMEM].contains(&errno))
     }
 
     /// Serves the faults of a range of the program's private memory from now on. Pages that are in
@@ -235,7 +250,7 @@ impl Pager {
     /// # Errors
     /// The range is not mapped any more, or is memory whose faults cannot be served.
     pub fn manage(&self, range: &Range<u64>, room: u64, name: &str) -> io::Result<()> {
-        let _reading = lock(&self.reading);
+        let _reading = self.reading.lock();
         let register = |range| self.userfault.register(range, Modes::MISSING);
         // Memory that cannot be served may have been mapped behind it in the meantime.
         register(range.start..room).or_else(|_| register(range.clone()))?;
@@ -261,10 +276,10 @@ impl Pager {
 
     /// Gives back all that the program had. Called after `serve` has returned.
     pub fn dismiss(&self) {
-        let _batch = lock(&self.batch);
+        let _batch = self.batch.lock();
         // No thread may be calling caches that are about to end; a thread that calls them holds
         // `changes` shared.
-        let _changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        let _changes = self.changes.write();
         self.space.end();
         destroy(ProcessInterface::id(self.process));
         destroy(TranslationInterface::id(self.space.hat()));
@@ -285,7 +300,7 @@ impl Pager {
 
     fn give_back(&self, which: Which) -> bool {
         // No eviction may run in the meantime, and no `dismiss`.
-        let _batch = lock(&self.batch);
+        let _batch = self.batch.lock();
         loop {
             if self.ended.load(Ordering::Acquire) {
                 return true;
@@ -294,7 +309,7 @@ impl Pager {
             for &address in &out {
                 // Otherwise a change could have been read and not been handled, and discarded pages
                 // would return.
-                let _reading = lock(&self.reading);
+                let _reading = self.reading.lock();
                 match self.attempt(address) {
                     Err(FaultError::NoFrame) => return false,
                     Err(_) => passes = true,
@@ -306,9 +321,9 @@ impl Pager {
                 refit_sys::thread::give_way();
                 continue;
             }
-            let _reading = lock(&self.reading);
+            let _reading = self.reading.lock();
             // No fault may be on its way through objects that are about to end.
-            let _changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+            let _changes = self.changes.write();
             match self.space.out(which) {
                 left if left.is_empty() => {}
                 // The remaining pages are lost.
@@ -359,11 +374,6 @@ impl Pager {
     }
 
     fn unchanged(&self) -> RwLockReadGuard<'_, ()> {
-        self.changes.read().unwrap_or_else(PoisonError::into_inner)
+        self.changes.read()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic cannot leave what they protect half-changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,9 +8,10 @@
 
 use std::collections::hash_map::Entry;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use refit_objects::{Choices, State, TransferError};
 use refit_sys::memory::PAGE_SIZE_U64;
 use rustc_hash::FxHashMap;
@@ -391,11 +392,11 @@ impl Space {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Intervals<Part>> {
-        self.places.read().unwrap_or_else(PoisonError::into_inner)
+        self.places.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Intervals<Part>> {
-        self.places.write().unwrap_or_else(PoisonError::into_inner)
+        self.places.write()
     }
 }
 

@@ -10,10 +10,12 @@ use refit_sys::memory::PAGE_SIZE_U64;
 
 use super::budget::create_budget;
 use super::factory::{AnonymousCacheFactory, SHARED};
-use super::hat::{InstallError, Stopped, Taken, Translation, TranslationInterface, TranslationRef};
+use super::hat::{
+    InstallError, Stopped, TakeOutcome, Translation, TranslationInterface, TranslationRef,
+};
 use super::part::Commons;
 use super::region::FaultError;
-use super::space::{ProcessInterface, ProcessRef, Space};
+use super::space::{Inherited, ProcessInterface, ProcessRef, Space, Which};
 use crate::PAGE_SIZE;
 use crate::store::{PageStore, StoreStats};
 
@@ -67,8 +69,8 @@ impl Translation for Program {
         true
     }
 
-    fn take(&self, pages: &[u64]) -> Vec<Taken> {
-        vec![Taken::Stays; pages.len()]
+    fn take(&self, pages: &[u64]) -> Vec<TakeOutcome> {
+        vec![TakeOutcome::Stays; pages.len()]
     }
 
     fn fetch(&self, _into: &mut [u8]) -> Option<Vec<bool>> {
@@ -174,28 +176,28 @@ impl World {
     fn evict(&self, most: usize) {
         let Some(recalled) = self.space.recall(most) else { return };
         let mut kernel = self.program.kernel();
-        let (mut gone, mut stay, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut taken, mut stay, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         for (&page, at) in recalled.pages.iter().zip(&recalled.addresses) {
             let Some(holds) = kernel.there.remove(at) else {
                 stay.push(page);
                 continue;
             };
-            gone.push(page);
+            taken.push(page);
             bytes.extend(holds.to_le_bytes());
-            bytes.resize(gone.len() * PAGE_SIZE, 0);
+            bytes.resize(taken.len() * PAGE_SIZE, 0);
         }
         recalled.fcm.stay(&stay);
-        recalled.fcm.take_back(&gone, &bytes).expect("there is room");
+        recalled.fcm.take_back(&taken, &bytes).expect("there is room");
     }
 
     fn settle(&self) {
         for doomed in self.space.doomed() {
             let kernel = self.program.kernel();
             let pages = doomed.pages.iter().zip(&doomed.addresses);
-            let gone = pages.filter(|(_, at)| !kernel.there.contains_key(at));
-            let gone: Vec<u64> = gone.map(|(&page, _)| page).collect();
+            let discarded = pages.filter(|(_, at)| !kernel.there.contains_key(at));
+            let discarded: Vec<u64> = discarded.map(|(&page, _)| page).collect();
             drop(kernel);
-            doomed.fcm.settle(&gone, false);
+            doomed.fcm.settle(&discarded, false);
         }
     }
 
@@ -286,6 +288,43 @@ fn pages_that_follow_each_other_are_counted_by_their_own_regions() {
     assert_eq!(counted, [4, 4]);
     (0..2).for_each(|_| world.evict(64));
     touch_all(&mut world, 0..8);
+    world.end();
+    ended(&commons);
+}
+
+#[test]
+fn pages_are_counted_up_to_the_one_for_which_there_is_no_frame() {
+    let commons = commons();
+    let mut world = World::new(Arc::clone(&commons));
+    world.map(&part(0..4), "one");
+    world.map(&part(4..8), "two");
+    let pages: Vec<u64> = part(0..8).step_by(PAGE_SIZE).collect();
+    commons.budget.allow(6);
+    assert_eq!(world.space.adopt(&pages), 6);
+    commons.budget.allow(10 * PAGES);
+    let mut kernel = world.program.kernel();
+    kernel.there.extend(pages.iter().map(|&at| (at, 0)));
+    drop(kernel);
+    world.count();
+    world.end();
+    ended(&commons);
+}
+
+#[test]
+fn a_child_has_what_it_has_inherited_and_finds_zeros_where_it_was_wiped() {
+    let commons = commons();
+    let mut world = World::new(Arc::clone(&commons));
+    world.map(&part(0..12), "");
+    touch_all(&mut world, 0..12);
+    (0..4).for_each(|_| world.evict(64));
+    let child = world.space.fork("child", world.space.hat());
+    assert_eq!(child.out(Which::All).len(), 12);
+    let inherited = |pages, wiped| Inherited { range: part(pages), wiped };
+    child.inherit(&[inherited(0..4, false), inherited(4..8, true)]);
+    assert_eq!(child.ranges(Which::All), [part(0..8)]);
+    let out: Vec<u64> = part(0..4).step_by(PAGE_SIZE).collect();
+    assert_eq!(child.out(Which::All), out);
+    child.end();
     world.end();
     ended(&commons);
 }

@@ -4,11 +4,11 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::error::StoreError;
 use super::slots::{Slot, Slots};
 use crate::PAGE_SIZE;
+use parking_lot::{Mutex, MutexGuard};
 
 /// A file for pages that are out.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl SwapFile {
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock()
     }
 }
 

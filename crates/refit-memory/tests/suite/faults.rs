@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use refit_memory::{CacheError, Evicted};
+use refit_memory::{CacheError, Eviction};
 
 use crate::host::{EIO, PAGE_SIZE_U64, RANGE, each, pattern};
 
@@ -57,9 +57,9 @@ fn a_page_that_cannot_be_written_back_is_not_evicted() {
         assert_eq!(file.cache.stats().resident, 2);
         assert_eq!(file.cache.stats().dirty, 2);
         file.host.fail(false, false);
-        assert_eq!(file.cache.evict(1, frame), Ok(Evicted::Freed));
-        assert_eq!(file.cache.evict(1, frame), Ok(Evicted::Busy));
-        assert_eq!(file.cache.evict(0, frame), Ok(Evicted::Busy));
+        assert_eq!(file.cache.evict(1, frame), Ok(Eviction::Freed));
+        assert_eq!(file.cache.evict(1, frame), Ok(Eviction::Busy));
+        assert_eq!(file.cache.evict(0, frame), Ok(Eviction::Busy));
         assert_eq!(
             file.read(0, 3 * PAGE_SIZE_U64 as usize).unwrap(),
             pattern(3, 2 * PAGE_SIZE_U64 as usize)

@@ -66,7 +66,7 @@ fn pages_can_be_used_while_they_are_written_back_and_nothing_is_lost() {
             assert_eq!(file.reclaim(0), 0);
             let frame = file.frames.frame(0).unwrap();
             let (owner, page) = file.frames.owner(frame).unwrap();
-            assert_eq!(owner.evict(page, frame), Ok(refit_memory::Evicted::Busy));
+            assert_eq!(owner.evict(page, frame), Ok(refit_memory::Eviction::Busy));
             drop(held);
             flusher.join().unwrap().unwrap();
         });

@@ -161,7 +161,7 @@ fn a_cache_that_is_visited_is_not_destroyed() {
             (0..1000).for_each(|_| std::thread::yield_now());
             owner.evict(page, frame)
         });
-        assert_eq!(visited, Some(Ok(refit_memory::Evicted::Busy)));
+        assert_eq!(visited, Some(Ok(refit_memory::Eviction::Busy)));
     });
 }
 

@@ -8,9 +8,10 @@
 use std::any::{Any, TypeId};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
 use super::error::{LoadError, Obstacle};
@@ -97,10 +98,11 @@ struct Ledger {
     plugins: Vec<Plugin>,
 }
 
+/// Protects the accepted interfaces and the loaded plugins. Held for one operation on the lists.
 static LEDGER: Mutex<Ledger> = Mutex::new(Ledger { accepted: Vec::new(), plugins: Vec::new() });
 
 fn ledger() -> MutexGuard<'static, Ledger> {
-    LEDGER.lock().unwrap_or_else(PoisonError::into_inner)
+    LEDGER.lock()
 }
 
 /// Lets this process load implementations of an interface. Repeated calls have no effect.

@@ -9,9 +9,9 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use refit_sys::library;
 
 use super::check::{Checked, check};
@@ -39,7 +39,7 @@ const TRIAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// trace.
 pub fn load(path: &Path) -> Result<PluginInfo, LoadError> {
     static LOADING: Mutex<()> = Mutex::new(());
-    let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_at_a_time = LOADING.lock();
     let refused = |obstacle| LoadError { path: path.into(), obstacle };
     let bytes = read(path).map_err(refused)?;
     let (checked, targets) = examine(&bytes).map_err(refused)?;

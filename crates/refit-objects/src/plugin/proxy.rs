@@ -84,10 +84,10 @@ impl<I: Loadable> Root<I> for ForeignRoot {
     fn cluster(&self, processor: usize) -> usize {
         let mut cluster = 0;
         // SAFETY: as in `foreign_rep`.
-        let asked = self.ask(|root, why| unsafe {
+        let answer = self.ask(|root, why| unsafe {
             (self.calls().cluster)(root, processor, &raw mut cluster, why)
         });
-        match asked {
+        match answer {
             Ok(()) => cluster,
             Err(failed) => self.usage.repeat(failed),
         }

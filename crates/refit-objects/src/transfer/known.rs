@@ -5,8 +5,9 @@
 //! everything else.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use refit_change::Way;
 
 use super::exported::Exported;
@@ -30,10 +31,11 @@ struct InterfaceProtocols {
     converters: Vec<Converter>,
 }
 
+/// Protects the protocols and converters. Held for one operation on those of an interface.
 static KNOWN: Mutex<Option<HashMap<&'static str, InterfaceProtocols>>> = Mutex::new(None);
 
 fn with<I: Interface, R>(act: impl FnOnce(&mut InterfaceProtocols) -> R) -> R {
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KNOWN.lock();
     let interfaces = known.get_or_insert_default();
     act(interfaces.entry(I::info().name).or_default())
 }

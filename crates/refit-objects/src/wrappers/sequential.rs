@@ -11,14 +11,13 @@
 //! If offsets are counted in another unit than lengths, `unit` is the length of one such unit: 4096
 //! for numbers of pages.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 
 use super::cells::{Padded, Powers, count, read};
 use super::options::{Settings, WrapperError};
 use crate::argument::Kind;
 use crate::wrapper::{After, Histogram, PreCall, Wrapper};
+use parking_lot::Mutex;
 
 /// The number of runs that are followed at the same time.
 const RUNS: usize = 8;
@@ -105,7 +104,7 @@ impl Sequential {
 
     fn access(&self, offset: u64, length: u64) {
         let end = offset.saturating_add(length);
-        let mut all = self.runs.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.runs.0.lock();
         if all.runs.iter().any(|run| run.length > 0 && run.start == offset) {
             return;
         }
@@ -152,7 +151,7 @@ impl Wrapper for Sequential {
 
     fn stats(&self) -> Vec<(String, u64)> {
         let (accesses, following) = (read(&self.accesses), read(&self.following));
-        let runs = self.runs.0.lock().unwrap_or_else(PoisonError::into_inner).runs;
+        let runs = self.runs.0.lock().runs;
         let longest = runs.iter().map(|run| run.length).max().unwrap_or(0);
         let percent = (following * 100).checked_div(accesses).unwrap_or(0);
         vec![
@@ -166,7 +165,7 @@ impl Wrapper for Sequential {
     fn histograms(&self) -> Vec<Histogram> {
         // Runs in progress count as they are.
         let now = Powers::default();
-        let runs = self.runs.0.lock().unwrap_or_else(PoisonError::into_inner).runs;
+        let runs = self.runs.0.lock().runs;
         runs.iter().filter(|run| run.length > 0).for_each(|run| now.add(run.length));
         vec![Powers::histogram([&self.ended, &now].into_iter(), "run", "accesses")]
     }

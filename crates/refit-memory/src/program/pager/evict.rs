@@ -2,8 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Pager, lock};
-use crate::program::hat::{STAGING_AREA, Taken};
+use tracing::debug;
+
+use super::Pager;
+use crate::program::hat::{STAGING_AREA, TakeOutcome};
 use crate::program::space::RecallBatch;
 use crate::{CacheError, PAGE_SIZE, events};
 
@@ -15,40 +17,59 @@ impl Pager {
     /// no more than one batch.
     pub fn evict(&self, most: usize) -> Result<usize, CacheError> {
         let _evict = events::PROGRAM_EVICT.span([most as u64, 0]);
-        let _batch = lock(&self.batch);
+        let _batch = self.batch.lock();
         if !self.moored() || self.ended.load(Ordering::Acquire) {
             return Ok(0);
         }
         let hat = self.space.hat();
-        let reading = lock(&self.reading);
+        let reading = self.reading.lock();
         let changes = self.unchanged();
-        let Some(mut recalled) = self.space.recall(most.min(STAGING_AREA)) else { return Ok(0) };
+        let Some(mut recalled) = self.space.recall(most.min(STAGING_AREA)) else {
+            drop((reading, changes));
+            return Ok(self.record_nothing_evicted("no region has a page that can leave"));
+        };
         recalled.keep(&self.outside.needed(self));
         if recalled.pages.is_empty() {
-            return Ok(0);
+            drop((reading, changes));
+            return Ok(self.record_nothing_evicted("the kernel writes to all of them"));
         }
         let mut taken = hat.take(&recalled.addresses);
         drop(reading);
         let result = self.put_away(&recalled, &mut taken);
         drop(changes);
         self.ring();
-        let which = |what: Taken| {
+        let which = |what: TakeOutcome| {
             let pages = recalled.addresses.iter().zip(&taken);
             pages.filter(move |(_, taken)| **taken == what).map(|(&address, _)| address)
         };
-        if which(Taken::Gone).next().is_some() {
+        if which(TakeOutcome::Moved).next().is_some() {
             hat.clear();
         }
-        let shared: Vec<u64> = which(Taken::Shared).collect();
+        let shared: Vec<u64> = which(TakeOutcome::Shared).collect();
         if !shared.is_empty() {
             hat.own(&shared);
+        }
+        if matches!(result, Ok(0)) {
+            self.record_nothing_evicted("all of them stay");
         }
         result
     }
 
+    /// Records a round that has found no page to evict. Returns their number.
+    fn record_nothing_evicted(&self, why: &str) -> usize {
+        if let Some(times) = self.nothing_evicted.count() {
+            debug!(program = self.space.name(), why, times, "no page could be evicted");
+        }
+        0
+    }
+
     /// Puts the pages in the staging area into the store; the others stay. `taken` holds the
     /// kernel's results, and is corrected by what is found in the staging area, which decides.
-    fn put_away(&self, recalled: &RecallBatch, taken: &mut [Taken]) -> Result<usize, CacheError> {
+    fn put_away(
+        &self,
+        recalled: &RecallBatch,
+        taken: &mut [TakeOutcome],
+    ) -> Result<usize, CacheError> {
         let RecallBatch { fcm, pages, addresses, .. } = recalled;
         let hat = self.space.hat();
         let mut bytes = vec![0; pages.len() * PAGE_SIZE];
@@ -56,17 +77,17 @@ impl Pager {
             fcm.stay(pages);
             return Ok(0);
         };
-        let mut gone = Vec::with_capacity(pages.len());
+        let mut moved = Vec::with_capacity(pages.len());
         let mut stay = Vec::new();
         for (at, &page) in pages.iter().enumerate() {
             if there[at] {
-                taken[at] = Taken::Gone;
-                let to = gone.len() * PAGE_SIZE;
+                taken[at] = TakeOutcome::Moved;
+                let to = moved.len() * PAGE_SIZE;
                 bytes.copy_within(at * PAGE_SIZE..(at + 1) * PAGE_SIZE, to);
-                gone.push(at);
+                moved.push(at);
                 continue;
             }
-            if taken[at] == Taken::Gone {
+            if taken[at] == TakeOutcome::Moved {
                 // It is in neither place: an access raises an error, rather than finding zeros.
                 self.lost.fetch_add(1, Ordering::Relaxed);
                 // A thread that is changing mappings continues as soon as its message has been
@@ -77,9 +98,9 @@ impl Pager {
             }
             stay.push(page);
         }
-        bytes.truncate(gone.len() * PAGE_SIZE);
+        bytes.truncate(moved.len() * PAGE_SIZE);
         fcm.stay(&stay);
-        let numbers: Vec<u64> = gone.iter().map(|&at| pages[at]).collect();
+        let numbers: Vec<u64> = moved.iter().map(|&at| pages[at]).collect();
         fcm.take_back(&numbers, &bytes).inspect_err(|_| {
             // They have left, and no page can be put in before the program's changes have been
             // read, so they stay here.

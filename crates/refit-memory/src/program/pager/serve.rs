@@ -2,18 +2,20 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Instant;
 
+use parking_lot::MutexGuard;
 use refit_sys::adaptive_spin::{self, AdaptiveSpin};
 use refit_sys::placement;
 use refit_sys::userfault::{Message, Userfault};
 use rustix::event::{PollFd, PollFlags, poll};
+use tracing::debug;
 
+use super::Pager;
 use super::servers::{Binding, FaultSampler, HelperGuard, Servers};
-use super::{Pager, lock};
 use crate::events;
 use crate::program::hat::Pages;
 use crate::program::region::FaultError;
@@ -41,6 +43,7 @@ impl Pager {
     /// they are useful.
     pub fn serve(&self) {
         let servers = Servers::default();
+        debug!(program = self.space.name(), "the pager begins to serve");
         thread::scope(|scope| {
             let helper = || {
                 let help = || self.help(&servers);
@@ -51,6 +54,8 @@ impl Pager {
             let _shift = HelperGuard(&servers);
             self.lead(&servers, helper);
         });
+        let (lost, name) = (self.lost(), self.space.name());
+        debug!(program = name, lost, "the pager has ended");
     }
 
     fn lead(&self, servers: &Servers, helper: impl Fn() -> bool) {
@@ -64,7 +69,7 @@ impl Pager {
                 let asleep_since = Instant::now();
                 self.sleep(pending.soon);
                 adaptive_spin::woken(asleep_since);
-                self.look(&mut pending, servers, lock(&self.reading));
+                self.look(&mut pending, servers, self.reading.lock());
             }
             if pending.gone {
                 break;
@@ -126,12 +131,10 @@ impl Pager {
 
     /// As [`look`](Self::look), unless another thread is reading.
     fn glance(&self, pending: &mut Pending, servers: &Servers) -> bool {
-        let reading = match self.reading.try_lock() {
-            Ok(reading) => reading,
-            Err(TryLockError::Poisoned(reading)) => reading.into_inner(),
-            Err(TryLockError::WouldBlock) => return self.waiting.heard(),
-        };
-        self.look(pending, servers, reading)
+        match self.reading.try_lock() {
+            Some(reading) => self.look(pending, servers, reading),
+            None => self.waiting.heard(),
+        }
     }
 
     /// Reads pending messages. Returns whether there was anything to do.
@@ -148,13 +151,13 @@ impl Pager {
     /// Sleeps until there is something to do, or, if `soon` is set, for a moment at most.
     fn sleep(&self, soon: bool) {
         let limit = soon.then_some(rustix::time::Timespec { tv_sec: 0, tv_nsec: RETRY_DELAY });
-        let mut asked = [
+        let mut polled = [
             PollFd::from_borrowed_fd(self.userfault.as_fd(), PollFlags::IN),
             PollFd::new(&self.wakeup, PollFlags::IN),
         ];
         // A signal has the same effect as a ring.
-        let _ = poll(&mut asked, limit.as_ref());
-        if asked[1].revents().contains(PollFlags::IN) {
+        let _ = poll(&mut polled, limit.as_ref());
+        if polled[1].revents().contains(PollFlags::IN) {
             let _ = rustix::io::read(&self.wakeup, &mut [0; 8]);
         }
     }
@@ -179,8 +182,7 @@ impl Pager {
         let is_fault = |message: &Message| matches!(message, Message::Pagefault { .. });
         let any = !pending.messages.is_empty();
         let changes = !pending.messages.iter().all(is_fault);
-        let _changes =
-            changes.then(|| self.changes.write().unwrap_or_else(PoisonError::into_inner));
+        let _changes = changes.then(|| self.changes.write());
         for message in pending.messages.drain(..) {
             match message {
                 Message::Pagefault { address, thread, .. } => {
@@ -214,6 +216,7 @@ impl Pager {
         let child = Self::of(space, userfault, pages, Arc::clone(&self.outside))?;
         // Pages that are in, the child has from the kernel.
         child.inherits.store(child.space.anything_is_out(), Ordering::Release);
+        debug!(program = self.space.name(), child = child.space.name(), "the program has forked");
         self.outside.forked(self, child);
         Ok(())
     }
@@ -225,6 +228,11 @@ impl Pager {
         let Err(why) = self.attempt(address) else { return false };
         self.wait(address, rings);
         if why == FaultError::NoFrame {
+            if let Some(times) = self.out_of_frames.count() {
+                let budget = self.space.commons().budget.stats();
+                let (limit, taken) = (budget.limit, budget.taken);
+                debug!(program = self.space.name(), limit, taken, times, "a fault waits: no frame");
+            }
             self.outside.short();
         }
         why != FaultError::NoFrame

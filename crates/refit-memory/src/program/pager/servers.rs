@@ -10,10 +10,11 @@
 //! another processor. Left to the scheduler, two threads resolve no more faults than one.
 
 use std::num::NonZero;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use refit_sys::placement;
 use refit_sys::processor::{self, Bound};
 
@@ -99,8 +100,7 @@ impl Servers {
             if resolved < WORTHWHILE_FAULTS { (2 * helpers.period + 1).min(MAX_SKIPS) } else { 0 };
         helpers.skip = helpers.period;
         helpers.resting += 1;
-        let waited = self.call.wait_while(helpers, |one| one.calls == 0 && !one.dismissed);
-        let mut helpers = waited.unwrap_or_else(PoisonError::into_inner);
+        self.call.wait_while(&mut helpers, |one| one.calls == 0 && !one.dismissed);
         helpers.resting -= 1;
         helpers.calls = helpers.calls.saturating_sub(1);
         !helpers.dismissed
@@ -126,7 +126,7 @@ impl Servers {
 
     fn helpers(&self) -> MutexGuard<'_, Helpers> {
         // Each change is one assignment.
-        self.helpers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.helpers.lock()
     }
 }
 
