@@ -3,6 +3,8 @@
 
 mod stage;
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::Read;
 
 use rustix::process::Signal;
@@ -61,6 +63,36 @@ fn what_is_no_filter_is_wrong_usage() {
         assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
         assert!(said.contains(value), "{said}");
     }
+}
+
+#[test]
+fn the_steps_of_a_swap_are_among_the_last_events_under_one_number() {
+    let stage = Stage::new();
+    fs::write(stage.path("source").join("file"), "contents").expect("written");
+    let Some(mut serving) = stage.serve_with(&[]) else { return };
+    assert_eq!(fs::read(serving.mountpoint.join("file")).expect("read"), b"contents");
+    let (code, _, said) = stage.run(&["swap", "fcm:*", "partitioned"]);
+    assert_eq!(code, 0, "{said}");
+    let (_, lines, _) = stage.run(&["debug-dump", "--json"]);
+    let events: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let swap = |event: &Value| {
+        let mut spans = event["spans"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        spans.find(|span| span.starts_with("swap{change=")).map(str::to_owned)
+    };
+    let steps: Vec<&Value> = events.iter().filter(|event| swap(event).is_some()).collect();
+    let numbers: BTreeSet<String> = steps.iter().filter_map(|event| swap(event)).collect();
+    assert_eq!(numbers.len(), 1, "{numbers:?}");
+    let said = |event: &&Value| event["message"].as_str().unwrap_or_default().to_owned();
+    let said: Vec<String> = steps.iter().map(said).collect();
+    let expected =
+        ["asked for", "forward:", "block:", "transfer:", "commit:", "retire:", "committed"];
+    let fits = said.len() == expected.len()
+        && said.iter().zip(expected).all(|(said, begin)| said.starts_with(begin));
+    assert!(fits, "{said:?}");
+    assert!(steps[0].to_string().contains("fcm:"), "{}", steps[0]);
+    serving.signal(Signal::INT);
+    assert_eq!(serving.wait(), 0);
 }
 
 #[test]
