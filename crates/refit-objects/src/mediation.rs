@@ -34,6 +34,13 @@
 //! *Every blocked call continues*: blocked callers wait for `outcome` under its own lock;
 //! `complete` stores it and wakes all. The swapper polls `drained`: calls are short, and leaving
 //! should not cost a wake-up.
+//!
+//! # Locks, in the order in which they are taken
+//!
+//! | lock | protects |
+//! |---|---|
+//! | `outcome` | where blocked calls go, and the count of them |
+//! | a [`Ledger`]'s | the phase and the tracked calls of one processor; one at a time |
 
 use crate::generation::Caller;
 use crate::sync::{Condvar, Mutex, lock, wait};
@@ -222,7 +229,7 @@ impl Mediation {
 
     /// Ends the switch: blocked calls continue, and later ones are no longer tracked.
     pub(crate) fn complete(&self, outcome: Outcome) {
-        // The outcome first: a call that sees `Completed` must find it.
+        // The outcome first, so that a call that sees `Completed` need not wait for it.
         lock(&self.outcome).open(outcome);
         for ledger in &self.ledgers {
             lock(&ledger.state).phase = Phase::Completed;

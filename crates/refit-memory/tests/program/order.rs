@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use refit_memory::PAGE_SIZE;
 use refit_memory::program::{LendError, PARTITIONED, SEQUENTIAL, SHARED};
+use refit_memory::store::{PageStore, SwapFile};
 
 use crate::common::{IMPLEMENTATIONS, Numbers, Subject, store};
 
@@ -114,5 +115,52 @@ fn others_are_chosen_when_some_always_stay() {
             assert_eq!(gone, 300, "{implementation}: {fixed:?} stay");
             subject.end_all();
         }
+    }
+}
+
+/// Pages that leave are put where the last call about them says, not where they began to leave.
+#[test]
+fn a_page_that_has_come_again_while_it_left_stays_and_one_that_leaves_is_not_doomed() {
+    for implementation in IMPLEMENTATIONS {
+        let subject = Subject::new(implementation, 8, store(0));
+        let cache = subject.cache;
+        let come = || {
+            assert_eq!(cache.lend(3, &mut [0; PAGE_SIZE]), Ok(1), "{implementation}");
+            cache.landed(3, 1, true);
+        };
+        come();
+        assert_eq!(cache.recall(1), [3]);
+        cache.forget(3, 4);
+        come();
+        cache.left(&[3]);
+        assert_eq!((cache.stats().resident, subject.budget.stats().taken), (1, 1));
+        assert_eq!(cache.recall(1), [3]);
+        cache.doom(3, 4);
+        assert!(cache.doomed().is_empty(), "{implementation}");
+        cache.stay(&[3]);
+        assert_eq!(cache.recall(1), [3], "{implementation}: it can leave again");
+        subject.end_all();
+    }
+}
+
+/// A page that the store cannot return is out as before, and every fault finds that again.
+#[test]
+fn a_page_that_cannot_be_read_is_not_in_transit_for_ever() {
+    for implementation in IMPLEMENTATIONS {
+        let file = tempfile::tempfile().expect("a file");
+        let swap_file = SwapFile::new(file.try_clone().expect("a descriptor"), 1 << 20);
+        let subject = Subject::new(implementation, 8, PageStore::new(0, Some(swap_file)));
+        let cache = subject.cache;
+        assert_eq!(cache.lend(3, &mut [0; PAGE_SIZE]), Ok(1));
+        cache.landed(3, 1, true);
+        assert_eq!(cache.recall(1), [3]);
+        cache.take_back(&[3], &[7; PAGE_SIZE]).expect("there is room");
+        file.set_len(0).expect("it can be cut");
+        for _ in 0..2 {
+            let lent = cache.lend(3, &mut [0; PAGE_SIZE]);
+            assert!(matches!(lent, Err(LendError::Host(_))), "{implementation}: {lent:?}");
+            assert_eq!(subject.budget.stats().taken, 0);
+        }
+        subject.end_all();
     }
 }

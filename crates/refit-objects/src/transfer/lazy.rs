@@ -181,7 +181,8 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         for stripe in &self.stripes {
             lock(stripe).source = Some(Arc::clone(&source));
         }
-        self.attached.store(1, Ordering::Release);
+        // Relaxed: no call has a reference to this yet.
+        self.attached.store(1, Ordering::Relaxed);
         AttachedSource(())
     }
 
@@ -194,7 +195,8 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         for stripe in &self.stripes {
             lock(stripe).source = None;
         }
-        self.attached.store(0, Ordering::Release);
+        // Relaxed: no call has had a reference to this, and none will.
+        self.attached.store(0, Ordering::Relaxed);
     }
 
     /// Makes sure that the item of `key` is here, if there is one. `take_over` puts it into the
@@ -290,9 +292,9 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         }
         // Closed with everything locked, and yet one by one: an item that is refused keeps its
         // stripe open.
-        let gone: Result<Vec<_>, _> =
+        let closed: Result<Vec<_>, _> =
             stripes.iter_mut().map(|s| self.close_stripe(s, &mut take_over)).collect();
-        gone?;
+        closed?;
         self.attached.store(0, Ordering::Release); // Pairs with the load in `attached`.
         drop(stripes);
         Ok(self.progress())
@@ -348,15 +350,15 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
 
     /// Closes all stripes, since the source has nothing left and need not be asked any more.
     fn close(&self, take_over: TakeOver<'_, K, V>) -> Result<(), TransferError> {
-        let mut gone = Vec::new();
+        let mut sources = Vec::new();
         for stripe in &self.stripes {
             // A thread that took an item out of the source before it was found empty holds this
             // lock until the item is here.
-            gone.push(self.close_stripe(&mut lock(stripe), take_over)?);
+            sources.push(self.close_stripe(&mut lock(stripe), take_over)?);
         }
         self.attached.store(0, Ordering::Release); // Pairs with the load in `attached`.
         // The old implementation's state ends here, with no lock held.
-        drop(gone);
+        drop(sources);
         Ok(())
     }
 

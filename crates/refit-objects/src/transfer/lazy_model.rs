@@ -160,25 +160,32 @@ fn a_second_swap_finds_what_the_first_has_not_moved() {
 
 /// A store may do without a lock: a thread that finds nothing to settle sees everything that was
 /// settled before.
+///
+/// The drain runs in the thread that loom runs first. Loom looks for other orders of two accesses
+/// only where the second follows the first of *another* thread directly. If the reader ran first,
+/// `finish`, which loads the flag before it stores it, would hide the reader's load behind its own,
+/// and no reader would ever find the flag cleared.
 #[test]
 fn what_was_settled_is_seen_without_a_lock() {
     for most in [1, usize::MAX] {
         loom::model(move || {
             let new = Arc::new((Lazy::new(1), AtomicU64::new(0)));
             new.0.attach(old());
-            let drainer = {
+            let reader = {
                 let new = Arc::clone(&new);
                 thread::spawn(move || {
-                    let put = |_: &usize, hand: InHand<'_, u32>| {
+                    let put = |hand: InHand<'_, u32>| {
                         new.1.store(hand.take().into(), Ordering::Relaxed);
                     };
-                    new.0.drain(most, put).expect("the source does not fail");
+                    new.0.settle(&0, put).expect("the source does not fail");
+                    assert_eq!(new.1.load(Ordering::Relaxed), 10);
                 })
             };
-            let put = |hand: InHand<'_, u32>| new.1.store(hand.take().into(), Ordering::Relaxed);
-            new.0.settle(&0, put).expect("the source does not fail");
-            assert_eq!(new.1.load(Ordering::Relaxed), 10);
-            drainer.join().unwrap();
+            let put = |_: &usize, hand: InHand<'_, u32>| {
+                new.1.store(hand.take().into(), Ordering::Relaxed);
+            };
+            new.0.drain(most, put).expect("the source does not fail");
+            reader.join().unwrap();
         });
     }
 }

@@ -2,6 +2,7 @@
 
 mod dry_run;
 mod faults;
+mod helpers;
 mod lazy;
 mod load;
 mod negotiation;
