@@ -178,3 +178,97 @@ impl Outbox {
         self.close();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::{self, Receiver, Sender};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A sink that takes a frame when the test says so.
+    struct Gate {
+        opened: Receiver<()>,
+        frames: Sender<usize>,
+    }
+
+    impl Sink for Gate {
+        fn write(&mut self, bytes: &[u8], wait: bool) -> io::Result<usize> {
+            if !wait {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            self.opened.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
+            let _ = self.frames.send(bytes.len());
+            Ok(bytes.len())
+        }
+    }
+
+    /// An outbox, how to open its gate for a frame, and the frames that went through it.
+    fn gated() -> (Arc<Outbox>, Sender<()>, Receiver<usize>) {
+        let ((open, opened), (frames, written)) = (mpsc::channel(), mpsc::channel());
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        let outbox = Outbox::new(Box::new(Gate { opened, frames }), Socket::new(ours));
+        (outbox, open, written)
+    }
+
+    fn put(outbox: &Arc<Outbox>, length: usize) -> thread::JoinHandle<Result<(), Closed>> {
+        let outbox = Arc::clone(outbox);
+        thread::spawn(move || outbox.put(vec![0; length], true))
+    }
+
+    /// Waits until this number of bytes is queued or being written.
+    fn until_queued(outbox: &Outbox, bytes: usize) {
+        while outbox.state.lock().bytes != bytes {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_sender_waits_for_room_until_there_is_some_or_the_outbox_is_closed() {
+        let (outbox, open, written) = gated();
+        let first = put(&outbox, ROOM);
+        until_queued(&outbox, ROOM);
+        let second = put(&outbox, 1);
+        // Long enough for it to have added its frame, if it did not wait.
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(outbox.state.lock().bytes, ROOM);
+        [(), ()].map(|()| open.send(()).expect("the sink waits"));
+        assert_eq!((first.join().unwrap(), second.join().unwrap()), (Ok(()), Ok(())));
+        assert_eq!(written.iter().take(2).collect::<Vec<_>>(), [ROOM, 1]);
+
+        let third = put(&outbox, ROOM);
+        until_queued(&outbox, ROOM);
+        let fourth = put(&outbox, 1);
+        thread::sleep(Duration::from_millis(50));
+        outbox.close();
+        assert_eq!(fourth.join().unwrap(), Err(Closed));
+        open.send(()).expect("the sink waits");
+        assert_eq!(third.join().unwrap(), Ok(()));
+        assert_eq!(outbox.put(vec![0], true), Err(Closed));
+        assert!(outbox.state.lock().sink.is_none(), "nothing can be written any more");
+    }
+
+    #[test]
+    fn a_sender_leaves_what_others_have_queued_to_a_thread() {
+        let (outbox, open, written) = gated();
+        let first = put(&outbox, 1);
+        until_queued(&outbox, 1);
+        let count = MAX_BATCH + 5;
+        (0..count).for_each(|_| outbox.put(vec![0], true).expect("it is queued"));
+        (0..=count).for_each(|_| open.send(()).expect("the sink waits"));
+        assert_eq!(first.join().unwrap(), Ok(()));
+        assert_eq!(written.iter().take(count + 1).count(), count + 1);
+    }
+
+    #[test]
+    fn a_receiver_never_waits_and_is_cut_off_when_too_much_is_unread() {
+        let (outbox, open, written) = gated();
+        // The relay waits in the sink.
+        outbox.put(vec![0; 8], false).expect("it is queued");
+        outbox.put(vec![0; MAX_QUEUED_BYTES - 8], false).expect("the last that is");
+        assert_eq!(outbox.put(vec![0], false), Err(Closed));
+        drop((open, written));
+    }
+}

@@ -325,6 +325,35 @@ mod tests {
     }
 
     #[test]
+    fn the_origin_answers_by_itself_where_it_has_what_is_asked_for() {
+        let (origin, another) = (ALL[2], InstanceId(3));
+        let mut directory = Directory::new(origin);
+        assert!(!directory.at_hand(origin, 0, Access::Read) && directory.writer(0) == Some(origin));
+        assert_eq!(directory.fetch(ALL[1], 0, Access::Write), Plan::from(origin, false));
+        assert_eq!(directory.fetch(ALL[1], 0, Access::Write), Plan::nothing());
+        assert_eq!(directory.writer(0), Some(ALL[1]));
+        directory.fetch(ALL[0], 0, Access::Read);
+        // Two others can read it, and the origin cannot.
+        assert!(!directory.at_hand(another, 0, Access::Read) && directory.writer(0).is_none());
+        directory.fetch(origin, 0, Access::Read);
+        assert!(directory.at_hand(another, 0, Access::Read));
+        assert!(!directory.at_hand(another, 0, Access::Write));
+        assert_eq!(directory.fetch(another, 0, Access::Read), Plan::from(origin, true));
+        assert!(!directory.at_hand(another, 0, Access::Read), "it has the page");
+        assert_eq!(directory.fetch(origin, 0, Access::Write).lose, [ALL[0], ALL[1], another]);
+        assert!(directory.at_home(0) && directory.away(&(0..PAGE_SIZE)).is_empty());
+    }
+
+    #[test]
+    fn a_page_that_some_could_read_is_lost_with_the_last_of_them() {
+        let mut directory = Directory::new(ORIGIN);
+        directory.fetch(ALL[1], 0, Access::Write);
+        directory.fetch(ALL[2], 0, Access::Read);
+        assert_eq!(directory.forget_holder(ALL[1]), 0);
+        assert_eq!(directory.forget_holder(ALL[2]), 1);
+    }
+
+    #[test]
     fn pages_that_only_a_lost_holder_had_are_lost() {
         let mut directory = Directory::new(ORIGIN);
         directory.fetch(ALL[1], 0, Access::Write);

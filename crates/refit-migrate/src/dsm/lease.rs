@@ -148,6 +148,7 @@ mod tests {
         assert!(begins(&mut Leases::default(), 1000, 0, both));
         // Pages that one writes and another reads; few pages; pages that only one needs.
         assert!(!begins(&mut Leases::default(), 1000, 2, both));
+        assert!(!begins(&mut Leases::default(), 1000, 4, both), "a quarter is for reading");
         assert!(!begins(&mut Leases::default(), MIN_PAGES - 1, 0, both));
         assert!(!begins(&mut Leases::default(), 1000, 0, |_| OTHER));
     }
@@ -158,6 +159,7 @@ mod tests {
         let mut leases = Leases::default();
         assert!(leases.due().is_none() && begins(&mut leases, 1000, 0, both));
         assert!(leases.is_held_by(ONE) && !leases.is_held_by(OTHER));
+        assert!(!begins(&mut leases, 1000, 0, both), "there is one at a time");
         let began = leases.due().expect("a lease") - MAX_IDLE;
         let transfer = Transfer { by: ONE, page: 0, taken: true };
         leases.note(transfer, began + MAX_IDLE / 2);
