@@ -234,7 +234,7 @@ mod tests {
         // Long enough for it to have added its frame, if it did not wait.
         thread::sleep(Duration::from_millis(50));
         assert_eq!(outbox.state.lock().bytes, ROOM);
-        [(), ()].map(|()| open.send(()).expect("the sink waits"));
+        (0..2).for_each(|_| open.send(()).expect("the sink waits"));
         assert_eq!((first.join().unwrap(), second.join().unwrap()), (Ok(()), Ok(())));
         assert_eq!(written.iter().take(2).collect::<Vec<_>>(), [ROOM, 1]);
 
