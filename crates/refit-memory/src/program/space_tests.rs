@@ -295,7 +295,7 @@ fn pages_that_follow_each_other_are_counted_by_their_own_regions() {
 #[test]
 fn pages_are_counted_up_to_the_one_for_which_there_is_no_frame() {
     let commons = commons();
-    let mut world = World::new(Arc::clone(&commons));
+    let world = World::new(Arc::clone(&commons));
     world.map(&part(0..4), "one");
     world.map(&part(4..8), "two");
     let pages: Vec<u64> = part(0..8).step_by(PAGE_SIZE).collect();
