@@ -12,7 +12,7 @@ pub(crate) trait Counter {
     /// Calls the given object of the same kind from inside, `depth` times nested; the sum at the
     /// end.
     fn nest(&self, again: CounterRef, depth: u64) -> u64;
-    /// Says that it is inside, stays there while it is held, then calls `again` from inside.
+    /// Says that it is inside, stays there while it is held, then calls `again` from inside, twice.
     fn stay(&self, hold: &Hold, again: CounterRef) -> u64;
     /// Panics.
     fn fail(&self);
@@ -60,6 +60,8 @@ impl Counter for Shared {
     }
     fn stay(&self, hold: &Hold, again: CounterRef) -> u64 {
         hold.stay();
+        // The second call finds the thread still inside.
+        again.add(0);
         again.add(1)
     }
     fn fail(&self) {
@@ -106,6 +108,8 @@ impl Counter for Partitioned {
     }
     fn stay(&self, hold: &Hold, again: CounterRef) -> u64 {
         hold.stay();
+        // The second call finds the thread still inside.
+        again.add(0);
         again.add(1)
     }
     fn fail(&self) {
