@@ -293,7 +293,7 @@ _refit() {
 
     case "${cmd}" in
         refit)
-            opts="-h -V --json --instance --log --log-format --help --version mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend boot kernel instances shutdown move spread limit ps probe cover drill repair record instruments top metrics doctor debug-dump tour completions header man help"
+            opts="-h -V --json --instance --log --log-format --help --version mount cache mounts umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -922,7 +922,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help)
-            opts="mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend boot kernel instances shutdown move spread limit ps probe cover drill repair record instruments top metrics doctor debug-dump tour completions header man help"
+            opts="mount cache mounts umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -1,40 +1,21 @@
 //! The command line: one definition for parsing, help, man pages and completions.
 
-use std::path::PathBuf;
+use clap::{Parser, Subcommand};
 
-use clap::builder::ValueHint;
-use clap::{Parser, Subcommand, ValueEnum};
-
-use crate::commands::adapt::AdaptArgs;
-use crate::commands::boot::BootArgs;
-use crate::commands::changes::ChangesArgs;
-use crate::commands::classes::UpgradeArgs;
-use crate::commands::code::cfg::CfgArgs;
-use crate::commands::code::funcs::FuncsArgs;
-use crate::commands::cover::CoverArgs;
-use crate::commands::drill::DrillArgs;
-use crate::commands::export::ExportArgs;
-use crate::commands::instruments::InstrumentsArgs;
-use crate::commands::limit::LimitArgs;
-use crate::commands::metrics::MetricsArgs;
-use crate::commands::mount::MountArgs;
-use crate::commands::mounts::CacheArg;
-use crate::commands::moves::MoveArgs;
-use crate::commands::objects::{LsArgs, ShowArgs};
-use crate::commands::probe::{ProbeArgs, RepairArgs};
-use crate::commands::record::RecordArgs;
-use crate::commands::report::ReportArgs;
-use crate::commands::run::RunArgs;
-use crate::commands::setting::SettingArgs;
-use crate::commands::swap::SwapArgs;
-use crate::commands::top::TopArgs;
-use crate::commands::tour::TourArgs;
-use crate::commands::wrap::{UnwrapArgs, WrapArgs};
+use crate::commands::code::CodeCommand;
+use crate::commands::files::FilesCommand;
+use crate::commands::host::HostCommand;
+use crate::commands::moves::MovesCommand;
+use crate::commands::objects::ObjectsCommand;
+use crate::commands::observe::ObserveCommand;
+use crate::commands::programs::ProgramsCommand;
+use crate::help::{self, Task};
 use crate::logging::LogArgs;
 
 /// An operating-system layer that can be changed while programs use it
 #[derive(Debug, Parser)]
-#[command(name = "refit", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "refit", version, max_term_width = help::COLUMNS, arg_required_else_help = true)]
+#[command(help_template = help::template(&TASKS))]
 #[command(after_help = "\
 Objects are named interface:instance, e.g. fcm:/logs/a. In patterns `*` matches any characters, `/` too, \
 and `?` matches one; everything else is literal.
@@ -61,238 +42,34 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The commands.
+/// The tasks of a user, in the order of the help.
+const TASKS: [Task; 7] = [
+    Task { heading: "Serve files", add: FilesCommand::augment_subcommands },
+    Task { heading: "Change objects", add: ObjectsCommand::augment_subcommands },
+    Task { heading: "Look into code", add: CodeCommand::augment_subcommands },
+    Task { heading: "Record and observe", add: ObserveCommand::augment_subcommands },
+    Task { heading: "Run and limit programs", add: ProgramsCommand::augment_subcommands },
+    Task { heading: "Move programs", add: MovesCommand::augment_subcommands },
+    Task { heading: "This host", add: HostCommand::augment_subcommands },
+];
+
+/// The commands, by task, in the order of [`TASKS`].
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve directories; runs until Ctrl-C, then stores everything and unmounts
-    Mount(MountArgs),
-
-    /// List objects
-    Ls(LsArgs),
-
-    /// Show everything that is known about an object, or a process
-    Show(ShowArgs),
-
-    /// Swap objects for another implementation while they are used
-    Swap(SwapArgs),
-
-    /// Have caches swapped by how they are used, until Ctrl-C
-    Adapt(AdaptArgs),
-
-    /// List the classes of objects: what new ones are made of, and how many there are
-    #[command(after_help = "Example:\n  refit classes")]
-    Classes,
-
-    /// Swap all objects of a class and what new ones are made of, or nothing
-    Upgrade(UpgradeArgs),
-    /// Put code around objects that sees every call, while they are used
-    Wrap(WrapArgs),
-
-    /// Take such code away again
-    Unwrap(UnwrapArgs),
-
-    /// Load implementations that were built apart, so that objects can be swapped to them
-    #[command(after_help = "\
-Example:
-  refit load ./libfast.so
-  refit plugins
-  refit swap store:users fast
-
-The file is checked before any code of it runs. The same path can be loaded again with new code in it.")]
-    Load {
-        /// A shared library that was built with refit_objects::plugin!
-        #[arg(value_hint = ValueHint::FilePath)]
-        plugin: PathBuf,
-    },
-
-    /// List loaded code: what it implements, how many objects it serves, the memory that it takes
-    #[command(after_help = "Example:\n  refit plugins --json")]
-    Plugins,
-
-    /// Say why loaded code stays mapped, and who uses it
-    #[command(after_help = "Example:\n  refit unload ./libfast.so")]
-    Unload {
-        /// The file, or the build id
-        #[arg(value_hint = ValueHint::FilePath)]
-        plugin: PathBuf,
-    },
-
-    /// Show the journal: every change that has ended
-    Changes(ChangesArgs),
-
-    /// Show what a trace says: time by class and method, context switches, waits, losses
-    Report(ReportArgs),
-
-    /// List functions of a program or library: where they are, how large, who knows of them
-    Funcs(FuncsArgs),
-
-    /// Show the control flow of a function: basic blocks, edges, instructions, what is dead where
-    Cfg(CfgArgs),
-
-    /// Make a file for another tool out of a trace
-    Export(ExportArgs),
-
-    /// Change who caches files: the kernel too, refit alone, or whatever suits each file
-    #[command(after_help = "Example:\n  refit cache '/logs/*' direct")]
-    Cache {
-        /// Pattern over file names, with or without `fcm:`
-        glob: String,
-        /// Cache mode
-        mode: CacheArg,
-    },
-
-    /// List what is mounted
-    #[command(after_help = "Example:\n  refit mounts --json")]
-    Mounts,
-
-    /// Store everything and unmount
-    #[command(after_help = "Example:\n  refit umount /mnt/data")]
-    Umount {
-        /// Where it is mounted
-        #[arg(value_hint = ValueHint::DirPath)]
-        mountpoint: PathBuf,
-
-        /// Give up what cannot be stored, because the disk is full or has failed
-        #[arg(long)]
-        discard: bool,
-    },
-
-    /// Run a program under an instance of its own, as if there were none
-    Run(RunArgs),
-
-    /// Tend a program: what `refit run` starts beside it
-    #[command(hide = true, after_help = "Example:\n  refit run -- make -j2 &\n  pgrep -a refit")]
-    Tend {
-        /// The process that becomes the program
-        process: u32,
-        /// Memory limit of its tree, in bytes
-        #[arg(long, value_name = "BYTES")]
-        memory: Option<u64>,
-        /// Have its programs hold nothing of this kernel
-        #[arg(long)]
-        movable: bool,
-    },
-
-    /// Start several instances that make one system: programs move between them
-    Boot(BootArgs),
-
-    /// Be one of several instances: what `refit boot` starts
-    #[command(hide = true, after_help = "Example:\n  refit boot --instances 2\n  pgrep -a refit")]
-    Kernel {
-        /// Its number
-        number: u16,
-        /// Its processors
-        processors: String,
-        #[command(flatten)]
-        setting: SettingArgs,
-    },
-
-    /// List the instances that make one system
-    #[command(after_help = "Example:\n  refit boot --instances 2\n  refit instances --json")]
-    Instances,
-
-    /// End the instances that make one system
-    #[command(after_help = "Example:\n  refit shutdown --kill")]
-    Shutdown {
-        /// Kill the programs that run under them
-        #[arg(long)]
-        kill: bool,
-    },
-
-    /// Have a program, or one thread of it, go on at another instance
-    Move(MoveArgs),
-
-    /// Have the threads of a program run at all instances in turn
-    #[command(
-        after_help = "Example:\n  refit run --on 0 --movable -- ./solver &\n  refit spread $!\n  refit ps"
-    )]
-    Spread {
-        /// The process
-        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-        pid: u32,
-    },
-
-    /// Limit the memory of a program that runs, and of all that it starts
-    Limit(LimitArgs),
-
-    /// List the processes of programs that run under instances
-    #[command(after_help = "Example:\n  refit ps --json")]
-    Ps,
-
-    /// Watch functions and instructions of a program that runs: how often, how long, with what
-    Probe(ProbeArgs),
-
-    /// Watch which basic blocks of a program are reached, at a cost that vanishes as they are
-    Cover(CoverArgs),
-
-    /// Measure where the time in a function goes: its callees, and on into the one that takes most
-    Drill(DrillArgs),
-
-    /// Take out of a program what a killed refit has left
-    Repair(RepairArgs),
-
-    /// Record what instances, instrumented programs and the scheduler do
-    Record(RecordArgs),
-
-    /// List what is instrumented and what that costs now; suspend and resume it
-    Instruments(InstrumentsArgs),
-
-    /// Watch objects, mounts, processors and changes, live
-    Top(TopArgs),
-
-    /// Print what instances count, as OpenMetrics text
-    Metrics(MetricsArgs),
-
-    /// Check what this host offers, what is missing, what that costs and how to get it
-    #[command(after_help = "Example:\n  refit doctor")]
-    Doctor,
-
-    /// Print the last 10,000 events of instances: what they did, step by step
-    #[command(after_help = "\
-Example:
-  refit debug-dump > here.txt
-  refit --instance 4711 debug-dump --json | jq 'select(.level != \"DEBUG\")'
-
-Each instance keeps them in memory, whatever `--log` says. Where something hangs between two hosts, \
-dump both: groups, threads and residencies have the same numbers on either.")]
-    DebugDump,
-
-    /// Watch caches being swapped under running programs, for about a minute
-    Tour(TourArgs),
-
-    /// Print completions for a shell
-    #[command(after_help = "Example:\n  refit completions bash > /etc/bash_completion.d/refit")]
-    Completions {
-        /// For which shell
-        shell: clap_complete::Shell,
-    },
-
-    /// Print a C header: for threads that ask to go to another instance, or for instruments
-    #[command(
-        after_help = "Example:\n  refit header > refit_move.h\n  refit header instruments > refit.h"
-    )]
-    Header {
-        /// Which
-        #[arg(value_enum, default_value = "move")]
-        which: HeaderArg,
-    },
-
-    /// Write man pages
-    #[command(after_help = "Example:\n  refit man /usr/local/share/man/man1")]
-    Man {
-        /// Where to
-        #[arg(value_hint = ValueHint::DirPath)]
-        directory: PathBuf,
-    },
-}
-
-/// A C header.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum HeaderArg {
-    /// `refit_move.h`: refit_move(instance) and refit_instance()
-    Move,
-    /// `refit.h`: events, counters and timers, as `refit record` records them
-    Instruments,
+    #[command(flatten)]
+    Files(FilesCommand),
+    #[command(flatten)]
+    Objects(ObjectsCommand),
+    #[command(flatten)]
+    Code(CodeCommand),
+    #[command(flatten)]
+    Observe(ObserveCommand),
+    #[command(flatten)]
+    Programs(ProgramsCommand),
+    #[command(flatten)]
+    Moves(MovesCommand),
+    #[command(flatten)]
+    Host(HostCommand),
 }
 
 #[cfg(test)]
@@ -304,6 +81,22 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_and_the_page_of_commands_have_the_same_tasks() {
+        let page = include_str!("../../../docs/guide/commands.md");
+        let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
+        let headings: Vec<&str> = headings.take(TASKS.len()).collect();
+        assert_eq!(headings, TASKS.map(|task| task.heading));
+        let mut add = clap::Command::new("refit");
+        for task in &TASKS {
+            add = (task.add)(add);
+        }
+        let names = |command: &clap::Command| -> Vec<String> {
+            command.get_subcommands().map(|one| one.get_name().to_owned()).collect()
+        };
+        assert_eq!(names(&add), names(&Cli::command()), "a task is missing, or out of order");
     }
 
     #[test]

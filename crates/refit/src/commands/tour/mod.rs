@@ -24,7 +24,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::ValueHint;
 
-use crate::commands::interruption;
+use crate::commands::interruption::interruption;
 use crate::failure::Failure;
 use crate::format;
 use crate::output::Output;

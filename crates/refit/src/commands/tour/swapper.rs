@@ -14,8 +14,8 @@ use std::time::Duration;
 use refit_instance::Client;
 use refit_instance::wire::{Repeat, Swap};
 
+use crate::commands::objects::tally::Tally;
 use crate::failure::Failure;
-use crate::tally::Tally;
 
 use super::server::Server;
 

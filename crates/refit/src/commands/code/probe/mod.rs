@@ -1,0 +1,247 @@
+//! `refit probe` and `refit repair`: watch functions of running programs, and clean up afterwards.
+
+mod metrics;
+mod print;
+mod reading;
+mod repair;
+mod tell;
+mod trace;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::ValueHint;
+use refit_analysis::lines::Lines;
+use refit_instruments::session::Session;
+use refit_probe::spec::{Do, Spec};
+use refit_probe::watch::{self, Error, Watch};
+use refit_splice::process::Program;
+use serde::Serialize;
+
+use super::watching::{self, Course, Turn};
+use crate::commands::interruption::interruption;
+use crate::failure::Failure;
+use crate::format;
+use crate::output::Output;
+
+pub(crate) use repair::{RepairArgs, repair};
+pub(crate) use tell::{failure, tell_kept};
+
+use reading::Watched;
+use tell::tell_refused;
+use trace::Trace;
+
+/// Arguments of `refit probe`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A probe is PLACE [/CONDITION/] { ACTION, … [by VALUE] }. \
+Places: uprobe:FILE:FUNCTION (its entry; * and ? in names), insn:FILE:0xADDRESS, insn:FILE:FUNCTION+0xOFFSET; several with commas \
+between. FILE is a library or the program by its file name, or * for all. \
+Actions: count, latency (calls and time from entry to exit), cpu (the same in time of the processor), concurrency (threads inside), \
+histogram VALUE (or latency, cpu: how long calls take), event [VALUE [, VALUE]] and span (records in the trace that --output names). \
+Values: arg0 … arg5, retval, pid, tid, registers, fields such as *(arg0 + 16), any of these narrower: (u32)arg1. \
+Conditions: VALUE == NUMBER and the like, with && and || between.
+
+Example:
+  refit probe -p 4711 -e 'uprobe:redis-server:lookupKey* { count }'
+  refit probe -p 4711 -e 'uprobe:libc:malloc /arg0 > 4096/ { count, histogram arg0, by tid }' --interval 1s
+  refit probe -e 'uprobe:libsqlite3:sqlite3_step { latency, cpu }' -- sqlite3 db 'select 1'
+  refit probe -p 4711 -e 'uprobe:nginx:ngx_http_* { span }' -o nginx.trace --for 5s
+
+Ctrl-C prints what was counted, and takes everything out again.")]
+pub(crate) struct ProbeArgs {
+    /// Watch these processes
+    #[arg(short, long, value_name = "PID", required_unless_present = "command")]
+    #[arg(conflicts_with = "command", value_delimiter = ',')]
+    pid: Vec<u32>,
+
+    /// Places to watch, and actions there; several at once
+    #[arg(short = 'e', long = "expression", value_name = "PROBE", required = true)]
+    probes: Vec<Spec>,
+
+    /// List the places that the probes name, and do nothing
+    #[arg(short, long)]
+    list: bool,
+
+    /// With --list: show the file and line of source of each place, from debug information
+    #[arg(long, requires = "list")]
+    lines: bool,
+
+    /// Print what would change in the program, and do nothing
+    #[arg(long, conflicts_with = "list")]
+    dry_run: bool,
+
+    /// Print what was counted each time this has gone by
+    #[arg(long, value_parser = format::parse_duration, value_name = "TIME")]
+    interval: Option<Duration>,
+
+    /// For how long; otherwise until the program ends, or Ctrl-C
+    #[arg(long = "for", value_parser = format::parse_duration, value_name = "TIME")]
+    time: Option<Duration>,
+
+    /// Print what was counted as OpenMetrics text
+    #[arg(long, conflicts_with = "json")]
+    openmetrics: bool,
+
+    /// Where the trace with records of events and spans goes
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+
+    /// Start this program and watch it from its first instruction on
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Watches.
+pub(crate) fn run(args: &ProbeArgs, out: &mut Output) -> Result<(), Failure> {
+    let interrupted = interruption()?;
+    if !args.pid.is_empty() {
+        return watch(args, &args.pid, &interrupted, out);
+    }
+    let end = args.list || args.dry_run;
+    watching::with(None, &args.command, end, |id| watch(args, &[id], &interrupted, out))
+}
+
+fn watch(
+    args: &ProbeArgs,
+    ids: &[u32],
+    interrupted: &AtomicBool,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let open = |&id: &u32| Program::open(id).map_err(|refusal| failure(id, &refusal.into()));
+    let programs: Vec<Program> = ids.iter().map(open).collect::<Result<_, _>>()?;
+    if args.list {
+        return programs.iter().try_for_each(|program| list(program, args, out));
+    }
+    if args.dry_run {
+        return programs.iter().try_for_each(|program| plan(program, &args.probes, out));
+    }
+    let command = match &args.command[..] {
+        [] => args.pid.iter().map(|pid| format!("process {pid}")).collect(),
+        command => command.to_vec(),
+    };
+    let trace = Trace::begin(&args.probes, args.output.as_deref(), command)?;
+    let mut watched = Vec::new();
+    let seen = programs
+        .iter()
+        .try_for_each(|program| {
+            let watch = install(program, &args.probes, trace.as_ref().map(Trace::session))?;
+            watched.push(Watched { program, watch });
+            Ok(())
+        })
+        .and_then(|()| follow(args, &programs, &watched, interrupted, out));
+    // In spite of errors of the output, the programs get their code back.
+    let removed: Vec<Result<(), Failure>> = watched
+        .iter()
+        .map(|Watched { program, watch }| {
+            let removed = watch.remove(program);
+            let removed = removed.map_err(|why| failure(program.id(), &why.into()))?;
+            tell_kept(program.id(), &removed);
+            Ok(())
+        })
+        .collect();
+    let ended = trace.map(|trace| trace.end(out));
+    seen?;
+    print::print(args.openmetrics, &watched, out)?;
+    removed.into_iter().collect::<Result<(), _>>()?;
+    ended.transpose()?;
+    out.flush()
+}
+
+fn follow(
+    args: &ProbeArgs,
+    programs: &[Program],
+    watched: &[Watched<'_>],
+    interrupted: &AtomicBool,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let launched = args.pid.is_empty();
+    let course = Course { launched, time: args.time, interval: args.interval };
+    course.follow(programs, interrupted, |turn| match turn {
+        Turn::Tell => {
+            print::print(args.openmetrics, watched, out)?;
+            out.flush()
+        }
+        Turn::Look => Ok(()),
+    })
+}
+
+/// Inserts the probes into a program, and reports the refused places.
+pub(crate) fn install(
+    program: &Program,
+    probes: &[Spec],
+    session: Option<&Session>,
+) -> Result<Watch, Failure> {
+    let failed = |error: Error| failure(program.id(), &error);
+    let prepared = watch::prepare(program, probes, session).map_err(failed)?;
+    tell_refused(&prepared);
+    let watch = prepared.install(program).map_err(failed)?;
+    let stood = watch.stood();
+    say!(
+        "refit: watching {} of process {}, which stood still for {}; Ctrl-C ends",
+        format::counted(watch.watched.len() as u64, "place"),
+        program.id(),
+        format::nanos((stood.preparing + stood.changing).as_nanos() as u64),
+    );
+    Ok(watch)
+}
+
+/// A planned change of a program, for programs.
+#[derive(Serialize)]
+struct Planned<'a> {
+    process: u32,
+    change: &'a str,
+}
+
+fn plan(program: &Program, probes: &[Spec], out: &mut Output) -> Result<(), Failure> {
+    // Records would need a session, and none is created for a dry run.
+    let mut probes = probes.to_vec();
+    for probe in &mut probes {
+        for action in probe.actions.iter_mut().filter(|action| action.records()) {
+            *action = if action.is_timed() { Do::Latency } else { Do::Count };
+        }
+    }
+    let prepared = watch::prepare(program, &probes, None);
+    let prepared = prepared.map_err(|error| failure(program.id(), &error))?;
+    tell_refused(&prepared);
+    let json = out.json();
+    prepared.lines().try_for_each(|change| match json {
+        true => out.object(&Planned { process: program.id(), change: &change }),
+        false => out.line(&change),
+    })?;
+    out.flush()
+}
+
+fn list(program: &Program, args: &ProbeArgs, out: &mut Output) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Line {
+        module: String,
+        name: String,
+        address: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        line: Option<String>,
+    }
+    let found =
+        watch::list(program, &args.probes).map_err(|error| failure(program.id(), &error))?;
+    let mut sources = BTreeMap::new();
+    for (file, found) in found {
+        let (module, name, address) = (file.name(), found.name, found.address);
+        let line = args.lines.then(|| {
+            let source = sources.entry(file.path.clone());
+            // A file that cannot be read any more could be when it was listed.
+            let source = source.or_insert_with(|| Lines::open(&file.file).ok().flatten());
+            source.as_ref().and_then(|source| source.at(address).pop())
+        });
+        let line = line.flatten().map(|origin| origin.to_string());
+        if out.json() {
+            out.object(&Line { module, name, address, line })?;
+        } else {
+            let line = line.map_or_else(String::new, |line| format!("  {line}"));
+            out.line(&format!("uprobe:{module}:{name}{line}"))?;
+        }
+    }
+    out.flush()
+}

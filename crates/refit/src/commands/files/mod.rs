@@ -1,0 +1,60 @@
+//! Serve files: `refit mount` and what is done with mounts.
+
+mod mount;
+mod mounts;
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use clap::builder::ValueHint;
+
+use self::mount::MountArgs;
+use self::mounts::CacheArg;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Commands that serve files.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FilesCommand {
+    /// Serve directories; runs until Ctrl-C, then stores everything and unmounts
+    Mount(MountArgs),
+
+    /// Change who caches files: the kernel too, refit alone, or whatever suits each file
+    #[command(after_help = "Example:\n  refit cache '/logs/*' direct")]
+    Cache {
+        /// Pattern over file names, with or without `fcm:`
+        glob: String,
+        /// Cache mode
+        mode: CacheArg,
+    },
+
+    /// List what is mounted
+    #[command(after_help = "Example:\n  refit mounts --json")]
+    Mounts,
+
+    /// Store everything and unmount
+    #[command(after_help = "Example:\n  refit umount /mnt/data")]
+    Umount {
+        /// Where it is mounted
+        #[arg(value_hint = ValueHint::DirPath)]
+        mountpoint: PathBuf,
+
+        /// Give up what cannot be stored, because the disk is full or has failed
+        #[arg(long)]
+        discard: bool,
+    },
+}
+
+impl FilesCommand {
+    /// Runs the command at the instance `only`, or at every instance of this user.
+    pub(crate) fn run(&self, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+        match self {
+            FilesCommand::Mount(args) => mount::run(args, out),
+            FilesCommand::Cache { glob, mode } => mounts::cache(glob, *mode, only, out),
+            FilesCommand::Mounts => mounts::list(only, out),
+            FilesCommand::Umount { mountpoint, discard } => {
+                mounts::unmount(mountpoint, *discard, only, out)
+            }
+        }
+    }
+}

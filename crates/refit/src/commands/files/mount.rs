@@ -1,0 +1,242 @@
+//! `refit mount`: runs an instance until it is told to stop.
+//!
+//! Ctrl-C (or SIGTERM, or SIGHUP) unmounts: dirty data is stored, and the mount is removed. If a
+//! program still uses it, or data cannot be stored, this is reported, and the mount continues to be
+//! served; a second Ctrl-C detaches it even while programs use it. Files that could not be stored
+//! in the end are named, and the exit code is 1. When another process has unmounted everything, the
+//! instance ends by itself. With `--until-eof` it ends together with the program at the other end
+//! of its standard input.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+use std::{fs, io};
+
+use clap::Args;
+use clap::builder::ValueHint;
+use clap::error::ErrorKind;
+use refit_instance::wire::{MountRequest, Plan};
+use refit_instance::{Instance, InstanceOptions, host};
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::mounts::CacheArg;
+use crate::failure::Failure;
+use crate::format;
+use crate::output::Output;
+
+/// Arguments of `refit mount`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit mount ~/data /mnt/data --frames 256M
+  refit mount ~/data /mnt/data --compose plan.json
+
+Ctrl-C unmounts; if the mount is in use, or something cannot be stored, a second Ctrl-C takes it out of sight \
+whoever uses it, and gives up what cannot be stored. The exit code is 1 if something was lost.
+
+A plan names parts, says which block each is (interface:implementation), and which part is at each of its ports. \
+It is checked before anything is mounted. The usual one:
+  {\"parts\": {
+    \"cache\": {\"block\": \"fcm:shared\", \"connect\": {\"fr\": \"file\", \"pm\": \"memory\"}},
+    \"file\": {\"block\": \"fr:host\"},
+    \"memory\": {\"block\": \"pm:sweep\", \"connect\": {\"policy\": \"replacement\"}},
+    \"replacement\": {\"block\": \"policy:clock\"}}}")]
+pub(crate) struct MountArgs {
+    /// Directories to serve and where: SOURCE MOUNTPOINT, as many pairs as are wanted
+    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "MOUNTPOINT"])]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pairs: Vec<PathBuf>,
+
+    /// Memory for cached pages, per mount
+    #[arg(long, default_value = "256M", value_parser = format::parse_size, value_name = "SIZE")]
+    frames: u64,
+
+    /// Cache mode
+    #[arg(long, default_value = "auto", value_enum, value_name = "MODE")]
+    cache: CacheArg,
+
+    /// Threads that serve; one per processor unless said otherwise
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
+
+    /// Implementation that file caches begin with: shared or partitioned
+    #[arg(long, default_value = "shared", value_name = "NAME")]
+    implementation: String,
+
+    /// Build mounts of the blocks that this file names, connected as it says (JSON)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "implementation")]
+    compose: Option<PathBuf>,
+
+    /// Refuse to write
+    #[arg(long)]
+    read_only: bool,
+
+    /// Let other users in (their own permissions still apply)
+    #[arg(long)]
+    allow_other: bool,
+
+    /// Unmount as well when standard input ends, whoever uses the mount: for programs that start
+    /// refit and must not leave it behind
+    #[arg(long)]
+    until_eof: bool,
+}
+
+/// The interval at which the instance checks whether its mounts have been unmounted by others.
+const LOOK: Duration = Duration::from_millis(200);
+
+#[derive(Serialize)]
+struct Serving<'a> {
+    #[serde(serialize_with = "refit_instance::path_text::serialize")]
+    serving: &'a Path,
+    #[serde(serialize_with = "refit_instance::path_text::serialize")]
+    source: &'a Path,
+    instance: u32,
+}
+
+/// Mounts and serves.
+pub(crate) fn run(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
+    let requests = requests(args)?;
+    // Installed before anything is mounted: a Ctrl-C during a slow start must not leave a mount
+    // behind.
+    let events = events(args.until_eof)?;
+    let instance = Instance::start(host(), InstanceOptions::of_this_user()?)?;
+    for request in &requests {
+        if let Err(refusal) = instance.mount(request) {
+            return match instance.unmount_all() {
+                Ok(()) => Err(refusal.into()),
+                Err(mut others) => {
+                    others.insert(0, refusal);
+                    Err(Failure::Several(others))
+                }
+            };
+        }
+    }
+    for mount in instance.mounts() {
+        let (serving, source) = (&mount.mountpoint, &mount.source);
+        if out.json() {
+            out.object(&Serving { serving, source, instance: std::process::id() })?;
+        } else {
+            out.line(&format!(
+                "refit: {} serves {} with {} of frames; Ctrl-C unmounts (instance {})",
+                serving.display(),
+                source.display(),
+                format::size(args.frames),
+                std::process::id(),
+            ))?;
+        }
+    }
+    // The reader of the output may go away; the mounts stay.
+    let _ = out.flush();
+    let outcome = serve(&instance, &events);
+    let mut lost = instance.take_lost();
+    match outcome {
+        Err(Failure::Several(refusals)) => lost.extend(refusals),
+        Err(other) if lost.is_empty() => return Err(other),
+        Err(_) | Ok(()) => {}
+    }
+    lost.dedup();
+    if lost.is_empty() { Ok(()) } else { Err(Failure::Several(lost)) }
+}
+
+/// The events that end an instance.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// Ctrl-C, or a signal with the same meaning.
+    Signal,
+    /// Standard input has ended.
+    Eof,
+}
+
+fn serve(instance: &Instance, events: &Receiver<Event>) -> Result<(), Failure> {
+    let mut insisted = false;
+    while !instance.idle() {
+        match events.recv_timeout(LOOK) {
+            Err(RecvTimeoutError::Timeout) => {
+                instance.reap();
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Ok(Event::Signal) if insisted => {
+                return instance.detach_all().map_err(Failure::Several);
+            }
+            Ok(Event::Signal) => {
+                if let Err(refusals) = instance.unmount_all() {
+                    for refusal in refusals {
+                        say!("refit: {refusal}");
+                    }
+                    say!(
+                        "refit: still serving; Ctrl-C again takes the mount away all the same, and \
+                         gives up what cannot be stored"
+                    );
+                    insisted = true;
+                }
+            }
+            Ok(Event::Eof) => return end_with_its_owner(instance),
+        }
+    }
+    Ok(())
+}
+
+/// Ends the instance together with its owner. Programs that end at the same time get a moment to
+/// release the mount; then it is detached.
+fn end_with_its_owner(instance: &Instance) -> Result<(), Failure> {
+    for _ in 0..10 {
+        if instance.unmount_all().is_ok() {
+            return Ok(());
+        }
+        thread::sleep(LOOK);
+    }
+    instance.detach_all().map_err(Failure::Several)
+}
+
+fn events(until_eof: bool) -> Result<Receiver<Event>, Failure> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| {
+        Failure::new("wait for Ctrl-C", e.to_string(), "run it with fewer open files")
+    })?;
+    let (sender, receiver) = mpsc::channel();
+    if until_eof {
+        let sender = sender.clone();
+        thread::spawn(move || {
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            sender.send(Event::Eof)
+        });
+    }
+    thread::spawn(move || signals.forever().try_for_each(|_| sender.send(Event::Signal)));
+    Ok(receiver)
+}
+
+fn requests(args: &MountArgs) -> Result<Vec<MountRequest>, Failure> {
+    let (pairs, rest) = args.pairs.as_chunks::<2>();
+    if let [alone] = rest {
+        return Err(Failure::usage(
+            ErrorKind::WrongNumberOfValues,
+            format!("{} has no mountpoint: directories come in pairs", alone.display()),
+        ));
+    }
+    let composition = args.compose.as_deref().map(plan).transpose()?;
+    Ok(pairs
+        .iter()
+        .map(|[source, mountpoint]| MountRequest {
+            source: source.clone(),
+            mountpoint: mountpoint.clone(),
+            frames_bytes: args.frames,
+            cache: args.cache.into(),
+            workers: args.workers.map(usize::from),
+            implementation: args.implementation.clone(),
+            composition: composition.clone(),
+            allow_other: args.allow_other,
+            read_only: args.read_only,
+        })
+        .collect())
+}
+
+/// Reads a composition.
+fn plan(path: &Path) -> Result<Plan, Failure> {
+    let asked = || format!("read the composition {}", path.display());
+    let text = fs::read_to_string(path)
+        .map_err(|e| Failure::new(asked(), e.to_string(), "name a file that can be read"))?;
+    serde_json::from_str(&text)
+        .map_err(|e| Failure::new(asked(), e.to_string(), "see `refit mount --help` for its form"))
+}

@@ -1,0 +1,145 @@
+//! `refit run`: becomes a program that an instance tends.
+//!
+//! The instance is started first, beside this process ([`super::tend`]), and follows it; then this
+//! process becomes the program. The program is therefore the process that the caller has started:
+//! its number, parent, terminal, descriptors and exit code are its own.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{self, Command};
+
+use clap::Args;
+use clap::builder::ValueHint;
+
+use refit_instance::wire::{FollowRequest, KernelInfo, RoamRequest};
+
+use super::tend::FOLLOWS;
+use crate::commands::moves::{boot, processors};
+use crate::failure::Failure;
+use crate::format;
+use crate::instances::Live;
+use crate::logging;
+
+/// Arguments of `refit run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit run -- make -j2 &
+  refit ps
+  refit run --memory 64M -- python3 analysis.py
+  refit run --movable -- redis-server
+
+Exit code: the program's; 127 if it is not there, 126 if it cannot be run, 1 if it cannot be followed, its memory not be limited, or it not be movable.")]
+pub(crate) struct RunArgs {
+    /// Limit of the anonymous memory of the program and of all that it starts, e.g. 64M; pages
+    /// above it are compressed, or go to a swap file
+    #[arg(long, value_parser = format::parse_memory, value_name = "SIZE")]
+    memory: Option<u64>,
+    /// Have the program, and all that it starts, hold nothing of this kernel, so that it can be
+    /// moved: no vDSO, no restartable sequences, the same addresses each time
+    #[arg(long)]
+    movable: bool,
+    /// Have a kernel instance that was booted follow it, on its processors, instead of one of its
+    /// own
+    #[arg(long, value_name = "NUMBER", conflicts_with = "memory")]
+    on: Option<u16>,
+    /// Have its threads go to the next instance by themselves, to see whether that changes
+    /// anything: again and again so often, e.g. 10ms; once; or, back for each, at every syscall
+    #[arg(long, value_name = "TIME|once|syscall", value_parser = roam, requires = "on", requires = "movable")]
+    roam: Option<RoamRequest>,
+    /// Have its threads run at all instances in turn, those too that it makes later, as by `refit
+    /// spread`; it is told of the processors of all on this host
+    #[arg(long, requires = "on", requires = "movable", conflicts_with = "roam")]
+    spread: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
+
+fn roam(text: &str) -> Result<RoamRequest, String> {
+    match text {
+        "once" => Ok(RoamRequest::Once),
+        "syscall" => Ok(RoamRequest::Calls),
+        time => format::parse_duration(time).map(|time| {
+            RoamRequest::Every(u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1))
+        }),
+    }
+}
+
+/// Becomes the program.
+pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    let (program, arguments) = args.command.split_first().ok_or(Failure::Said)?;
+    let asked = format!("run {}", program.display());
+    // Only after the instance was started, which is to run as any other program.
+    let movable = || if args.movable { refit_sys::launch::be_movable(args.spread) } else { Ok(()) };
+    let followed = match args.on {
+        Some(number) => on(args, number)?,
+        None => tended(args),
+    };
+    let begun = followed.and_then(|()| movable());
+    begun.map_err(|e| {
+        let remedy = "see `refit doctor` for what this host permits";
+        Failure::new(asked.as_str(), e.to_string(), remedy)
+    })?;
+    let error = refit_sys::launch::become_program(program, arguments);
+    // The exit codes of env(1).
+    let (code, remedy) = match error.kind() {
+        io::ErrorKind::NotFound => (127, "name a program that is there"),
+        _ => (126, "name a program that may be run"),
+    };
+    say!("{}", Failure::new(asked, error.to_string(), remedy));
+    process::exit(code)
+}
+
+/// Makes a booted instance follow this process.
+fn on(args: &RunArgs, number: u16) -> Result<io::Result<()>, Failure> {
+    let kernels = boot::kernels(None)?;
+    let found = kernels.iter().find(|(_, kernel)| kernel.number == number);
+    let Some((live, kernel)) = found else {
+        let remedy = "see `refit instances`, or start some with `refit boot --instances 2`";
+        let why = "no instance that answers has this number";
+        return Err(Failure::new(format!("run on {number}"), why, remedy));
+    };
+    refit_sys::launch::allow_tracer(live.pid);
+    let roam = args.roam.or_else(|| args.spread.then_some(RoamRequest::Spread));
+    let bound = processors::bind(&kernel.processors);
+    let processors = args.spread.then(|| of_system(kernel, &kernels));
+    let (pid, movable) = (process::id(), args.movable);
+    live.client.follow(&FollowRequest { pid, movable, roam, processors })?;
+    Ok(bound)
+}
+
+/// Returns the processors of an instance, and those of all others on this host to which threads of
+/// its programs can move.
+fn of_system(own: &KernelInfo, all: &[(Live, KernelInfo)]) -> Vec<usize> {
+    let peer = |one: &KernelInfo| own.peers.iter().any(|peer| peer.number == one.number);
+    let others = all.iter().map(|(_, one)| one).filter(|one| peer(one));
+    let all = others.chain([own]).flat_map(|one| one.processors.iter().copied());
+    all.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Starts an instance that follows this process.
+fn tended(args: &RunArgs) -> io::Result<()> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg0("refit").args(["tend", &process::id().to_string()]).current_dir("/");
+    if let Some(bytes) = args.memory {
+        command.arg("--memory").arg(bytes.to_string());
+    }
+    command.args(args.movable.then_some("--movable"));
+    logging::hand_on(&mut command);
+    let (mut told, says) = refit_sys::launch::apart(&mut command)?;
+    let mut says = BufReader::new(says).lines();
+    let mut line = || says.next().unwrap_or_else(|| Err(io::Error::other("its instance died")));
+    let tends = line()?;
+    if let Ok(tends) = tends.parse() {
+        refit_sys::launch::allow_tracer(tends);
+    }
+    writeln!(told)?;
+    match line()? {
+        follows if follows == FOLLOWS => Ok(()),
+        why => Err(io::Error::other(why)),
+    }
+}
