@@ -10,17 +10,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use refit_sys::memory::PAGE_SIZE;
 use refit_sys::userfault::{Features, Flags, Modes, Userfault};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-pub(crate) const PAGE: usize = 4096;
 /// The number of words of a page.
-pub(crate) const WORDS: usize = PAGE / 8;
+pub(crate) const WORDS: usize = PAGE_SIZE / 8;
 
 /// The memory limit in MiB. Refit serves the faults of a program that uses more than half of it.
 pub(crate) const LIMIT: usize = 256;
 const FILLER: usize = 150;
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest time until refit serves an area.
+const SERVICE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time to wait for refit to examine the mappings of a program. It does so in rounds of 4 to 20
 /// ms, and does not announce when it has.
 const ROUND: Duration = Duration::from_millis(10);
@@ -41,7 +42,7 @@ unsafe impl Sync for Area {}
 impl Area {
     /// Maps this number of pages, none of which is populated yet.
     pub(crate) fn new(pages: usize) -> Result<Self, String> {
-        let length = pages * PAGE;
+        let length = pages * PAGE_SIZE;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
@@ -64,7 +65,7 @@ impl Area {
         assert!(page < self.pages && word < WORDS, "word {word} of page {page}");
         // SAFETY: the word is in the mapping, as was checked above, is aligned, and all accesses to
         // it are atomic.
-        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(page * PAGE + word * 8).cast()) }
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(page * PAGE_SIZE + word * 8).cast()) }
     }
 
     /// Returns the bytes of a page.
@@ -75,27 +76,27 @@ impl Area {
     pub(crate) unsafe fn bytes(&self, page: usize) -> &[u8] {
         assert!(page < self.pages, "page {page}");
         // SAFETY: the page is in the mapping; the caller guarantees the rest.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(page * PAGE), PAGE) }
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(page * PAGE_SIZE), PAGE_SIZE) }
     }
 
     /// Returns the addresses of pages.
     pub(crate) fn addresses(&self, pages: Range<usize>) -> Range<u64> {
-        let address = |page: usize| self.base.as_ptr() as u64 + (page * PAGE) as u64;
+        let address = |page: usize| self.base.as_ptr() as u64 + (page * PAGE_SIZE) as u64;
         address(pages.start)..address(pages.end)
     }
 
     /// Returns the page of an address.
     pub(crate) fn page(&self, address: u64) -> usize {
-        (address - self.addresses(0..0).start) as usize / PAGE
+        (address - self.addresses(0..0).start) as usize / PAGE_SIZE
     }
 
     /// Discards pages, which are zeros at the next access.
     pub(crate) fn discard(&self, pages: Range<usize>) {
         assert!(pages.start <= pages.end && pages.end <= self.pages, "pages {pages:?}");
-        let at = self.base.as_ptr().wrapping_add(pages.start * PAGE).cast();
+        let at = self.base.as_ptr().wrapping_add(pages.start * PAGE_SIZE).cast();
         // SAFETY: the pages are in the mapping; to atomic accesses, discarding them is a write of
         // zeros.
-        let _ = unsafe { madvise(at, pages.len() * PAGE, Advice::LinuxDontNeed) };
+        let _ = unsafe { madvise(at, pages.len() * PAGE_SIZE, Advice::LinuxDontNeed) };
     }
 
     /// Registers the area with a userfaultfd of this process.
@@ -124,7 +125,7 @@ impl Area {
     pub(crate) fn await_served(&self, mut touch: impl FnMut()) -> Result<(), String> {
         let began = Instant::now();
         while !self.served() {
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > SERVICE_TIMEOUT {
                 return Err("refit does not serve it".to_owned());
             }
             touch();
@@ -157,6 +158,6 @@ impl Area {
 impl Drop for Area {
     fn drop(&mut self) {
         // SAFETY: nothing refers to the mapping any more. A failure leaves it mapped.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.pages * PAGE) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.pages * PAGE_SIZE) };
     }
 }

@@ -14,12 +14,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use refit_sys::memory::PAGE_SIZE;
 use refit_sys::processor;
 use refit_sys::userfault::{CopyModes, Message, Modes, Userfault};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use crate::area::{Area, LIMIT, PAGE};
+use crate::area::{Area, LIMIT};
 use crate::stats::Sample;
 use crate::workload::{self, Ended, Workload};
 
@@ -168,7 +169,7 @@ pub(crate) fn serve_parent(arguments: &[String]) -> Result<(), String> {
 
 /// Serves pages of zeros until the program ends.
 fn answer(userfault: &Userfault, looks_out: bool) {
-    let zeros = [0; PAGE];
+    let zeros = [0; PAGE_SIZE];
     let mut messages = Vec::new();
     let mut last = Instant::now();
     loop {
@@ -181,7 +182,7 @@ fn answer(userfault: &Userfault, looks_out: bool) {
         }
         for message in messages.drain(..) {
             if let Message::Pagefault { address, .. } = message {
-                let at = address / PAGE as u64 * PAGE as u64;
+                let at = address / PAGE_SIZE as u64 * PAGE_SIZE as u64;
                 let _ = userfault.copy(at, &zeros, CopyModes::empty());
                 last = Instant::now();
             }

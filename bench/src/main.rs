@@ -102,20 +102,20 @@ fn complain(ended: Result<(), String>) {
 }
 
 fn main() -> ExitCode {
-    let mut asked: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(workload) = asked.first().and_then(|first| workload(first)) {
-        workload(&asked[1..]);
+    let mut parts: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(workload) = parts.first().and_then(|first| workload(first)) {
+        workload(&parts[1..]);
         return ExitCode::SUCCESS;
     }
-    let quick = asked.iter().map(String::as_str).eq(["workloads", QUICK]);
-    asked.truncate(if quick { 1 } else { asked.len() });
-    if let Some(unknown) = asked.iter().find(|a| !PARTS.contains(&a.as_str())) {
+    let quick = parts.iter().map(String::as_str).eq(["workloads", QUICK]);
+    parts.truncate(if quick { 1 } else { parts.len() });
+    if let Some(unknown) = parts.iter().find(|a| !PARTS.contains(&a.as_str())) {
         eprintln!("bench: there is no part {unknown:?}; there are: {}", PARTS.join(", "));
         return ExitCode::from(2);
     }
-    let mut report = report::Report::new(&asked);
+    let mut report = report::Report::new(&parts);
     for part in PARTS {
-        if !asked.is_empty() && !asked.iter().any(|a| a == part) {
+        if !parts.is_empty() && !parts.iter().any(|a| a == part) {
             continue;
         }
         eprintln!("measuring: {part}");
@@ -149,7 +149,7 @@ fn main() -> ExitCode {
     }
     print!("{}", report.text());
     // A run of some parts is for inspection; only a whole run is a result.
-    if asked.is_empty()
+    if parts.is_empty()
         && let Err(error) = std::fs::write("bench/RESULTS.md", report.text())
     {
         eprintln!("bench: cannot write bench/RESULTS.md: {error}");

@@ -4,11 +4,12 @@
 use std::fs::File;
 use std::io::Write;
 
+use refit_sys::memory::PAGE_SIZE;
+
 use crate::files::Place;
 use crate::load::serve;
 use crate::stats::Sample;
 
-const PAGE: usize = 4096;
 const PAGES: usize = 32 * 1024;
 
 /// Returns the heap bytes in use, as reported by glibc.
@@ -35,14 +36,14 @@ fn once(files: usize) -> f64 {
     }
     for file in &mut open {
         // Inodes, objects and their first page exist; from here on only pages are added.
-        file.write_all(&[1; PAGE]).expect("the mount can be written");
+        file.write_all(&[1; PAGE_SIZE]).expect("the mount can be written");
     }
     mount.write_back().expect("the source can be written");
     let before = heap();
     let each = PAGES / files - 1;
     for file in &mut open {
         for _ in 0..each {
-            file.write_all(&[1; PAGE]).expect("the mount can be written");
+            file.write_all(&[1; PAGE_SIZE]).expect("the mount can be written");
         }
     }
     mount.write_back().expect("the source can be written");

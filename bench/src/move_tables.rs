@@ -18,7 +18,7 @@ impl Report {
         for (at, way) in WAYS.iter().enumerate() {
             let (what, bar) = way_there(*way);
             let what = format!("`refit_move` {what}, from call to return, µs");
-            row(what, 1, &|moves| &moves.asked[at], bar);
+            row(what, 1, &|moves| &moves.lookups[at], bar);
         }
         for (at, way) in WAYS.iter().enumerate() {
             let (what, bar) = way_there(*way);

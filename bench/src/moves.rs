@@ -52,7 +52,7 @@ pub(crate) struct MoveTotals {
     /// until it runs undisturbed.
     pub(crate) stands: [[Sample; 2]; WAYS.len()],
     /// For each of [`WAYS`]: the time from a thread's own call until its arrival.
-    pub(crate) asked: [Sample; WAYS.len()],
+    pub(crate) lookups: [Sample; WAYS.len()],
     /// The first touch of a mapping: natively (a page that is present), of private memory, of
     /// frames.
     pub(crate) touches: [Sample; 3],
@@ -153,7 +153,7 @@ impl<'a> Round<'a> {
         let mut program = self.program()?;
         for (way, to) in journey() {
             let [took] = program.ask(&format!("go {to}"))?;
-            moves.asked[way as usize].push(took / self.ticks);
+            moves.lookups[way as usize].push(took / self.ticks);
         }
         Ok(())
     }

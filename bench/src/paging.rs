@@ -12,7 +12,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::area::{Area, PAGE, WORDS};
+use refit_sys::memory::PAGE_SIZE;
+
+use crate::area::{Area, WORDS};
 use crate::stats::Sample;
 use crate::swapfile::Group;
 use crate::umap;
@@ -81,9 +83,13 @@ fn run(kind: usize, threads: usize) -> Result<[f64; 2], String> {
         _ => Vec::new(),
     };
     let mut program = Workload::start(&under, &[ARGUMENT.to_owned(), kind.to_string()])?;
-    let told = program.ask(&threads.to_string())?;
+    let reply = program.ask(&threads.to_string())?;
     let [wrong] = program.ask("check")?;
-    if wrong == 0.0 { Ok(told) } else { Err(format!("{wrong} pages do not hold what was written")) }
+    if wrong == 0.0 {
+        Ok(reply)
+    } else {
+        Err(format!("{wrong} pages do not hold what was written"))
+    }
 }
 
 /// Runs the workload.
@@ -232,4 +238,4 @@ impl Zipf {
     }
 }
 
-const _: () = assert!(PAGES.is_power_of_two() && PAGES * PAGE == SET << 20);
+const _: () = assert!(PAGES.is_power_of_two() && PAGES * PAGE_SIZE == SET << 20);

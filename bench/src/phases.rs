@@ -8,10 +8,11 @@
 //! have begun the second phase, while they call it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, MutexGuard};
 use refit_objects::{
     Implementations, OwnedRep, Root, SwapOptions, TransferError, create, destroy, interface,
     swap_named,
@@ -50,8 +51,8 @@ struct Partitioned {
     own: usize,
 }
 
-fn lock(part: &Mutex<u64>) -> std::sync::MutexGuard<'_, u64> {
-    part.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(part: &Mutex<u64>) -> MutexGuard<'_, u64> {
+    part.lock()
 }
 
 impl Total for Partitioned {

@@ -178,10 +178,10 @@ fn peer(served: &mut Served, program: &Program) -> Result<Sample, String> {
         let Ok(mut child) = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn() else {
             return Ok(sample);
         };
-        let mut told = BufReader::new(child.stdout.take().ok_or("no output")?);
+        let mut output = BufReader::new(child.stdout.take().ok_or("no output")?);
         let mut line = String::new();
         // bpftrace announces that it attaches, and then does.
-        let attaching = told.read_line(&mut line).is_ok_and(|bytes| bytes > 0);
+        let attaching = output.read_line(&mut line).is_ok_and(|bytes| bytes > 0);
         let plain = served.run(FEW, 1)?;
         let began = Instant::now();
         let mut cost = 0.0;
@@ -211,14 +211,14 @@ fn frida(served: &mut Served, program: &Program) -> Result<Sample, String> {
         command.args([script, &served.child.id().to_string(), &format!("{:#x}", found.address)]);
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let Ok(mut child) = piped.spawn() else { return Ok(sample) };
-        let mut told = BufReader::new(child.stdout.take().ok_or("no output")?);
+        let mut output = BufReader::new(child.stdout.take().ok_or("no output")?);
         let mut line = String::new();
-        told.read_line(&mut line).map_err(|e| e.to_string())?;
+        output.read_line(&mut line).map_err(|e| e.to_string())?;
         let attached = line.trim() == "attached";
         let took = served.run(CALLS, 1)?;
         drop(child.stdin.take());
         line.clear();
-        told.read_line(&mut line).map_err(|e| e.to_string())?;
+        output.read_line(&mut line).map_err(|e| e.to_string())?;
         child.wait().map_err(|e| e.to_string())?;
         // A peer that has not counted has not been measured.
         if attached && line.trim().parse() == Ok(CALLS) {
@@ -238,8 +238,8 @@ fn end_peer(child: &mut Child) -> Result<(), String> {
             // bpftrace may have ended by itself.
             let _ = rustix::process::kill_process(process, rustix::process::Signal::INT);
         }
-        let asked = Instant::now();
-        while asked.elapsed() < PAUSE {
+        let begun = Instant::now();
+        while begun.elapsed() < PAUSE {
             if child.try_wait().map_err(|e| e.to_string())?.is_some() {
                 return Ok(());
             }

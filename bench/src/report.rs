@@ -41,9 +41,9 @@ const SWAPS: usize = 10_000;
 pub(crate) struct Report(String);
 
 impl Report {
-    pub(crate) fn new(asked: &[String]) -> Self {
+    pub(crate) fn new(parts: &[String]) -> Self {
         let mut text = String::from("# Results\n\nWritten by `bench/run");
-        asked.iter().for_each(|a| {
+        parts.iter().for_each(|a| {
             let _ = write!(text, " {a}");
         });
         let _ = writeln!(
@@ -294,7 +294,7 @@ impl Report {
             let (watched, all) = one.functions;
             let [jumps, short, copies] = one.ways;
             let times = |n: usize| format!("{:.2}", one.took[n].median() / one.took[0].median());
-            let blocks = |told: String| one.no_blocks.as_ref().map_or(told, |_| "–".into());
+            let blocks = |value: String| one.no_blocks.as_ref().map_or(value, |_| "–".into());
             self.row(&[
                 one.name.into(),
                 share(had, entries),

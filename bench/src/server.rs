@@ -15,7 +15,8 @@ use tempfile::TempDir;
 const POSTGRES_USER: &str = "postgres";
 const SQUID_USER: &str = "proxy";
 
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest time in which a server starts or ends.
+const TRANSITION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Loads a server once; returns the requests per second.
 pub(crate) type Load = Box<dyn Fn() -> Result<f64, String>>;
@@ -40,9 +41,9 @@ struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let asked = Pid::from_raw(self.0.id().cast_signed())
+        let signalled = Pid::from_raw(self.0.id().cast_signed())
             .is_some_and(|id| kill_process(id, Signal::INT).is_ok());
-        if !asked || until(|| !matches!(self.0.try_wait(), Ok(None))).is_err() {
+        if !signalled || until(|| !matches!(self.0.try_wait(), Ok(None))).is_err() {
             let _ = self.0.kill();
             let _ = self.0.wait();
         }
@@ -67,7 +68,7 @@ fn start(command: &mut Command) -> Result<Process, String> {
 fn until(mut works: impl FnMut() -> bool) -> Result<(), String> {
     let began = Instant::now();
     while !works() {
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > TRANSITION_TIMEOUT {
             return Err("the server does not answer".into());
         }
         // The server is being started or ended; nothing is measured then.
@@ -123,12 +124,12 @@ fn folder_of(user: &str, folder: &Path) -> Result<(), String> {
 
 /// Returns the requests per second that wrk reports.
 fn wrk(command: &mut Command) -> Result<f64, String> {
-    let told = said(command)?;
-    if let Some(errors) = told.lines().find(|line| line.trim().starts_with("Non-2xx")) {
+    let output = said(command)?;
+    if let Some(errors) = output.lines().find(|line| line.trim().starts_with("Non-2xx")) {
         return Err(errors.trim().to_owned());
     }
-    let rate = told.lines().find_map(|line| line.strip_prefix("Requests/sec:"));
-    rate.and_then(|rate| rate.trim().parse().ok()).ok_or(told)
+    let rate = output.lines().find_map(|line| line.strip_prefix("Requests/sec:"));
+    rate.and_then(|rate| rate.trim().parse().ok()).ok_or(output)
 }
 
 pub(crate) fn redis(folder: &Path) -> Result<Serving, String> {
@@ -140,11 +141,11 @@ pub(crate) fn redis(folder: &Path) -> Result<Serving, String> {
     let load = move || {
         let mut load = Command::new("redis-benchmark");
         load.arg("-s").arg(&socket).args(["--csv", "-n", "150000", "-t", "set,get"]);
-        let told = said(&mut load)?;
+        let output = said(&mut load)?;
         // A line for each kind of request: its name, requests per second, more.
         let rate = |line: &str| line.split('"').nth(3)?.parse::<f64>().ok();
-        let rates: Vec<f64> = told.lines().skip(1).filter_map(rate).collect();
-        if rates.len() == 2 { Ok(rates.iter().sum::<f64>() / 2.0) } else { Err(told) }
+        let rates: Vec<f64> = output.lines().skip(1).filter_map(rate).collect();
+        if rates.len() == 2 { Ok(rates.iter().sum::<f64>() / 2.0) } else { Err(output) }
     };
     Ok(Serving { load: Box::new(load), processes: vec![server] })
 }
@@ -235,9 +236,9 @@ pub(crate) fn postgres(folder: &Path) -> Result<Serving, String> {
     };
     until(|| pgbench(&["-i", "-q"]).is_ok())?;
     let load = move || {
-        let told = pgbench(&["-n", "-S", "-c", "4", "-T", "2"])?;
-        let rate = told.lines().find_map(|line| line.strip_prefix("tps = "));
-        rate.and_then(|rate| rate.split(' ').next()?.parse().ok()).ok_or(told)
+        let output = pgbench(&["-n", "-S", "-c", "4", "-T", "2"])?;
+        let rate = output.lines().find_map(|line| line.strip_prefix("tps = "));
+        rate.and_then(|rate| rate.split(' ').next()?.parse().ok()).ok_or(output)
     };
     Ok(Serving { load: Box::new(load), processes: vec![server] })
 }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 /// The memory controller of the first version of cgroups, and the second version.
 const FIRST: &str = "/sys/fs/cgroup/memory";
 const SECOND: &str = "/sys/fs/cgroup";
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest time until a control group without processes can be removed.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Group {
     folder: PathBuf,
@@ -54,7 +55,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         let began = Instant::now();
         // Processes that have ended leave the group soon.
-        while fs::remove_dir(&self.folder).is_err() && began.elapsed() < PATIENCE {
+        while fs::remove_dir(&self.folder).is_err() && began.elapsed() < REMOVAL_TIMEOUT {
             std::thread::sleep(Duration::from_millis(10));
         }
         if self.folder.exists() {

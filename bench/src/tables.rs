@@ -25,12 +25,12 @@ impl Report {
         measured: Result<T, String>,
     ) -> Option<T> {
         self.section(title, command, heads);
-        let told = measured.map_err(|why| {
+        let figures = measured.map_err(|why| {
             let mut cells = vec![format!("not measured: {why}")];
             cells.resize(heads.len(), String::new());
             self.row(&cells);
         });
-        told.ok()
+        figures.ok()
     }
 
     pub(crate) fn faults(&mut self, measured: Result<faults::All, String>) {

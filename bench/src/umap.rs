@@ -12,10 +12,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::thread;
 
+use refit_sys::memory::PAGE_SIZE;
 use refit_sys::userfault::{CopyModes, Message, Modes, Userfault, Wake};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::area::{Area, PAGE};
+use crate::area::Area;
 
 /// The place of a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,7 @@ enum Place {
 
 /// A buffer for a page that is aligned for reads past the page cache.
 #[repr(align(4096))]
-struct Hand([u8; PAGE]);
+struct Hand([u8; PAGE_SIZE]);
 
 struct Pager {
     area: Arc<Area>,
@@ -52,12 +53,12 @@ pub(crate) fn serve(
     let flags = libc::O_TMPFILE | if direct { libc::O_DIRECT } else { 0 };
     let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open("/var/tmp");
     let file = opened.map_err(|e| format!("a file in /var/tmp: {e}"))?;
-    file.set_len((pages * PAGE) as u64).map_err(|e| format!("a file in /var/tmp: {e}"))?;
+    file.set_len((pages * PAGE_SIZE) as u64).map_err(|e| format!("a file in /var/tmp: {e}"))?;
     let mut pager = Pager {
         area: Arc::clone(area),
         userfault,
         file,
-        hand: Box::new(Hand([0; PAGE])),
+        hand: Box::new(Hand([0; PAGE_SIZE])),
         places: vec![Place::Out; pages],
         queue: VecDeque::with_capacity(room),
         room,
@@ -98,7 +99,7 @@ impl Pager {
         while self.queue.len() >= self.room {
             self.evict()?;
         }
-        self.file.read_exact_at(&mut self.hand.0, (page * PAGE) as u64)?;
+        self.file.read_exact_at(&mut self.hand.0, (page * PAGE_SIZE) as u64)?;
         let modes = if write { CopyModes::empty() } else { CopyModes::WRITE_PROTECT };
         let at = self.area.addresses(page..page + 1).start;
         self.userfault.copy(at, &self.hand.0, modes).map_err(|short| short.error)?;
@@ -112,7 +113,7 @@ impl Pager {
         if self.places[page] == Place::Dirty {
             self.userfault.protect(self.area.addresses(page..page + 1))?;
             // SAFETY: the page is write-protected, and only this thread removes the protection.
-            self.file.write_all_at(unsafe { self.area.bytes(page) }, (page * PAGE) as u64)?;
+            self.file.write_all_at(unsafe { self.area.bytes(page) }, (page * PAGE_SIZE) as u64)?;
         }
         self.area.discard(page..page + 1);
         self.places[page] = Place::Out;

@@ -193,7 +193,7 @@ fn run(
         Ok(instances) if way.spread => instances.moves(process),
         _ => Ok(Some(MoveTotals::default())),
     };
-    let inside = told(&String::from_utf8_lossy(&output.stdout));
+    let inside = verified_time(&String::from_utf8_lossy(&output.stdout));
     // The error in the result explains more than the exit code that follows from it.
     match inside {
         Ok(inside) if output.status.success() => {
@@ -206,7 +206,7 @@ fn run(
 }
 
 /// Returns the time that a workload reports, if it reports that its result is right.
-fn told(said: &str) -> Result<f64, String> {
+fn verified_time(said: &str) -> Result<f64, String> {
     let fact = |name: &str| {
         let mut words = said.lines().filter_map(|line| line.split_once(' '));
         words.find(|(word, _)| *word == name).map(|(_, value)| value)
@@ -238,10 +238,13 @@ mod tests {
 
     #[test]
     fn only_a_right_result_has_a_time() {
-        assert_eq!(told("name is\ntime 0.25\nverified yes\n"), Ok(0.25));
-        assert_eq!(told("time 0.25\nverified no\n"), Err("its result is wrong".to_owned()));
+        assert_eq!(verified_time("name is\ntime 0.25\nverified yes\n"), Ok(0.25));
+        assert_eq!(
+            verified_time("time 0.25\nverified no\n"),
+            Err("its result is wrong".to_owned())
+        );
         for said in ["", "verified yes\n", "time 0.25\n", "time x\nverified yes\n"] {
-            assert!(told(said).is_err(), "{said:?}");
+            assert!(verified_time(said).is_err(), "{said:?}");
         }
     }
 }

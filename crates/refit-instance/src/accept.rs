@@ -10,11 +10,12 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::serve::Listener;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::DupFlags;
 use rustix::net::SocketFlags;
@@ -60,7 +61,7 @@ impl Reserve {
 
     fn held(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
         // The list is valid after a panic: pushing and popping leave no intermediate state.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     fn full(&self) -> bool {

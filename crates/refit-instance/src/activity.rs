@@ -44,7 +44,7 @@ impl SentObjects {
     /// that no longer exist.
     fn differences(&mut self, now: Vec<ObjectActivity>) -> (Vec<ObjectActivity>, Vec<u64>) {
         let mut differ = Vec::new();
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         for object in &now {
             let known = self.0.get(&object.id);
             if known != Some(object) {
@@ -55,10 +55,10 @@ impl SentObjects {
         // `now` contains all existing objects, and all of them have been sent.
         if self.0.len() > now.len() {
             let there: BTreeSet<u64> = now.iter().map(|object| object.id).collect();
-            gone = self.0.keys().copied().filter(|id| !there.contains(id)).collect();
-            gone.iter().for_each(|id| drop(self.0.remove(id)));
+            removed = self.0.keys().copied().filter(|id| !there.contains(id)).collect();
+            removed.iter().for_each(|id| drop(self.0.remove(id)));
         }
-        (differ, gone)
+        (differ, removed)
     }
 }
 
@@ -86,9 +86,9 @@ fn send_samples(shared: &Shared, every: Duration, sender: &Sender<Activity>) {
         let look = Instant::now();
         if sender.max_capacity() - sender.capacity() < MAX_UNREAD {
             let at_ns = u64::try_from(look.duration_since(began).as_nanos()).unwrap_or(u64::MAX);
-            let (objects, gone) = sent.differences(shared.core.system.activity());
+            let (objects, removed) = sent.differences(shared.core.system.activity());
             let mounts = shared.core.mounts();
-            if sender.blocking_send(Activity { at_ns, objects, gone, mounts }).is_err() {
+            if sender.blocking_send(Activity { at_ns, objects, gone: removed, mounts }).is_err() {
                 return;
             }
         }
@@ -106,10 +106,10 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request.
     pub fn activity(&self, every: Duration) -> Result<Lines<Activity>, Refusal> {
-        let asked = "watch";
+        let operation = "watch";
         let every_ms = u64::try_from(every.as_millis()).unwrap_or(u64::MAX);
         let query = ActivityQuery { every_ms: Some(every_ms) };
-        self.lines(asked, get(asked, &with_query(asked, "/activity", &query)?)?)
+        self.lines(operation, get(operation, &with_query(operation, "/activity", &query)?)?)
     }
 }
 

@@ -54,10 +54,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A request in progress.
 pub(crate) struct Work {
     pub(crate) shared: Shared,
-    pub(crate) asked: Adapt,
+    pub(crate) request: Adapt,
     pub(crate) owner: String,
     /// Becomes true when the client has disconnected.
-    pub(crate) gone: Arc<AtomicBool>,
+    pub(crate) disconnected: Arc<AtomicBool>,
     pub(crate) sender: Sender<Report>,
 }
 
@@ -122,7 +122,7 @@ impl<'a> Sample<'a> {
 }
 
 impl CacheState {
-    fn decide(&mut self, sight: &Sample<'_>, asked: &Adapt) -> Action {
+    fn decide(&mut self, sight: &Sample<'_>, request: &Adapt) -> Action {
         let missed = sight.faults.saturating_sub(self.faults);
         self.faults = sight.faults;
         let Some((accesses, following)) = sight.detected else {
@@ -147,10 +147,10 @@ impl CacheState {
         self.quiet = 0;
         let percent = followed * 100 / new;
         let wants = match &self.swapped {
-            None if sight.implementation != SEQUENTIAL && percent >= asked.above_percent => {
+            None if sight.implementation != SEQUENTIAL && percent >= request.above_percent => {
                 Some(SEQUENTIAL.to_owned())
             }
-            Some(swapped) if percent < asked.below_percent => Some(swapped.from.clone()),
+            Some(swapped) if percent < request.below_percent => Some(swapped.from.clone()),
             _ => None,
         };
         let Some(to) = wants else {
@@ -194,14 +194,14 @@ impl CacheState {
 /// # Errors
 ///
 /// The thresholds contradict each other.
-pub(crate) fn check(asked: &Adapt) -> Result<(), Refusal> {
-    if asked.below_percent <= asked.above_percent && asked.above_percent <= 100 {
+pub(crate) fn check(request: &Adapt) -> Result<(), Refusal> {
+    if request.below_percent <= request.above_percent && request.above_percent <= 100 {
         return Ok(());
     }
-    let what = format!("adapt {}", asked.glob);
+    let what = format!("adapt {}", request.glob);
     let obstacle = format!(
         "swapping above {} % and back below {} % would never end",
-        asked.above_percent, asked.below_percent
+        request.above_percent, request.below_percent
     );
     Err(Refusal::new(Kind::Malformed, what, obstacle, "say 0 ≤ below ≤ above ≤ 100"))
 }
@@ -210,18 +210,18 @@ impl Work {
     /// Runs until the client disconnects, the time is over, or the instance ends.
     pub(crate) fn run(&self) {
         let mut known: BTreeMap<u64, CacheState> = BTreeMap::new();
-        let every = Duration::from_millis(self.asked.every_ms.max(1));
-        let glob = Glob::new(&self.asked.glob);
+        let every = Duration::from_millis(self.request.every_ms.max(1));
+        let glob = Glob::new(&self.request.glob);
         // A time beyond the range of the clock means no limit.
         let time = |ms| Instant::now().checked_add(Duration::from_millis(ms));
-        let until = self.asked.for_ms.and_then(time);
+        let until = self.request.for_ms.and_then(time);
         while !self.over() && until.is_none_or(|until| Instant::now() < until) {
             let next = Instant::now().checked_add(every);
             let objects = self.objects(&glob);
             known.retain(|id, _| objects.iter().any(|object| object.id == *id));
             for object in &objects {
                 let known = known.entry(object.id).or_default();
-                let act = known.decide(&Sample::of(object), &self.asked);
+                let act = known.decide(&Sample::of(object), &self.request);
                 if self.act(object, known, act).is_err() {
                     break;
                 }
@@ -234,7 +234,9 @@ impl Work {
     }
 
     fn over(&self) -> bool {
-        self.gone.load(Ordering::Relaxed) || *self.shared.ending.borrow() || self.sender.is_closed()
+        self.disconnected.load(Ordering::Relaxed)
+            || *self.shared.ending.borrow()
+            || self.sender.is_closed()
     }
 
     /// Returns the caches that a detector fits and that have the sequential implementation.

@@ -58,7 +58,7 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 ))]
 struct Document;
 
-type Asked<T> = Result<Json<T>, JsonRejection>;
+type Payload<T> = Result<Json<T>, JsonRejection>;
 type Filter<T> = Result<Query<T>, QueryRejection>;
 
 /// Returns the router with all routes.
@@ -136,9 +136,9 @@ async fn metrics(State(shared): State<Shared>) -> Result<Response, Refusal> {
     (status = 409, body = Refusal),
     (status = 500, body = Refusal),
 ))]
-async fn record(asked: Asked<RecordRequest>) -> Result<StatusCode, Refusal> {
-    let Json(asked) = asked.map_err(|e| rejected("record", e.status(), &e.body_text()))?;
-    blocking("record", move || recording::attach(&asked).map(|()| StatusCode::NO_CONTENT)).await
+async fn record(request: Payload<RecordRequest>) -> Result<StatusCode, Refusal> {
+    let Json(request) = request.map_err(|e| rejected("record", e.status(), &e.body_text()))?;
+    blocking("record", move || recording::attach(&request).map(|()| StatusCode::NO_CONTENT)).await
 }
 
 /// Returns the sessions in which the instance takes part.
@@ -212,21 +212,21 @@ async fn object(
 async fn swap(
     State(shared): State<Shared>,
     ConnectInfo(peer): ConnectInfo<Peer>,
-    asked: Asked<Swap>,
+    request: Payload<Swap>,
 ) -> Result<Response, Refusal> {
-    let Json(asked) = asked.map_err(|e| rejected("swap", e.status(), &e.body_text()))?;
+    let Json(request) = request.map_err(|e| rejected("swap", e.status(), &e.body_text()))?;
     let core = Arc::clone(&shared.core);
-    let (asked, targets) = blocking("swap", move || {
-        let targets = swaps::targets(&core, &asked)?;
-        Ok((asked, targets))
+    let (request, targets) = blocking("swap", move || {
+        let targets = swaps::targets(&core, &request)?;
+        Ok((request, targets))
     })
     .await?;
-    let (sender, gone, mut response) = streams::lines::<Report>();
-    if asked.repeat.is_none() {
-        let changes = if asked.together { 1 } else { targets.len() };
+    let (sender, disconnected, mut response) = streams::lines::<Report>();
+    if request.repeat.is_none() {
+        let changes = if request.together { 1 } else { targets.len() };
         response.headers_mut().insert(OBJECTS_HEADER, HeaderValue::from(changes));
     }
-    let work = Work { shared, asked, owner: peer.owner(), gone, sender };
+    let work = Work { shared, request, owner: peer.owner(), disconnected, sender };
     streams::begin("swap", move || work.run(targets))?;
     Ok(response)
 }
@@ -250,11 +250,11 @@ async fn classes(State(shared): State<Shared>) -> Result<Json<Vec<ClassInfo>>, R
 async fn upgrade(
     State(shared): State<Shared>,
     ConnectInfo(peer): ConnectInfo<Peer>,
-    asked: Asked<Upgrade>,
+    request: Payload<Upgrade>,
 ) -> Result<Response, Refusal> {
-    let Json(asked) = asked.map_err(|e| rejected("upgrade", e.status(), &e.body_text()))?;
-    let (sender, gone, response) = streams::lines::<UpgradeLine>();
-    let upgrade = ActiveUpgrade::begin(shared, asked, peer.owner(), gone)?;
+    let Json(request) = request.map_err(|e| rejected("upgrade", e.status(), &e.body_text()))?;
+    let (sender, disconnected, response) = streams::lines::<UpgradeLine>();
+    let upgrade = ActiveUpgrade::begin(shared, request, peer.owner(), disconnected)?;
     streams::begin("upgrade", move || upgrade.run(&sender))?;
     Ok(response)
 }
@@ -265,9 +265,12 @@ async fn upgrade(
     (status = 400, body = Refusal),
     (status = 404, body = Refusal),
 ))]
-async fn pause(State(shared): State<Shared>, asked: Asked<Pause>) -> Result<StatusCode, Refusal> {
+async fn pause(
+    State(shared): State<Shared>,
+    request: Payload<Pause>,
+) -> Result<StatusCode, Refusal> {
     let Json(Pause { class, paused }) =
-        asked.map_err(|e| rejected("pause", e.status(), &e.body_text()))?;
+        request.map_err(|e| rejected("pause", e.status(), &e.body_text()))?;
     shared.core.upgrades.pause(&class, paused).map(|()| StatusCode::NO_CONTENT)
 }
 
@@ -282,12 +285,12 @@ async fn pause(State(shared): State<Shared>, asked: Asked<Pause>) -> Result<Stat
 async fn adapt(
     State(shared): State<Shared>,
     ConnectInfo(peer): ConnectInfo<Peer>,
-    asked: Asked<Adapt>,
+    request: Payload<Adapt>,
 ) -> Result<Response, Refusal> {
-    let Json(asked) = asked.map_err(|e| rejected("adapt", e.status(), &e.body_text()))?;
-    adapt::check(&asked)?;
-    let (sender, gone, response) = streams::lines::<Report>();
-    let work = adapt::Work { shared, asked, owner: peer.owner(), gone, sender };
+    let Json(request) = request.map_err(|e| rejected("adapt", e.status(), &e.body_text()))?;
+    adapt::check(&request)?;
+    let (sender, disconnected, response) = streams::lines::<Report>();
+    let work = adapt::Work { shared, request, owner: peer.owner(), disconnected, sender };
     streams::begin("adapt", move || work.run())?;
     Ok(response)
 }
@@ -305,10 +308,10 @@ async fn adapt(
 async fn wrap(
     State(shared): State<Shared>,
     ConnectInfo(peer): ConnectInfo<Peer>,
-    asked: Asked<Wrap>,
+    request: Payload<Wrap>,
 ) -> Result<Response, Refusal> {
-    let Json(asked) = asked.map_err(|e| rejected("wrap", e.status(), &e.body_text()))?;
-    change_wrappers(shared, peer, "wrap", move |core| wraps::to_wrap(core, asked)).await
+    let Json(request) = request.map_err(|e| rejected("wrap", e.status(), &e.body_text()))?;
+    change_wrappers(shared, peer, "wrap", move |core| wraps::to_wrap(core, request)).await
 }
 
 /// Removes wrappers from objects one after the other and sends the report of each when it ends.
@@ -323,10 +326,10 @@ async fn wrap(
 async fn unwrap(
     State(shared): State<Shared>,
     ConnectInfo(peer): ConnectInfo<Peer>,
-    asked: Asked<Unwrap>,
+    request: Payload<Unwrap>,
 ) -> Result<Response, Refusal> {
-    let Json(asked) = asked.map_err(|e| rejected("unwrap", e.status(), &e.body_text()))?;
-    change_wrappers(shared, peer, "unwrap", move |core| wraps::to_unwrap(core, asked)).await
+    let Json(request) = request.map_err(|e| rejected("unwrap", e.status(), &e.body_text()))?;
+    change_wrappers(shared, peer, "unwrap", move |core| wraps::to_unwrap(core, request)).await
 }
 
 async fn change_wrappers(
@@ -337,9 +340,9 @@ async fn change_wrappers(
 ) -> Result<Response, Refusal> {
     let core = Arc::clone(&shared.core);
     let (act, objects) = blocking(what, move || choose(&core)).await?;
-    let (sender, gone, mut response) = streams::lines::<Report>();
+    let (sender, disconnected, mut response) = streams::lines::<Report>();
     response.headers_mut().insert(OBJECTS_HEADER, HeaderValue::from(objects.len()));
-    let work = wraps::Work { shared, act, owner: peer.owner(), gone, sender };
+    let work = wraps::Work { shared, act, owner: peer.owner(), disconnected, sender };
     streams::begin(what, move || work.run(objects))?;
     Ok(response)
 }
@@ -424,11 +427,11 @@ async fn mounts(State(shared): State<Shared>) -> Result<Json<Vec<Mount>>, Refusa
 ))]
 async fn mount(
     State(shared): State<Shared>,
-    asked: Asked<MountRequest>,
+    request: Payload<MountRequest>,
 ) -> Result<(StatusCode, Json<Mount>), Refusal> {
-    let Json(asked) = asked.map_err(|e| rejected("mount", e.status(), &e.body_text()))?;
+    let Json(request) = request.map_err(|e| rejected("mount", e.status(), &e.body_text()))?;
     blocking("mount", move || {
-        let id = shared.core.mount(&asked)?;
+        let id = shared.core.mount(&request)?;
         let mount = shared.core.mounted(id).ok_or_else(|| no_such_mount(id))?;
         Ok((StatusCode::CREATED, Json(mount)))
     })
@@ -469,13 +472,13 @@ async fn unmount(
 ))]
 async fn cache(
     State(shared): State<Shared>,
-    asked: Asked<CacheRequest>,
+    request: Payload<CacheRequest>,
 ) -> Result<Json<CacheAnswer>, Refusal> {
-    let Json(asked) =
-        asked.map_err(|e| rejected("change the cache mode", e.status(), &e.body_text()))?;
+    let Json(request) =
+        request.map_err(|e| rejected("change the cache mode", e.status(), &e.body_text()))?;
     blocking("change the cache mode", move || {
-        let path = asked.glob.strip_prefix("fcm:").unwrap_or(&asked.glob);
-        let files = shared.core.set_cache_mode(path, asked.mode);
+        let path = request.glob.strip_prefix("fcm:").unwrap_or(&request.glob);
+        let files = shared.core.set_cache_mode(path, request.mode);
         Ok(Json(CacheAnswer { files: files as u64 }))
     })
     .await

@@ -55,7 +55,7 @@ pub struct Lines<T> {
     read: Vec<u8>,
     at: usize,
     expected: Option<u64>,
-    asked: String,
+    operation: String,
     item: PhantomData<T>,
 }
 
@@ -83,32 +83,36 @@ impl Client {
     }
 
     /// Sends a query that can be answered at once.
-    pub(crate) fn get<T: DeserializeOwned>(&self, asked: &str, path: &str) -> Result<T, Refusal> {
-        let request = get(asked, path)?;
-        understood(asked, &self.body(self.patience, asked, request)?)
+    pub(crate) fn get<T: DeserializeOwned>(
+        &self,
+        operation: &str,
+        path: &str,
+    ) -> Result<T, Refusal> {
+        let request = get(operation, path)?;
+        understood(operation, &self.body(self.patience, operation, request)?)
     }
 
     pub(crate) fn body(
         &self,
         patience: Duration,
-        asked: &str,
+        operation: &str,
         request: Request<Full<Bytes>>,
     ) -> Result<Bytes, Refusal> {
         let exchange = async {
-            let response = send(&self.socket, asked, request).await?;
-            collect(asked, response.into_body()).await
+            let response = send(&self.socket, operation, request).await?;
+            collect(operation, response.into_body()).await
         };
-        self.within(patience, asked, &self.runtime, exchange)
+        self.within(patience, operation, &self.runtime, exchange)
     }
 
     pub(crate) fn lines<T>(
         &self,
-        asked: &str,
+        operation: &str,
         request: Request<Full<Bytes>>,
     ) -> Result<Lines<T>, Refusal> {
         let runtime = runtime()?;
-        let sent = send(&self.socket, asked, request);
-        let response = self.within(self.patience, asked, &runtime, sent)?;
+        let sent = send(&self.socket, operation, request);
+        let response = self.within(self.patience, operation, &runtime, sent)?;
         let expected = response.headers().get(OBJECTS_HEADER);
         Ok(Lines {
             socket: self.socket.clone(),
@@ -119,7 +123,7 @@ impl Client {
             body: response.into_body(),
             read: Vec::new(),
             at: 0,
-            asked: asked.to_owned(),
+            operation: operation.to_owned(),
             item: PhantomData,
         })
     }
@@ -127,12 +131,12 @@ impl Client {
     fn within<T>(
         &self,
         patience: Duration,
-        asked: &str,
+        operation: &str,
         runtime: &Runtime,
         answer: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Refusal> {
         let in_time = runtime.block_on(async { tokio::time::timeout(patience, answer).await });
-        in_time.unwrap_or_else(|_| Err(silent(&self.socket, asked, patience)))
+        in_time.unwrap_or_else(|_| Err(silent(&self.socket, operation, patience)))
     }
 }
 
@@ -191,12 +195,12 @@ impl<T> Lines<T> {
                     self.read.extend(frame.data_ref().into_iter().flatten());
                     return Ok(true);
                 }
-                Ok(Some(Err(e))) => return Err(broken_off(&self.asked, &e)),
+                Ok(Some(Err(e))) => return Err(broken_off(&self.operation, &e)),
                 Ok(None) => return Ok(false),
                 Err(_) => self.waited += began.elapsed(),
             }
             if self.waited >= self.patience {
-                return Err(silent(&self.socket, &self.asked, self.patience));
+                return Err(silent(&self.socket, &self.operation, self.patience));
             }
         }
     }
@@ -211,7 +215,7 @@ impl<T: DeserializeOwned> Lines<T> {
 
     fn take(&mut self, until: Option<Instant>) -> Option<Result<Option<T>, Refusal>> {
         match self.line(until) {
-            Ok(Read::Line(line)) => Some(understood(&self.asked, &self.read[line]).map(Some)),
+            Ok(Read::Line(line)) => Some(understood(&self.operation, &self.read[line]).map(Some)),
             Ok(Read::Quiet) => Some(Ok(None)),
             Ok(Read::End) => None,
             Err(refusal) => Some(Err(refusal)),
@@ -227,8 +231,8 @@ impl<T: DeserializeOwned> Iterator for Lines<T> {
     }
 }
 
-pub(crate) fn understood<T: DeserializeOwned>(asked: &str, text: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(text).map_err(|e| not_understood(asked, &e))
+pub(crate) fn understood<T: DeserializeOwned>(operation: &str, text: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(text).map_err(|e| not_understood(operation, &e))
 }
 
 fn runtime() -> Result<Runtime, Refusal> {
@@ -243,31 +247,33 @@ fn runtime() -> Result<Runtime, Refusal> {
 }
 
 pub(crate) fn post<T: Serialize>(
-    asked: &str,
+    operation: &str,
     path: &str,
     body: &T,
 ) -> Result<Request<Full<Bytes>>, Refusal> {
-    let body = serde_json::to_vec(body)
-        .map_err(|e| Refusal::new(Kind::Malformed, asked, e.to_string(), "use names in UTF-8"))?;
-    request(asked, "POST", path, Bytes::from(body))
+    let body = serde_json::to_vec(body).map_err(|e| {
+        Refusal::new(Kind::Malformed, operation, e.to_string(), "use names in UTF-8")
+    })?;
+    request(operation, "POST", path, Bytes::from(body))
 }
 
 pub(crate) fn with_query<T: Serialize>(
-    asked: &str,
+    operation: &str,
     path: &str,
     query: &T,
 ) -> Result<String, Refusal> {
-    let query = serde_urlencoded::to_string(query)
-        .map_err(|e| Refusal::new(Kind::Malformed, asked, e.to_string(), "simplify the request"))?;
+    let query = serde_urlencoded::to_string(query).map_err(|e| {
+        Refusal::new(Kind::Malformed, operation, e.to_string(), "simplify the request")
+    })?;
     Ok(format!("{path}?{query}"))
 }
 
-pub(crate) fn get(asked: &str, path: &str) -> Result<Request<Full<Bytes>>, Refusal> {
-    request(asked, "GET", path, Bytes::new())
+pub(crate) fn get(operation: &str, path: &str) -> Result<Request<Full<Bytes>>, Refusal> {
+    request(operation, "GET", path, Bytes::new())
 }
 
 fn request(
-    asked: &str,
+    operation: &str,
     method: &str,
     path: &str,
     body: Bytes,
@@ -278,39 +284,40 @@ fn request(
         .header(header::HOST, "refit")
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(body))
-        .map_err(|e| Refusal::new(Kind::Malformed, asked, e.to_string(), "reduce the request"))
+        .map_err(|e| Refusal::new(Kind::Malformed, operation, e.to_string(), "reduce the request"))
 }
 
 async fn send(
     socket: &Path,
-    asked: &str,
+    operation: &str,
     request: Request<Full<Bytes>>,
 ) -> Result<Response<Incoming>, Refusal> {
-    let stream = UnixStream::connect(socket).await.map_err(|e| unreachable(socket, asked, &e))?;
+    let stream =
+        UnixStream::connect(socket).await.map_err(|e| unreachable(socket, operation, &e))?;
     let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|e| broken_off(asked, &e))?;
+        http1::handshake(TokioIo::new(stream)).await.map_err(|e| broken_off(operation, &e))?;
     // Errors of the connection are also returned by the calls below.
     tokio::spawn(async move {
         let _ = connection.await;
     });
-    let response = sender.send_request(request).await.map_err(|e| broken_off(asked, &e))?;
+    let response = sender.send_request(request).await.map_err(|e| broken_off(operation, &e))?;
     if response.status().is_success() {
         return Ok(response);
     }
     let status = response.status();
-    let body = collect(asked, response.into_body()).await?;
-    Err(serde_json::from_slice(&body).unwrap_or_else(|_| said(asked, status)))
+    let body = collect(operation, response.into_body()).await?;
+    Err(serde_json::from_slice(&body).unwrap_or_else(|_| said(operation, status)))
 }
 
-async fn collect(asked: &str, body: Incoming) -> Result<Bytes, Refusal> {
-    Ok(body.collect().await.map_err(|e| broken_off(asked, &e))?.to_bytes())
+async fn collect(operation: &str, body: Incoming) -> Result<Bytes, Refusal> {
+    Ok(body.collect().await.map_err(|e| broken_off(operation, &e))?.to_bytes())
 }
 
-fn silent(socket: &Path, asked: &str, patience: Duration) -> Refusal {
+fn silent(socket: &Path, operation: &str, patience: Duration) -> Refusal {
     let pid = pid_of(socket);
     Refusal::new(
         Kind::Unreachable,
-        asked,
+        operation,
         format!("instance {pid} has not answered for {} s", patience.as_secs_f64()),
         format!(
             "check whether process {pid} is stopped or busy; it may still carry out the request"
@@ -322,7 +329,7 @@ fn pid_of(socket: &Path) -> String {
     socket.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-fn unreachable(socket: &Path, asked: &str, e: &io::Error) -> Refusal {
+fn unreachable(socket: &Path, operation: &str, e: &io::Error) -> Refusal {
     let pid = pid_of(socket);
     let (obstacle, remedy) = match e.kind() {
         io::ErrorKind::ConnectionRefused => {
@@ -339,31 +346,31 @@ fn unreachable(socket: &Path, asked: &str, e: &io::Error) -> Refusal {
             (format!("{}: {}", socket.display(), reason(e)), "run this as the user who started it")
         }
     };
-    Refusal::new(Kind::Unreachable, asked, obstacle, remedy)
+    Refusal::new(Kind::Unreachable, operation, obstacle, remedy)
 }
 
-fn broken_off(asked: &str, e: &hyper::Error) -> Refusal {
+fn broken_off(operation: &str, e: &hyper::Error) -> Refusal {
     Refusal::new(
         Kind::Unreachable,
-        asked,
+        operation,
         format!("the instance closed the connection ({e})"),
         "check whether it still runs; a change in progress is rolled back",
     )
 }
 
-fn not_understood(asked: &str, e: &serde_json::Error) -> Refusal {
+fn not_understood(operation: &str, e: &serde_json::Error) -> Refusal {
     Refusal::new(
         Kind::Failed,
-        asked,
+        operation,
         format!("the answer cannot be decoded ({e})"),
         "use the same version of refit at both ends",
     )
 }
 
-fn said(asked: &str, status: StatusCode) -> Refusal {
+fn said(operation: &str, status: StatusCode) -> Refusal {
     Refusal::new(
         Kind::Failed,
-        asked,
+        operation,
         format!("the instance answered {status}"),
         "use the same version of refit at both ends",
     )

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use refit_change::Report;
 use refit_files::{MountError, MountOptions, MountStats, UnmountError};
 use refit_limits::{LimitError, Memory};
@@ -56,7 +57,7 @@ impl Host {
     }
 
     /// Returns the information about a process, including the instances at which its threads run.
-    fn told(&self, process: Process) -> ProcessInfo {
+    fn process_info(&self, process: Process) -> ProcessInfo {
         let places = self.kernel.as_ref().map(|(kernel, _)| kernel.places(process.id));
         let places = places.unwrap_or_default().into_iter();
         let places = places.map(|(thread, at)| PlaceInfo { thread, at }).collect();
@@ -64,14 +65,14 @@ impl Host {
     }
 
     /// Returns the memory of the programs that run under this instance.
-    fn memory_of_tree(&self, asked: &str) -> Result<&Memory, Refusal> {
+    fn memory_of_tree(&self, operation: &str) -> Result<&Memory, Refusal> {
         if self.tree.process_numbers().is_empty() {
-            return Err(no_program(asked));
+            return Err(no_program(operation));
         }
         self.memory.as_deref().ok_or_else(|| {
             let (obstacle, remedy) =
                 ("there was no swap file when it began", "make room for one, and start it anew");
-            Refusal::new(Kind::Failed, asked, obstacle, remedy)
+            Refusal::new(Kind::Failed, operation, obstacle, remedy)
         })
     }
 }
@@ -170,12 +171,12 @@ impl System for Host {
     }
 
     fn processes(&self) -> Vec<ProcessInfo> {
-        self.all().into_iter().map(|process| self.told(process)).collect()
+        self.all().into_iter().map(|process| self.process_info(process)).collect()
     }
 
     fn process(&self, pid: u32) -> Option<ProcessMemory> {
         let process = self.all().into_iter().find(|process| process.id == pid)?;
-        let process = self.told(process);
+        let process = self.process_info(process);
         let memory = self.memory.as_ref().map(|memory| memory.of(pid)).unwrap_or_default();
         let regions = memory.regions.into_iter().map(RegionInfo::from).collect();
         Some(ProcessMemory { process, regions, refused: memory.refused })
@@ -186,14 +187,14 @@ impl System for Host {
     }
 
     fn limit(&self, limit: Option<u64>) -> Result<LimitAnswer, Refusal> {
-        let asked = "limit memory";
-        let memory = self.memory_of_tree(asked)?;
+        let operation = "limit memory";
+        let memory = self.memory_of_tree(operation)?;
         let was_bytes = memory.allow(limit).map_err(|error| {
             let (kind, remedy) = match error {
                 LimitError::TooLittle => (Kind::Malformed, "allow more"),
                 _ => (Kind::Failed, "see `refit doctor` for what this host permits"),
             };
-            Refusal::new(kind, asked, error.to_string(), remedy)
+            Refusal::new(kind, operation, error.to_string(), remedy)
         })?;
         Ok(LimitAnswer { was_bytes, memory: summed(memory) })
     }
@@ -273,7 +274,7 @@ struct FileServer {
 
 impl FileServer {
     fn ask<T>(&self, otherwise: T, question: impl FnOnce(&refit_files::Mount) -> T) -> T {
-        let mount = self.mount.read().unwrap_or_else(PoisonError::into_inner);
+        let mount = self.mount.read();
         mount.as_ref().map_or(otherwise, question)
     }
 }
@@ -318,7 +319,7 @@ impl Served for FileServer {
     }
 
     fn unmount(&self, discard: bool) -> Result<(), Refusal> {
-        let mut slot = self.mount.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.mount.write();
         let Some(mount) = slot.take() else { return Ok(()) };
         let outcome = if discard { mount.unmount_and_discard().map(drop) } else { mount.unmount() };
         let Err(error) = outcome else { return Ok(()) };
@@ -340,16 +341,16 @@ impl Served for FileServer {
     }
 
     fn detach(&self) -> Result<(), Refusal> {
-        let mut slot = self.mount.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.mount.write();
         let Some(mount) = slot.take() else { return Ok(()) };
         let files = mount.detach();
         if files.is_empty() {
             return Ok(());
         }
-        let asked = format!("take {} away", self.mountpoint.display());
+        let operation = format!("take {} away", self.mountpoint.display());
         let source = self.source.display();
         let obstacle = format!("{files} could not be stored in {source} and is lost");
-        Err(Refusal::new(Kind::Failed, asked, obstacle, ""))
+        Err(Refusal::new(Kind::Failed, operation, obstacle, ""))
     }
 }
 
@@ -378,9 +379,9 @@ fn not_mounted(error: &MountError) -> Refusal {
 /// Splits an error of the file server, which has the form `what was asked: what prevented it; what
 /// to do`.
 fn refusal(kind: Kind, text: &str) -> Refusal {
-    let (asked, rest) = text.split_once(": ").unwrap_or(("serve a directory", text));
+    let (operation, rest) = text.split_once(": ").unwrap_or(("serve a directory", text));
     let (obstacle, remedy) = rest.split_once("; ").unwrap_or((rest, ""));
-    Refusal::new(kind, asked, obstacle, remedy)
+    Refusal::new(kind, operation, obstacle, remedy)
 }
 
 impl From<CacheMode> for refit_files::CacheMode {

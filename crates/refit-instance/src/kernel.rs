@@ -23,7 +23,7 @@ pub(crate) fn follow(
     (kernel, own): &(Arc<Node>, Vec<usize>),
     request: &FollowRequest,
 ) -> Result<(), Refusal> {
-    let asked = format!("follow process {}", request.pid);
+    let operation = format!("follow process {}", request.pid);
     let roam = request.roam.map(|roam| match roam {
         RoamRequest::Every(ms) => Roam::Every(Duration::from_millis(ms)),
         RoamRequest::Once => Roam::Once,
@@ -37,13 +37,13 @@ pub(crate) fn follow(
             Some(code) if code == Errno::SRCH.raw_os_error() => Kind::Unknown,
             _ => Kind::Failed,
         };
-        Refusal::new(kind, asked, error.to_string(), remedy)
+        Refusal::new(kind, operation, error.to_string(), remedy)
     })
 }
 
 /// Moves a process or thread for a request.
 pub(crate) fn move_to(kernel: &Node, request: &MoveRequest) -> Result<(), Refusal> {
-    let asked = match request.thread {
+    let operation = match request.thread {
         Some(thread) => format!("move thread {thread} of process {}", request.pid),
         None => format!("move process {}", request.pid),
     };
@@ -67,7 +67,7 @@ pub(crate) fn move_to(kernel: &Node, request: &MoveRequest) -> Result<(), Refusa
                 (Kind::Busy, remedy)
             }
         };
-        Refusal::new(kind, asked, error.to_string(), remedy)
+        Refusal::new(kind, operation, error.to_string(), remedy)
     })
 }
 
@@ -92,12 +92,12 @@ pub(crate) async fn kernel(State(shared): State<Shared>) -> Result<Json<KernelIn
 ))]
 pub(crate) async fn programs(
     State(shared): State<Shared>,
-    asked: Result<Json<FollowRequest>, JsonRejection>,
+    request: Result<Json<FollowRequest>, JsonRejection>,
 ) -> Result<StatusCode, Refusal> {
-    let Json(asked) =
-        asked.map_err(|e| rejected("follow a program", e.status(), &e.body_text()))?;
+    let Json(request) =
+        request.map_err(|e| rejected("follow a program", e.status(), &e.body_text()))?;
     blocking("follow a program", move || {
-        shared.core.system.follow(&asked).map(|()| StatusCode::NO_CONTENT)
+        shared.core.system.follow(&request).map(|()| StatusCode::NO_CONTENT)
     })
     .await
 }
@@ -112,10 +112,10 @@ pub(crate) async fn programs(
 ))]
 pub(crate) async fn moves(
     State(shared): State<Shared>,
-    asked: Result<Json<MoveRequest>, JsonRejection>,
+    request: Result<Json<MoveRequest>, JsonRejection>,
 ) -> Result<StatusCode, Refusal> {
-    let Json(asked) = asked.map_err(|e| rejected("move", e.status(), &e.body_text()))?;
-    blocking("move", move || shared.core.system.move_to(&asked).map(|()| StatusCode::NO_CONTENT))
+    let Json(request) = request.map_err(|e| rejected("move", e.status(), &e.body_text()))?;
+    blocking("move", move || shared.core.system.move_to(&request).map(|()| StatusCode::NO_CONTENT))
         .await
 }
 
@@ -139,9 +139,9 @@ impl Client {
     ///
     /// The instance does not answer, or cannot supervise the process.
     pub fn follow(&self, request: &FollowRequest) -> Result<(), Refusal> {
-        let asked = "follow the program";
-        let request = post(asked, "/programs", request)?;
-        self.body(self.patience, asked, request).map(drop)
+        let operation = "follow the program";
+        let request = post(operation, "/programs", request)?;
+        self.body(self.patience, operation, request).map(drop)
     }
 
     /// Moves a process, or one of its threads, to another instance.
@@ -151,8 +151,8 @@ impl Client {
     /// The instance does not answer, or cannot move the process. Threads that have not moved
     /// continue where they were.
     pub fn move_to(&self, request: &MoveRequest) -> Result<(), Refusal> {
-        let asked = format!("move {}", request.pid);
-        let request = post(&asked, "/moves", request)?;
-        self.body(self.patience, &asked, request).map(drop)
+        let operation = format!("move {}", request.pid);
+        let request = post(&operation, "/moves", request)?;
+        self.body(self.patience, &operation, request).map(drop)
     }
 }

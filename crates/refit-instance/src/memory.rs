@@ -29,10 +29,11 @@ pub(crate) async fn memory(State(shared): State<Shared>) -> Result<Json<MemoryIn
 ))]
 pub(crate) async fn limit(
     State(shared): State<Shared>,
-    asked: Result<Json<LimitRequest>, JsonRejection>,
+    request: Result<Json<LimitRequest>, JsonRejection>,
 ) -> Result<Json<LimitAnswer>, Refusal> {
-    let Json(asked) = asked.map_err(|e| rejected("limit memory", e.status(), &e.body_text()))?;
-    blocking("limit memory", move || shared.core.system.limit(asked.limit_bytes).map(Json)).await
+    let Json(request) =
+        request.map_err(|e| rejected("limit memory", e.status(), &e.body_text()))?;
+    blocking("limit memory", move || shared.core.system.limit(request.limit_bytes).map(Json)).await
 }
 
 /// Returns a process of the program that runs under the instance, and its memory.
@@ -44,14 +45,14 @@ pub(crate) async fn process(
     State(shared): State<Shared>,
     Path(pid): Path<String>,
 ) -> Result<Json<ProcessMemory>, Refusal> {
-    let asked = format!("show process {pid}");
+    let operation = format!("show process {pid}");
     let unknown = Refusal::new(
         Kind::Unknown,
-        asked.as_str(),
+        operation.as_str(),
         "no such process under this instance",
         "see `refit ps` for those there are",
     );
-    blocking(&asked, move || {
+    blocking(&operation, move || {
         let found = pid.parse().ok().and_then(|pid| shared.core.system.process(pid));
         found.map(Json).ok_or(unknown)
     })
@@ -74,9 +75,9 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request. The limit is unchanged then.
     pub fn limit(&self, limit_bytes: Option<u64>) -> Result<LimitAnswer, Refusal> {
-        let asked = "limit memory";
-        let request = post(asked, "/memory", &LimitRequest { limit_bytes })?;
-        understood(asked, &self.body(self.patience, asked, request)?)
+        let operation = "limit memory";
+        let request = post(operation, "/memory", &LimitRequest { limit_bytes })?;
+        understood(operation, &self.body(self.patience, operation, request)?)
     }
 
     /// Returns a process of the program that runs under the instance, or `None` if the program has

@@ -31,7 +31,8 @@ enum MetricKind {
 
 /// A statistic and the metric as which it is exported.
 struct Metric {
-    told: &'static str,
+    /// The name of the statistic in the answers of instances.
+    statistic: &'static str,
     kind: MetricKind,
     /// The name without the prefix, the unit and `_total`.
     name: &'static str,
@@ -40,12 +41,12 @@ struct Metric {
     help: &'static str,
 }
 
-const fn counter(told: &'static str, name: &'static str, help: &'static str) -> Metric {
-    Metric { told, kind: MetricKind::Counter, name, bytes: false, help }
+const fn counter(statistic: &'static str, name: &'static str, help: &'static str) -> Metric {
+    Metric { statistic, kind: MetricKind::Counter, name, bytes: false, help }
 }
 
-const fn gauge(told: &'static str, name: &'static str, help: &'static str) -> Metric {
-    Metric { told, kind: MetricKind::Gauge, name, bytes: false, help }
+const fn gauge(statistic: &'static str, name: &'static str, help: &'static str) -> Metric {
+    Metric { statistic, kind: MetricKind::Gauge, name, bytes: false, help }
 }
 
 const OF_OBJECTS: &[Metric] = &[
@@ -107,15 +108,18 @@ pub(crate) fn text(core: &Core) -> Result<String, std::fmt::Error> {
 struct Statistics<'a> {
     who: u64,
     labels: Labels,
-    told: &'a BTreeMap<String, u64>,
+    values: &'a BTreeMap<String, u64>,
 }
 
 /// Exports each of the `known` metrics as a family with the values of `all`.
 fn export(known: &[Metric], all: &[Statistics<'_>], totals: &mut Totals, registry: &mut Registry) {
     for one in known {
-        let found = all.iter().filter_map(|told| Some((told, *told.told.get(one.told)?)));
+        let found =
+            all.iter().filter_map(|object| Some((object, *object.values.get(one.statistic)?)));
         if one.kind == MetricKind::Counter {
-            found.for_each(|(told, n)| totals.take(one.name, told.who, &told.labels, n as f64));
+            found.for_each(|(object, n)| {
+                totals.take(one.name, object.who, &object.labels, n as f64)
+            });
             let family = Family::<Labels, Counter<f64, AtomicU64>>::default();
             for (labels, n) in totals.of(one.name) {
                 family.get_or_create(labels).inc_by(n);
@@ -123,8 +127,8 @@ fn export(known: &[Metric], all: &[Statistics<'_>], totals: &mut Totals, registr
             register(registry, one, family);
         } else {
             let family = Family::<Labels, Gauge>::default();
-            found.for_each(|(told, n)| {
-                family.get_or_create(&told.labels).inc_by(signed(n));
+            found.for_each(|(object, n)| {
+                family.get_or_create(&object.labels).inc_by(signed(n));
             });
             register(registry, one, family);
         }
@@ -155,7 +159,7 @@ fn objects(core: &Core, totals: &mut Totals, registry: &mut Registry) {
         ];
         alive.get_or_create(&labels).inc();
         reps.get_or_create(&labels).inc_by(signed(object.reps));
-        all.push(Statistics { who: object.id, labels, told: &object.stats });
+        all.push(Statistics { who: object.id, labels, values: &object.stats });
     }
     registry.register("objects", "Existing objects", alive);
     registry.register("object_reps", "Representatives of existing objects", reps);
@@ -178,7 +182,7 @@ fn changes(core: &Core, registry: &mut Registry) {
 
 fn mounts(core: &Core, totals: &mut Totals, registry: &mut Registry) {
     let mounts = core.mounts();
-    let told = |mount: &crate::wire::Mount| {
+    let labels = |mount: &crate::wire::Mount| {
         let path = std::os::unix::ffi::OsStrExt::as_bytes(mount.mountpoint.as_os_str());
         vec![("mount", printable::name(path))]
     };
@@ -186,8 +190,8 @@ fn mounts(core: &Core, totals: &mut Totals, registry: &mut Registry) {
         .iter()
         .map(|mount| Statistics {
             who: u64::from(mount.id),
-            labels: told(mount),
-            told: &mount.stats,
+            labels: labels(mount),
+            values: &mount.stats,
         })
         .collect();
     export(OF_MOUNTS, &all, totals, registry);

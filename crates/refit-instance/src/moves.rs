@@ -19,10 +19,10 @@ pub(crate) async fn counts(
     State(shared): State<Shared>,
     Path(pid): Path<String>,
 ) -> Result<Json<MovesInfo>, Refusal> {
-    let asked = format!("show the moves of {pid}");
+    let operation = format!("show the moves of {pid}");
     let obstacle = "no program that began at this instance and has moved has such a process";
-    let unknown = Refusal::new(Kind::Unknown, &*asked, obstacle, "see `refit ps`");
-    blocking(&asked, move || {
+    let unknown = Refusal::new(Kind::Unknown, &*operation, obstacle, "see `refit ps`");
+    blocking(&operation, move || {
         let found = pid.parse().ok().and_then(|pid| shared.core.system.moves(pid));
         found.map(Json).ok_or(unknown)
     })

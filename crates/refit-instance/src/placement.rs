@@ -48,14 +48,14 @@ fn called(object: &ObjectInfo, mounts: &HashMap<u64, String>) -> Option<String> 
 ///
 /// Returns a refusal of the kind `Malformed`, since the request does not say which of them is
 /// meant.
-pub(crate) fn unambiguous(asked: &str, objects: &[ObjectInfo]) -> Result<(), Refusal> {
+pub(crate) fn unambiguous(operation: &str, objects: &[ObjectInfo]) -> Result<(), Refusal> {
     let mounts: Vec<&str> = objects.iter().filter_map(|object| object.mount.as_deref()).collect();
     let [_, _, ..] = mounts[..] else { return Ok(()) };
     let obstacle =
         format!("{} mounts have an object of this name: {}", mounts.len(), mounts.join(", "));
     Err(Refusal::new(
         Kind::Malformed,
-        asked,
+        operation,
         obstacle,
         "say which with --mount MOUNTPOINT, or give a pattern for all",
     ))

@@ -24,11 +24,11 @@ pub(crate) fn refusal(what: &str, error: &LoadError) -> Refusal {
         Obstacle::Linker(_) | Obstacle::Differs(_) => Kind::Failed,
         _ => Kind::Malformed,
     };
-    let asked = format!("{what} {}", error.path.display());
-    Refusal::new(kind, asked, error.obstacle.to_string(), error.obstacle.remedy())
+    let operation = format!("{what} {}", error.path.display());
+    Refusal::new(kind, operation, error.obstacle.to_string(), error.obstacle.remedy())
 }
 
-type Asked = Result<Json<PluginRequest>, JsonRejection>;
+type PluginPayload = Result<Json<PluginRequest>, JsonRejection>;
 
 /// Lists the plugins with their implementations, the objects that they serve, and the memory that
 /// they take.
@@ -50,10 +50,10 @@ pub(crate) async fn plugins(
 ))]
 pub(crate) async fn load(
     State(shared): State<Shared>,
-    asked: Asked,
+    request: PluginPayload,
 ) -> Result<(StatusCode, Json<PluginInfo>), Refusal> {
     let Json(PluginRequest { path }) =
-        asked.map_err(|e| rejected("load", e.status(), &e.body_text()))?;
+        request.map_err(|e| rejected("load", e.status(), &e.body_text()))?;
     if path.is_relative() {
         return Err(malformed("load", "the path does not begin at the root"));
     }
@@ -68,10 +68,10 @@ pub(crate) async fn load(
 ))]
 pub(crate) async fn unload(
     State(shared): State<Shared>,
-    asked: Asked,
+    request: PluginPayload,
 ) -> Result<StatusCode, Refusal> {
     let Json(PluginRequest { path }) =
-        asked.map_err(|e| rejected("unload", e.status(), &e.body_text()))?;
+        request.map_err(|e| rejected("unload", e.status(), &e.body_text()))?;
     let unload = move || shared.core.system.unload(&path);
     blocking("unload", move || unload().map(|()| StatusCode::NO_CONTENT)).await
 }
@@ -83,10 +83,10 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request. Nothing is loaded then.
     pub fn load(&self, path: &Path) -> Result<PluginInfo, Refusal> {
-        let asked = format!("load {}", path.display());
+        let operation = format!("load {}", path.display());
         let body = PluginRequest { path: path.to_owned() };
-        let answer = self.body(WORK_TIMEOUT, &asked, post(&asked, "/plugins", &body)?)?;
-        understood(&asked, &answer)
+        let answer = self.body(WORK_TIMEOUT, &operation, post(&operation, "/plugins", &body)?)?;
+        understood(&operation, &answer)
     }
 
     /// Returns the plugins that were loaded.
@@ -104,8 +104,8 @@ impl Client {
     ///
     /// The instance does not answer, or refuses the request, which it always does.
     pub fn unload(&self, path: &Path) -> Result<(), Refusal> {
-        let asked = format!("unload {}", path.display());
+        let operation = format!("unload {}", path.display());
         let body = PluginRequest { path: path.to_owned() };
-        self.body(self.patience, &asked, post(&asked, "/plugins/unload", &body)?).map(drop)
+        self.body(self.patience, &operation, post(&operation, "/plugins/unload", &body)?).map(drop)
     }
 }

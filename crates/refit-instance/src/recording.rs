@@ -6,8 +6,8 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_change::watch::{self, Step};
 use refit_change::{ChangeId, Phase};
 use refit_instruments::definition::{FieldKind, Role};
@@ -102,7 +102,7 @@ static ATTACHED: Mutex<Vec<(PathBuf, &'static Session)>> = Mutex::new(Vec::new()
 const MAX_SESSIONS: usize = 8;
 
 fn sessions() -> MutexGuard<'static, Vec<(PathBuf, &'static Session)>> {
-    ATTACHED.lock().unwrap_or_else(PoisonError::into_inner)
+    ATTACHED.lock()
 }
 
 /// Joins a session in addition to those of other recorders.
@@ -110,21 +110,21 @@ fn sessions() -> MutexGuard<'static, Vec<(PathBuf, &'static Session)>> {
 /// # Errors
 ///
 /// There is no session at the path, or the instance takes part in it or in too many others already.
-pub(crate) fn attach(asked: &RecordRequest) -> Result<(), Refusal> {
-    let what = || format!("record into {}", asked.session.display());
+pub(crate) fn attach(request: &RecordRequest) -> Result<(), Refusal> {
+    let what = || format!("record into {}", request.session.display());
     let mut all = sessions();
     // Leaves the sessions whose recorder was killed.
     leave(&mut all, |path, session| session.ended() || !path.exists());
     let busy = |obstacle: String| {
         Refusal::new(Kind::Busy, what(), obstacle, "end another recording first")
     };
-    if all.iter().any(|(path, _)| *path == asked.session) {
+    if all.iter().any(|(path, _)| *path == request.session) {
         return Err(busy("the instance is recorded into it already".to_owned()));
     }
     if all.len() >= MAX_SESSIONS {
         return Err(busy(format!("{MAX_SESSIONS} others record the instance already")));
     }
-    let session = Session::open(&asked.session).map_err(|error| {
+    let session = Session::open(&request.session).map_err(|error| {
         let remedy = "name the session of a recorder that runs, as `refit record` does";
         let kind = match &error {
             SessionError::Map { source, .. } if source.kind() == ErrorKind::NotFound => {
@@ -138,7 +138,7 @@ pub(crate) fn attach(asked: &RecordRequest) -> Result<(), Refusal> {
         Refusal::new(kind, what(), error.to_string(), remedy)
     })?;
     instrument::join(session);
-    all.push((asked.session.clone(), session));
+    all.push((request.session.clone(), session));
     Ok(())
 }
 
@@ -151,8 +151,8 @@ pub(crate) fn attached() -> Vec<PathBuf> {
 }
 
 /// Leaves the session that was requested with this path, or all sessions, and frees their memory.
-pub(crate) fn detach(asked: Option<&Path>) {
-    leave(&mut sessions(), |path, _| asked.is_none_or(|asked| path == asked));
+pub(crate) fn detach(session: Option<&Path>) {
+    leave(&mut sessions(), |path, _| session.is_none_or(|session| path == session));
 }
 
 /// Leaves the sessions for which the predicate holds.

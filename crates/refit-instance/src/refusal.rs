@@ -49,24 +49,24 @@ impl Refusal {
     /// Creates a refusal. The three parts are fragments without a full stop.
     pub fn new(
         kind: Kind,
-        asked: impl Into<String>,
+        operation: impl Into<String>,
         obstacle: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Self {
-        Refusal { kind, asked: asked.into(), obstacle: obstacle.into(), remedy: remedy.into() }
+        Refusal { kind, asked: operation.into(), obstacle: obstacle.into(), remedy: remedy.into() }
     }
 }
 
 /// Returns the refusal of an instance that is not one of several.
-pub(crate) fn alone(asked: &str) -> Refusal {
+pub(crate) fn alone(operation: &str) -> Refusal {
     let remedy = "start several with `refit boot --instances 2`, and the program with `refit run --on 0 --movable -- COMMAND`";
-    Refusal::new(Kind::Unknown, asked, "this instance is not one of several", remedy)
+    Refusal::new(Kind::Unknown, operation, "this instance is not one of several", remedy)
 }
 
 /// Returns the refusal of an instance under which no program runs.
-pub(crate) fn no_program(asked: &str) -> Refusal {
+pub(crate) fn no_program(operation: &str) -> Refusal {
     let remedy = "start one with `refit run`";
-    Refusal::new(Kind::Unknown, asked, "no program runs under this instance", remedy)
+    Refusal::new(Kind::Unknown, operation, "no program runs under this instance", remedy)
 }
 
 /// Returns the refusal of a system that loads no plugins.

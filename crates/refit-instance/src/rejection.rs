@@ -30,9 +30,10 @@ pub(crate) fn wrong_method(
 ) -> Response {
     let path = path.as_ref().map_or(uri.path(), MatchedPath::as_str);
     let allowed = document::allowed(document, path).unwrap_or(HeaderValue::from_static("GET"));
-    let asked = format!("{method} {}", uri.path());
+    let operation = format!("{method} {}", uri.path());
     let remedy = format!("it knows {}", allowed.to_str().unwrap_or_default());
-    let refusal = Refusal::new(Kind::WrongMethod, asked, "it does not support this method", remedy);
+    let refusal =
+        Refusal::new(Kind::WrongMethod, operation, "it does not support this method", remedy);
     let mut response = refusal.into_response();
     response.headers_mut().insert(ALLOW, allowed);
     response
@@ -41,13 +42,13 @@ pub(crate) fn wrong_method(
 /// Runs work that is slow or takes locks on another thread than the one that serves all
 /// connections.
 pub(crate) async fn blocking<T: Send + 'static>(
-    asked: &str,
+    operation: &str,
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
         Err(Refusal::new(
             Kind::Failed,
-            asked,
+            operation,
             "internal error of refit (a panic, see its standard error)",
             "report it; the instance continues",
         ))
@@ -56,18 +57,18 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 /// Refuses a request whose body or query could not be extracted, with the status from the
 /// extractor.
-pub(crate) fn rejected(asked: &str, status: StatusCode, what: &str) -> Refusal {
+pub(crate) fn rejected(operation: &str, status: StatusCode, what: &str) -> Refusal {
     let kind = match status {
         StatusCode::PAYLOAD_TOO_LARGE => Kind::TooLarge,
         StatusCode::UNSUPPORTED_MEDIA_TYPE => Kind::WrongType,
         _ => Kind::Malformed,
     };
-    Refusal { kind, ..malformed(asked, what) }
+    Refusal { kind, ..malformed(operation, what) }
 }
 
 /// Refuses a malformed request.
-pub(crate) fn malformed(asked: &str, what: &str) -> Refusal {
-    Refusal::new(Kind::Malformed, asked, what.to_owned(), "see /openapi.json for the format")
+pub(crate) fn malformed(operation: &str, what: &str) -> Refusal {
+    Refusal::new(Kind::Malformed, operation, what.to_owned(), "see /openapi.json for the format")
 }
 
 impl IntoResponse for Refusal {

@@ -6,9 +6,10 @@
 //! to be idle.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_change::{Journal, Report};
 
 use crate::glob::Glob;
@@ -72,11 +73,11 @@ impl Core {
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
         // The lock is held for map operations only; a panic in one leaves the map valid.
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock()
     }
 
     fn lost(&self) -> MutexGuard<'_, Vec<Refusal>> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lost.lock()
     }
 
     pub(crate) fn mount(&self, request: &MountRequest) -> Result<u32, Refusal> {
@@ -147,21 +148,21 @@ impl Core {
     }
 
     pub(crate) fn reap(&self) -> usize {
-        let mut gone = Vec::new();
+        let mut ended_mounts = Vec::new();
         let mut slots = self.slots();
         slots.mounts.retain(|_, slot| {
             let ended = !slot.leaving && slot.served.ended();
             if ended {
-                gone.push(Arc::clone(&slot.served));
+                ended_mounts.push(Arc::clone(&slot.served));
             }
             !ended
         });
         drop(slots);
         // Without the lock, since the file server may have data to store.
-        let lost = gone.iter().filter_map(|served| served.unmount(false).err());
+        let lost = ended_mounts.iter().filter_map(|served| served.unmount(false).err());
         let lost: Vec<_> = lost.collect();
         self.lost().extend(lost);
-        gone.len()
+        ended_mounts.len()
     }
 
     pub(crate) fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize {
@@ -187,7 +188,7 @@ impl Core {
 
     /// Locks the totals for reading metrics, which one request does at a time.
     pub(crate) fn totals(&self) -> MutexGuard<'_, Totals> {
-        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+        self.totals.lock()
     }
 
     pub(crate) fn health(&self) -> Health {

@@ -61,17 +61,17 @@ impl Drop for StreamGuard {
 /// # Errors
 ///
 /// There are too many streaming answers, or the host cannot create a thread.
-pub(crate) fn begin(asked: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {
+pub(crate) fn begin(operation: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {
     let Some(guard) = StreamGuard::begin() else {
         let obstacle = format!("{MAX_STREAMS} streaming answers are in progress already");
-        return Err(Refusal::new(Kind::Busy, asked, obstacle, "end some of them first"));
+        return Err(Refusal::new(Kind::Busy, operation, obstacle, "end some of them first"));
     };
     let run = move || {
         let _growing = guard;
         work();
     };
     let begun = std::thread::Builder::new().name("refit-change".into()).spawn(run);
-    begun.map(drop).map_err(|e| Refusal::new(Kind::Failed, asked, reason(&e), "try again"))
+    begun.map(drop).map_err(|e| Refusal::new(Kind::Failed, operation, reason(&e), "try again"))
 }
 
 /// Signals the producer of lines that the client has disconnected.
@@ -89,13 +89,13 @@ impl Drop for Cancel {
 /// client has disconnected.
 pub(crate) fn lines<T: Serialize + Send + 'static>() -> (Sender<T>, Arc<AtomicBool>, Response) {
     let (sender, receiver) = mpsc::channel(MAX_READY);
-    let gone = Arc::new(AtomicBool::new(false));
-    let body = Body::from_stream(chunks(receiver, Cancel(Arc::clone(&gone))));
+    let disconnected = Arc::new(AtomicBool::new(false));
+    let body = Body::from_stream(chunks(receiver, Cancel(Arc::clone(&disconnected))));
     let mut response = body.into_response();
     response
         .headers_mut()
         .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    (sender, gone, response)
+    (sender, disconnected, response)
 }
 
 fn chunks<T: Serialize + Send + 'static>(

@@ -39,10 +39,10 @@ pub(crate) struct Target {
 /// A request in progress.
 pub(crate) struct Work {
     pub(crate) shared: Shared,
-    pub(crate) asked: Swap,
+    pub(crate) request: Swap,
     pub(crate) owner: String,
     /// Becomes true when the client has disconnected.
-    pub(crate) gone: Arc<AtomicBool>,
+    pub(crate) disconnected: Arc<AtomicBool>,
     pub(crate) sender: Sender<Report>,
 }
 
@@ -54,36 +54,36 @@ struct Ended;
 /// # Errors
 ///
 /// There is no such object, or none that has such an implementation.
-pub(crate) fn targets(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal> {
-    clustering(asked)?;
-    probation(asked)?;
-    let mut targets = targets_of(core, asked)?;
-    if !asked.with.is_empty() && !asked.together {
-        let what = format!("swap {} to {}", asked.glob, asked.implementation);
+pub(crate) fn targets(core: &Core, request: &Swap) -> Result<Vec<Target>, Refusal> {
+    clustering(request)?;
+    probation(request)?;
+    let mut targets = targets_of(core, request)?;
+    if !request.with.is_empty() && !request.together {
+        let what = format!("swap {} to {}", request.glob, request.implementation);
         let remedy = "say `together`, or ask for one after the other";
         return Err(Refusal::new(Kind::Malformed, what, "`with` goes with `together`", remedy));
     }
-    for SwapPart { glob, implementation } in &asked.with {
+    for SwapPart { glob, implementation } in &request.with {
         targets.extend(targets_of(core, &Swap::once(glob, implementation))?);
     }
     Ok(targets)
 }
 
 /// Returns which processors are to share a representative.
-fn clustering(asked: &Swap) -> Result<Clustering, Refusal> {
-    let Some(text) = &asked.reps else { return Ok(Clustering::AsMade) };
+fn clustering(request: &Swap) -> Result<Clustering, Refusal> {
+    let Some(text) = &request.reps else { return Ok(Clustering::AsMade) };
     text.parse().map_err(|_| {
-        let what = format!("swap {} to {}", asked.glob, asked.implementation);
+        let what = format!("swap {} to {}", request.glob, request.implementation);
         let obstacle = format!("{text:?} does not say which processors share a representative");
         Refusal::new(Kind::Malformed, what, obstacle, "say one, each, groups:4 or map:0,0,1,1")
     })
 }
 
 /// Returns the conditions of the probation, if there is one.
-fn probation(asked: &Swap) -> Result<Option<Probation>, Refusal> {
-    let Some(wire::Probation { ms, until }) = &asked.probation else { return Ok(None) };
-    let what = || format!("swap {} to {} on probation", asked.glob, asked.implementation);
-    if asked.together || asked.repeat.is_some() {
+fn probation(request: &Swap) -> Result<Option<Probation>, Refusal> {
+    let Some(wire::Probation { ms, until }) = &request.probation else { return Ok(None) };
+    let what = || format!("swap {} to {} on probation", request.glob, request.implementation);
+    if request.together || request.repeat.is_some() {
         let remedy = "swap one after the other, each on probation of its own";
         let obstacle = "several objects, or one again and again, cannot be on probation together";
         return Err(Refusal::new(Kind::Malformed, what(), obstacle, remedy));
@@ -97,17 +97,17 @@ fn probation(asked: &Swap) -> Result<Option<Probation>, Refusal> {
 }
 
 /// Returns the pattern of the selected objects.
-fn selected(asked: &Swap) -> Glob {
-    Glob::new(&asked.glob).of_mount(asked.mount.as_deref())
+fn selected(request: &Swap) -> Glob {
+    Glob::new(&request.glob).of_mount(request.mount.as_deref())
 }
 
-fn targets_of(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal> {
-    let what = || format!("swap {} to {}", asked.glob, asked.implementation);
-    if asked.dry_run && asked.repeat.is_some() {
+fn targets_of(core: &Core, request: &Swap) -> Result<Vec<Target>, Refusal> {
+    let what = || format!("swap {} to {}", request.glob, request.implementation);
+    if request.dry_run && request.repeat.is_some() {
         let why = "a dry run of swaps that repeat would change nothing between them";
         return Err(Refusal::new(Kind::Malformed, what(), why, "leave one of the two out"));
     }
-    let glob = selected(asked);
+    let glob = selected(request);
     let objects = core.objects(&glob);
     if glob.is_literal() {
         placement::unambiguous(&what(), &objects)?;
@@ -116,25 +116,25 @@ fn targets_of(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal> {
         let remedy = "see `refit ls` for what there is";
         return Err(Refusal::new(Kind::Unknown, what(), "no such object", remedy));
     }
-    for implementation in asked.implementations() {
+    for implementation in request.implementations() {
         if !objects.iter().any(|o| can(o, implementation)) {
             return Err(no_such_implementation(what(), &objects, implementation));
         }
     }
-    Ok(chosen(&objects, asked))
+    Ok(chosen(&objects, request))
 }
 
 /// Returns the targets among the objects. A pattern may match objects of other interfaces, which
 /// are omitted; a literal name is taken as it is.
-fn chosen(objects: &[ObjectInfo], asked: &Swap) -> Vec<Target> {
-    let able = objects.iter().filter(|o| asked.implementations().all(|i| can(o, i)));
-    able.map(|o| Target { id: o.id, to: next(asked, &o.implementation).to_owned() }).collect()
+fn chosen(objects: &[ObjectInfo], request: &Swap) -> Vec<Target> {
+    let able = objects.iter().filter(|o| request.implementations().all(|i| can(o, i)));
+    able.map(|o| Target { id: o.id, to: next(request, &o.implementation).to_owned() }).collect()
 }
 
 /// Returns the implementation after `now`.
-fn next<'a>(asked: &'a Swap, now: &str) -> &'a str {
-    let after = asked.implementations().skip_while(|i| *i != now).nth(1);
-    after.unwrap_or(&asked.implementation)
+fn next<'a>(request: &'a Swap, now: &str) -> &'a str {
+    let after = request.implementations().skip_while(|i| *i != now).nth(1);
+    after.unwrap_or(&request.implementation)
 }
 
 fn can(object: &ObjectInfo, implementation: &str) -> bool {
@@ -161,8 +161,8 @@ impl Work {
     /// Runs until everything is swapped, the time is over, or the client disconnects.
     pub(crate) fn run(&self, targets: Vec<Target>) {
         // If the client has disconnected the work ends, and there is nobody to report to.
-        let _ = match &self.asked.repeat {
-            None if self.asked.together => self.swap(&targets),
+        let _ = match &self.request.repeat {
+            None if self.request.together => self.swap(&targets),
             None => targets.chunks(1).try_for_each(|target| self.swap(target)),
             Some(repeat) => self.again_and_again(targets, repeat),
         };
@@ -182,7 +182,7 @@ impl Work {
                 }
                 self.swap(std::slice::from_ref(target))?;
                 // Correct unless another request swaps the object too; the next list corrects that.
-                target.to = next(&self.asked, &target.to).to_owned();
+                target.to = next(&self.request, &target.to).to_owned();
                 self.pause(beat.checked_add(every), until)?;
             }
             if targets.is_empty() {
@@ -193,8 +193,8 @@ impl Work {
                 self.pause(beat.checked_add(MAX_LIST_AGE), until)?;
             }
             if targets.is_empty() || listed.elapsed() >= MAX_LIST_AGE {
-                let objects = self.shared.core.objects(&selected(&self.asked));
-                targets = chosen(&objects, &self.asked);
+                let objects = self.shared.core.objects(&selected(&self.request));
+                targets = chosen(&objects, &self.request);
                 listed = Instant::now();
             }
         }
@@ -207,7 +207,7 @@ impl Work {
     }
 
     fn over(&self) -> bool {
-        self.gone.load(Ordering::Relaxed) || *self.shared.ending.borrow()
+        self.disconnected.load(Ordering::Relaxed) || *self.shared.ending.borrow()
     }
 
     /// Performs one change.
@@ -219,25 +219,25 @@ impl Work {
         let request = SwapRequest {
             objects: targets.iter().map(|target| (target.id, target.to.clone())).collect(),
             // Checked before the work began.
-            clustering: clustering(&self.asked).unwrap_or_default(),
-            probation: probation(&self.asked).unwrap_or_default(),
-            retries: self.asked.retries,
+            clustering: clustering(&self.request).unwrap_or_default(),
+            probation: probation(&self.request).unwrap_or_default(),
+            retries: self.request.retries,
             change: core.journal.next_id(),
-            deadline: self.asked.deadline_ms.map(Duration::from_millis),
-            dry_run: self.asked.dry_run,
-            protocol: self.asked.protocol.clone(),
-            handover: self.asked.handover.into(),
-            cancel: Arc::clone(&self.gone),
+            deadline: self.request.deadline_ms.map(Duration::from_millis),
+            dry_run: self.request.dry_run,
+            protocol: self.request.protocol.clone(),
+            handover: self.request.handover.into(),
+            cancel: Arc::clone(&self.disconnected),
             owner: self.owner.clone(),
         };
         let report = recording::changing(request.change, || core.system.swap(&request));
         // The object ended after the list was made. It was not requested by name, so it is not
         // reported.
-        if report.target_gone && !self.asked.together {
+        if report.target_gone && !self.request.together {
             return Ok(());
         }
         // A dry run is no change, whatever its result.
-        if !self.asked.dry_run {
+        if !self.request.dry_run {
             core.ended(report.clone());
         }
         self.sender.blocking_send(report).map_err(|_| Ended)
@@ -263,9 +263,9 @@ mod tests {
     fn each_goes_on_from_where_it_is() {
         let others = vec!["b".into(), "c".into()];
         let repeat = Some(Repeat { others, every_us: 1, for_ms: None });
-        let asked = Swap { repeat, ..Swap::once("*", "a") };
+        let request = Swap { repeat, ..Swap::once("*", "a") };
         for (now, then) in [("a", "b"), ("b", "c"), ("c", "a"), ("something else", "a")] {
-            assert_eq!(next(&asked, now), then);
+            assert_eq!(next(&request, now), then);
         }
         assert_eq!(next(&Swap::once("*", "a"), "a"), "a", "a swap to the same one is a swap");
     }
@@ -273,10 +273,10 @@ mod tests {
     #[test]
     fn only_objects_that_can_all_of_it_are_chosen() {
         let repeat = Some(Repeat { others: vec!["b".into()], every_us: 1, for_ms: None });
-        let asked = Swap { repeat, ..Swap::once("*", "a") };
+        let request = Swap { repeat, ..Swap::once("*", "a") };
         let objects =
             [object(1, "a", &["a", "b"]), object(2, "a", &["a"]), object(3, "b", &["b", "a"])];
-        let chosen = chosen(&objects, &asked);
+        let chosen = chosen(&objects, &request);
         let to = |id, to: &str| Target { id, to: to.to_owned() };
         assert_eq!(chosen, [to(1, "b"), to(3, "a")]);
     }

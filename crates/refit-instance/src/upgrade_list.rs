@@ -1,8 +1,9 @@
 //! The upgrades in progress, which any client can pause.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use refit_objects::UpgradeControl;
 
 use crate::refusal::{Kind, Refusal};
@@ -14,7 +15,7 @@ pub(crate) struct UpgradeList(Mutex<BTreeMap<String, Arc<UpgradeControl>>>);
 impl UpgradeList {
     /// Locks the list.
     pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<UpgradeControl>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Pauses or resumes an upgrade.

@@ -34,11 +34,11 @@ impl ActiveUpgrade {
     /// There is no such class, or an upgrade of it is in progress.
     pub(crate) fn begin(
         shared: Shared,
-        asked: Upgrade,
+        request: Upgrade,
         owner: String,
-        gone: Arc<AtomicBool>,
+        disconnected: Arc<AtomicBool>,
     ) -> Result<Self, Refusal> {
-        let Upgrade { class, implementation, deadline_ms, rate } = asked;
+        let Upgrade { class, implementation, deadline_ms, rate } = request;
         let what = || format!("upgrade {class} to {implementation}");
         let refuse = |kind, obstacle: &str, remedy: &str| {
             Err(Refusal::new(kind, what(), obstacle, remedy.to_owned()))
@@ -75,7 +75,7 @@ impl ActiveUpgrade {
             rate,
             change,
             deadline,
-            cancel: gone,
+            cancel: disconnected,
             owner,
             control,
         };
@@ -89,14 +89,14 @@ impl ActiveUpgrade {
             let request = &self.request;
             let work = || core.system.upgrade(request);
             let upgrade = scope.spawn(move || recording::changing(request.change, work));
-            let mut told = Instant::now();
+            let mut reported = Instant::now();
             while !upgrade.is_finished() {
                 if *self.shared.ending.borrow() {
                     // Pairs with the loads in the object system; nothing else is published with it.
                     self.request.cancel.store(true, Ordering::Relaxed);
                 }
-                if told.elapsed() >= PROGRESS_INTERVAL {
-                    told = Instant::now();
+                if reported.elapsed() >= PROGRESS_INTERVAL {
+                    reported = Instant::now();
                     let control = &self.request.control;
                     let ((done, total), paused) = (control.progress(), control.paused());
                     let (done, total) = (done as u64, total as u64);

@@ -170,8 +170,8 @@ impl Handover {
 }
 
 impl From<Handover> for refit_objects::Handover {
-    fn from(asked: Handover) -> Self {
-        match asked {
+    fn from(handover: Handover) -> Self {
+        match handover {
             Handover::Transfer => refit_objects::Handover::Transfer,
             Handover::WithoutState => refit_objects::Handover::WithoutState,
             Handover::EmptyState => refit_objects::Handover::EmptyState,

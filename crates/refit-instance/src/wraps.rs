@@ -25,7 +25,7 @@ pub(crate) struct Work {
     pub(crate) act: WrapAct,
     pub(crate) owner: String,
     /// Becomes true when the client has disconnected.
-    pub(crate) gone: Arc<AtomicBool>,
+    pub(crate) disconnected: Arc<AtomicBool>,
     pub(crate) sender: Sender<Report>,
 }
 
@@ -58,11 +58,11 @@ fn refused(kind: Kind, what: String, why: &str) -> Refusal {
 /// # Errors
 ///
 /// There is no such object or no such wrapper, or it fits none of the objects with these settings.
-pub(crate) fn to_wrap(core: &Core, asked: Wrap) -> Result<(WrapAct, Vec<u64>), Refusal> {
-    let what = format!("wrap {} in {}", asked.glob, asked.wrapper);
-    let objects = matching(core, &what, &asked.glob, asked.mount.as_deref())?;
-    let settings = asked.options.into_iter().collect();
-    let act = WrapAct::Attach { wrapper: asked.wrapper, settings };
+pub(crate) fn to_wrap(core: &Core, request: Wrap) -> Result<(WrapAct, Vec<u64>), Refusal> {
+    let what = format!("wrap {} in {}", request.glob, request.wrapper);
+    let objects = matching(core, &what, &request.glob, request.mount.as_deref())?;
+    let settings = request.options.into_iter().collect();
+    let act = WrapAct::Attach { wrapper: request.wrapper, settings };
     // Whether a wrapper fits depends on the interface alone.
     let mut fits: BTreeMap<&str, Result<(), String>> = BTreeMap::new();
     for object in &objects {
@@ -81,13 +81,13 @@ pub(crate) fn to_wrap(core: &Core, asked: Wrap) -> Result<(WrapAct, Vec<u64>), R
 /// # Errors
 ///
 /// There is no such object, or none that has such a wrapper.
-pub(crate) fn to_unwrap(core: &Core, asked: Unwrap) -> Result<(WrapAct, Vec<u64>), Refusal> {
-    let what = match &asked.wrapper {
-        Some(wrapper) => format!("unwrap {} of {wrapper}", asked.glob),
-        None => format!("unwrap {}", asked.glob),
+pub(crate) fn to_unwrap(core: &Core, request: Unwrap) -> Result<(WrapAct, Vec<u64>), Refusal> {
+    let what = match &request.wrapper {
+        Some(wrapper) => format!("unwrap {} of {wrapper}", request.glob),
+        None => format!("unwrap {}", request.glob),
     };
-    let objects = matching(core, &what, &asked.glob, asked.mount.as_deref())?;
-    let meant = |name: &str, id: u64| match &asked.wrapper {
+    let objects = matching(core, &what, &request.glob, request.mount.as_deref())?;
+    let meant = |name: &str, id: u64| match &request.wrapper {
         Some(wrapper) => wrapper == name || wrapper.parse() == Ok(id),
         None => true,
     };
@@ -104,7 +104,7 @@ pub(crate) fn to_unwrap(core: &Core, asked: Unwrap) -> Result<(WrapAct, Vec<u64>
         };
         return Err(Refusal::new(Kind::Unknown, what, obstacle, remedy));
     }
-    Ok((WrapAct::Detach { wrapper: asked.wrapper }, chosen))
+    Ok((WrapAct::Detach { wrapper: request.wrapper }, chosen))
 }
 
 impl Work {
@@ -112,7 +112,7 @@ impl Work {
     pub(crate) fn run(&self, objects: Vec<u64>) {
         let core = &self.shared.core;
         for object in objects {
-            if self.gone.load(Ordering::Relaxed) || *self.shared.ending.borrow() {
+            if self.disconnected.load(Ordering::Relaxed) || *self.shared.ending.borrow() {
                 return;
             }
             let request = WrapRequest {

@@ -306,13 +306,13 @@ fn swaps_what_matches_and_can_and_writes_it_down() {
 #[test]
 fn a_dry_run_is_not_written_down_and_does_not_repeat() {
     let stage = stage();
-    let asked = Swap { dry_run: true, ..swap("fcm:/logs/*", "partitioned") };
-    let lines = stage.client.swap(&asked).expect("it begins");
+    let request = Swap { dry_run: true, ..swap("fcm:/logs/*", "partitioned") };
+    let lines = stage.client.swap(&request).expect("it begins");
     let reports: Vec<Report> = lines.collect::<Result<_, _>>().expect("it ends");
     assert!(reports.len() == 2 && reports.iter().all(|r| r.end == End::Rehearsed));
     assert!(stage.instance.journal().entries().is_empty());
     let repeat = Repeat { others: vec![], every_us: 100, for_ms: Some(1) };
-    let refusal = stage.client.swap(&Swap { repeat: Some(repeat), ..asked }).err();
+    let refusal = stage.client.swap(&Swap { repeat: Some(repeat), ..request }).err();
     assert_eq!(refusal.map(|r| r.kind), Some(Kind::Malformed));
 }
 
@@ -320,8 +320,8 @@ fn a_dry_run_is_not_written_down_and_does_not_repeat() {
 fn swaps_again_and_again_until_the_time_is_over() {
     let stage = stage();
     let repeat = Repeat { others: vec!["partitioned".into()], every_us: 100, for_ms: Some(150) };
-    let asked = Swap { repeat: Some(repeat), ..swap("fcm:/logs/*", "shared") };
-    let lines = stage.client.swap(&asked).expect("it begins");
+    let request = Swap { repeat: Some(repeat), ..swap("fcm:/logs/*", "shared") };
+    let lines = stage.client.swap(&request).expect("it begins");
     assert_eq!(lines.expected(), None, "nobody knows how many they will be");
     let reports: Vec<Report> = lines.collect::<Result<_, _>>().expect("it ends");
     let begin: Vec<_> =
@@ -339,8 +339,8 @@ fn swaps_again_and_again_until_the_time_is_over() {
 fn stops_swapping_when_the_requester_goes_away() {
     let stage = stage();
     let repeat = Repeat { others: vec![], every_us: 0, for_ms: None };
-    let asked = Swap { repeat: Some(repeat), ..swap("fcm:/logs/a", "shared") };
-    let mut lines = stage.client.swap(&asked).expect("it begins");
+    let request = Swap { repeat: Some(repeat), ..swap("fcm:/logs/a", "shared") };
+    let mut lines = stage.client.swap(&request).expect("it begins");
     assert!(lines.next().expect("a line").expect("a report").committed());
     drop(lines);
     let journal = || stage.instance.journal().next_id();

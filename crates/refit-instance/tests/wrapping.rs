@@ -109,19 +109,20 @@ fn refuses_what_it_cannot_do_and_says_what_there_is() {
     let stage = stage();
     let object = tally("refused");
     let name = "tally:refused";
-    for (asked, kind, says) in [
+    for (request, kind, says) in [
         (wrap("tally:missing", "count", &[]), Kind::Unknown, "no such object"),
         (wrap(name, "counts", &[]), Kind::Malformed, "there are: count, latency"),
         (wrap(name, "latency", &[("x", "1")]), Kind::Malformed, "there are: method"),
         (wrap(name, "fault", &[("error", "5")]), Kind::Malformed, "can express an errno"),
     ] {
-        let Err(refusal) = stage.client.wrap(&asked) else { panic!("it was not refused") };
+        let Err(refusal) = stage.client.wrap(&request) else { panic!("it was not refused") };
         assert_eq!(refusal.kind, kind, "{refusal}");
         assert!(refusal.to_string().contains(says), "{refusal}");
     }
     let unwrap = |wrapper: Option<&str>| {
-        let asked = Unwrap { glob: name.into(), wrapper: wrapper.map(str::to_owned), mount: None };
-        let Err(refusal) = stage.client.unwrap(&asked) else { panic!("it was not refused") };
+        let request =
+            Unwrap { glob: name.into(), wrapper: wrapper.map(str::to_owned), mount: None };
+        let Err(refusal) = stage.client.unwrap(&request) else { panic!("it was not refused") };
         refusal
     };
     assert!(unwrap(None).to_string().contains("nothing of it is wrapped"));

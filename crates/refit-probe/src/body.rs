@@ -109,15 +109,16 @@ fn entered(module: &Module, flow: &Flow, function: &Function) -> BTreeSet<u64> {
         if module.image().points_within(stored, u64::MAX) {
             found.insert(instruction.address);
         }
-        found.extend(told(module, flow, instruction.address));
+        found.extend(referenced_instruction(module, flow, instruction.address));
     }
     found
 }
 
 /// Returns the instruction of the function whose address the one at `address` computes, or which it
 /// reads as data.
-fn told(module: &Module, flow: &Flow, address: u64) -> Option<u64> {
-    let told = decode(module, address)?;
-    let there = told.is_ip_rel_memory_operand().then(|| told.memory_displacement64())?;
+fn referenced_instruction(module: &Module, flow: &Flow, address: u64) -> Option<u64> {
+    let instruction = decode(module, address)?;
+    let there =
+        instruction.is_ip_rel_memory_operand().then(|| instruction.memory_displacement64())?;
     flow.instruction_at(there).map(|one| one.address)
 }

@@ -22,6 +22,7 @@ use refit_splice::process::{Program, Refusal};
 use refit_splice::remains::Removed;
 use refit_splice::{Action, At, Installed, Plan, Site, Stood, Why, Withdrawn};
 use refit_sys::glob;
+use refit_sys::memory::PAGE_SIZE_U64;
 
 use crate::code::behind_mark;
 use crate::modules::{self, Mapped};
@@ -31,7 +32,7 @@ use crate::watch::{Error, open, take_out};
 /// Most sites that are removed in one stop, which then takes some milliseconds.
 const BATCH: usize = 2000;
 /// Time that threads have to stop for it. If one does not, the stop is retried later.
-const PATIENCE: Duration = Duration::from_millis(100);
+const BATCH_STOP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A file whose blocks are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,11 +198,10 @@ fn names(pattern: &str, file: &Mapped) -> bool {
 }
 
 fn span(module: &Module) -> (u64, u64) {
-    const PAGE: u64 = 4096;
     let segments = module.image().segments();
     let lowest = segments.iter().map(|segment| segment.addresses.start).min().unwrap_or(0);
     let highest = segments.iter().map(|segment| segment.addresses.end).max().unwrap_or(0);
-    (lowest / PAGE * PAGE, highest.next_multiple_of(PAGE))
+    (lowest / PAGE_SIZE_U64 * PAGE_SIZE_U64, highest.next_multiple_of(PAGE_SIZE_U64))
 }
 
 /// Returns a function with its blocks, and a site for each of them.
@@ -250,15 +250,15 @@ fn decide(
     sites.retain(|_| numbers.next().is_some_and(|cell| !shared.contains_key(&cell)));
     let (plan, lost) = Plan::new(sites);
     let mut why_first = None;
-    let mut gone = BTreeSet::new();
+    let mut removed = BTreeSet::new();
     for (index, why) in lost {
         *refused.entry(reason(&why)).or_default() += 1;
-        gone.insert(cells[index]);
+        removed.insert(cells[index]);
         why_first.get_or_insert(why);
     }
     for block in files.iter_mut().flat_map(|file| &mut file.functions).flat_map(|f| &mut f.blocks) {
         block.flag = block.flag.map(|cell| shared.get(&cell).copied().unwrap_or(cell));
-        block.flag = block.flag.filter(|cell| !gone.contains(cell));
+        block.flag = block.flag.filter(|cell| !removed.contains(cell));
     }
     if plan.is_empty() {
         let first = why_first.map_or("there is no code".to_owned(), |why| why.to_string());
@@ -364,15 +364,15 @@ impl Cover {
         let kept = self.pending.len().saturating_sub(BATCH);
         let batch: Vec<u64> =
             self.pending[kept..].iter().map(|&flag| self.addresses[flag as usize]).collect();
-        match self.installed.remove_sites(program, &batch, PATIENCE) {
-            Ok(gone) => {
+        match self.installed.remove_sites(program, &batch, BATCH_STOP_TIMEOUT) {
+            Ok(removed) => {
                 self.pending.truncate(kept);
                 self.pace.took(batch.len(), now);
                 self.stops += 1;
                 self.left -= batch.len();
-                self.relieved.sites += gone.sites;
-                self.relieved.foreign += gone.foreign;
-                self.relieved.stood = self.relieved.stood.max(gone.stood);
+                self.relieved.sites += removed.sites;
+                self.relieved.foreign += removed.foreign;
+                self.relieved.stood = self.relieved.stood.max(removed.stood);
                 Ok(())
             }
             Err(why) => {

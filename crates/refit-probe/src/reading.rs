@@ -117,14 +117,14 @@ pub(crate) fn read(
         };
         return Ok(Counts { keys, all, lost: lost + deep });
     }
-    let told = |cells: &[u64]| counted(what, cells);
+    let read = |cells: &[u64]| counted(what, cells);
     if step.key.is_some() {
         let (keys, others) = installed.keyed(step, *first)?;
-        let keys = keys.iter().map(|(&key, cells)| (key, told(cells)));
-        return Ok(Counts { keys: keys.collect(), all: told(&others), lost: 0 });
+        let keys = keys.iter().map(|(&key, cells)| (key, read(cells)));
+        return Ok(Counts { keys: keys.collect(), all: read(&others), lost: 0 });
     }
     let cells = (0..step.cells()).map(|number| installed.cell(first + number));
-    let all = told(&cells.collect::<io::Result<Vec<_>>>()?);
+    let all = read(&cells.collect::<io::Result<Vec<_>>>()?);
     Ok(Counts { keys: BTreeMap::new(), all, lost: 0 })
 }
 

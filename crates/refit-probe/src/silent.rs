@@ -2,9 +2,8 @@
 //! call all the time.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use refit_splice::process::{Program, Refusal, Still};
+use refit_splice::process::{Program, Refusal, STOP_TIMEOUT, Still};
 
 /// Why nothing was measured.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +23,6 @@ pub enum Silent {
     },
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of each stack that are searched.
 const DEEPEST: u64 = 1 << 20;
 const WORD: u64 = 8;
@@ -38,7 +36,7 @@ pub(crate) fn waiting<T: Copy + Send + Sync>(
     program: &Program,
     returns: &BTreeMap<u64, T>,
 ) -> Result<Option<(u32, T)>, Refusal> {
-    let (found, _) = program.stand_still(PATIENCE, |still| {
+    let (found, _) = program.stand_still(STOP_TIMEOUT, |still| {
         let threads: Vec<u32> = still.threads().collect();
         Ok::<_, Refusal>(threads.into_iter().find_map(|thread| {
             let stack = stack(still, thread)?;

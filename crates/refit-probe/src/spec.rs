@@ -109,9 +109,9 @@ fn parse(text: &str) -> Result<Spec, String> {
     };
     let places: Vec<_> = places.split(',').map(place).collect::<Result<_, _>>()?;
     let (actions, by) = items(body)?;
-    let told = tested.iter().chain(&by);
-    let leaving = told.clone().any(|operand| operand.leaving);
-    if leaving && told.clone().any(|operand| !operand.leaving && !operand.is_lasting()) {
+    let operands = tested.iter().chain(&by);
+    let leaving = operands.clone().any(|operand| operand.leaving);
+    if leaving && operands.clone().any(|operand| !operand.leaving && !operand.is_lasting()) {
         return Err("retval together with what is there at the entry only".to_owned());
     }
     // A timer belongs to its thread.

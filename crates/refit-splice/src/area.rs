@@ -18,9 +18,10 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use refit_sys::maps::Mapping;
+use refit_sys::memory::PAGE_SIZE_U64;
 
 use crate::process::{Call, Program, Refusal, Still};
-use crate::record::{Head, NAME, PAGE, Record};
+use crate::record::{Head, NAME, Record};
 use crate::why::Why;
 
 /// A patch area in a program, as the process that made it sees it.
@@ -40,8 +41,8 @@ impl Area {
         code: u64,
         data: u64,
     ) -> Result<Self, Why> {
-        let round = |bytes: u64| bytes.div_ceil(PAGE) * PAGE;
-        let code_begin = PAGE + round((records * Record::BYTES) as u64);
+        let round = |bytes: u64| bytes.div_ceil(PAGE_SIZE_U64) * PAGE_SIZE_U64;
+        let code_begin = PAGE_SIZE_U64 + round((records * Record::BYTES) as u64);
         let data_begin = code_begin + round(code);
         let end = data_begin + round(data);
         let mappings = still.program().mappings()?;
@@ -59,13 +60,13 @@ impl Area {
 
     /// Returns the address of the first lane.
     pub(crate) fn first_lane(&self) -> u64 {
-        self.base_word() + PAGE
+        self.base_word() + PAGE_SIZE_U64
     }
 
     /// Records the changes that are about to be made.
     pub(crate) fn note(&mut self, program: &Program, records: &[Record]) -> Result<(), Why> {
         let bytes: Vec<u8> = records.iter().flat_map(Record::to_bytes).collect();
-        self.put(program, PAGE, &bytes)?;
+        self.put(program, PAGE_SIZE_U64, &bytes)?;
         self.head.records = records.len() as u64;
         self.put(program, 0, &self.head.to_bytes())
     }
@@ -82,7 +83,7 @@ impl Area {
             what: "map the instruments' buffers",
             source,
         })?;
-        let length = length.len().div_ceil(PAGE) * PAGE;
+        let length = length.len().div_ceil(PAGE_SIZE_U64) * PAGE_SIZE_U64;
         let call = Call::new(still)?;
         let passed = call.pass(still, session, self.base_word() + PASSING_AT)?;
         let own = self.head.address..self.head.address + self.head.end;
@@ -111,7 +112,7 @@ impl Area {
     /// Reads words of the data, from an offset behind the beginning of the first lane.
     pub(crate) fn words(&self, at: u64, count: usize) -> io::Result<Vec<u64>> {
         let mut bytes = vec![0; count * 8];
-        self.memfd.read_exact_at(&mut bytes, self.head.data + PAGE + at)?;
+        self.memfd.read_exact_at(&mut bytes, self.head.data + PAGE_SIZE_U64 + at)?;
         let (words, _) = bytes.as_chunks();
         Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
     }
@@ -169,7 +170,7 @@ const GROWTH: u64 = 1 << 30;
 const LEAST_GROWTH: u64 = 1 << 26;
 /// Lowest address that is tried (`vm.mmap_min_addr` is at most that on any usual system).
 const LOWEST: u64 = 1 << 16;
-const HIGHEST: u64 = (1 << 47) - PAGE;
+const HIGHEST: u64 = (1 << 47) - PAGE_SIZE_U64;
 
 /// Returns a free place of `size` bytes within reach of everything in `near`: the nearest below, or
 /// else above.
@@ -201,7 +202,11 @@ fn place_clear(mappings: &[Mapping], near: &Range<u64>, size: u64, growth: u64) 
     let found = below.max().or(above.min())?;
     // Rounds down below `near` and up above: both stay within their gap, whose margin is larger
     // than a page.
-    Some(if found < near.start { found / PAGE * PAGE } else { found.div_ceil(PAGE) * PAGE })
+    Some(if found < near.start {
+        found / PAGE_SIZE_U64 * PAGE_SIZE_U64
+    } else {
+        found.div_ceil(PAGE_SIZE_U64) * PAGE_SIZE_U64
+    })
 }
 
 /// Whether `name` is that of a patch area, as the kernel shows it.
@@ -273,6 +278,6 @@ mod tests {
         let found = place_near(&narrow, &near, 0x3000_0000).expect("nearer to the heap");
         assert!((0x1810_0000 + LEAST_GROWTH..0x1810_0000 + GROWTH).contains(&found));
         let full = [mapping(0..HIGHEST, "all")];
-        assert_eq!(place_near(&full, &near, PAGE), None);
+        assert_eq!(place_near(&full, &near, PAGE_SIZE_U64), None);
     }
 }

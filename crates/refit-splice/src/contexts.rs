@@ -23,12 +23,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use refit_sys::maps::Mapping;
+use refit_sys::memory::PAGE_SIZE_U64;
 use refit_sys::pagemap::Pagemap;
 use refit_sys::status::Status;
 
 use crate::process::signal_frames::{self, PROGRAM_COUNTER, Saved};
 use crate::process::{Program, Refusal, Still};
-use crate::record::PAGE;
 
 /// Most memory that is searched, in bytes: some ten milliseconds.
 const MOST: u64 = 128 << 20;
@@ -157,12 +157,12 @@ fn written(thread: u32, mappings: &[Mapping]) -> Option<Vec<Range<u64>>> {
     let (mut all, mut sum): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
     for mapping in own {
         let pages = pagemap.pages(mapping.range.clone()).ok()?;
-        let there = pages.iter().zip((mapping.range.start..).step_by(PAGE as usize));
+        let there = pages.iter().zip((mapping.range.start..).step_by(PAGE_SIZE_U64 as usize));
         for (_, begin) in there.filter(|(page, _)| page.present() || page.swapped()) {
-            sum += PAGE;
+            sum += PAGE_SIZE_U64;
             match all.last_mut() {
-                Some(last) if last.end == begin => last.end += PAGE,
-                _ => all.push(begin..begin + PAGE),
+                Some(last) if last.end == begin => last.end += PAGE_SIZE_U64,
+                _ => all.push(begin..begin + PAGE_SIZE_U64),
             }
         }
     }

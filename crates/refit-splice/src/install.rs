@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use refit_instruments::session::Session;
+use refit_sys::memory::PAGE_SIZE_U64;
 use tracing::debug;
 
 use crate::area::{Area, unmap};
@@ -18,16 +19,14 @@ use crate::contexts;
 use crate::move_threads::{move_contexts, move_counters};
 use crate::patches::{self, Now};
 use crate::plan::{Copied, Plan, Ready};
-use crate::process::{Program, Refusal, Still};
-use crate::record::{PAGE, Record};
+use crate::process::{Program, Refusal, STOP_TIMEOUT, Still};
+use crate::record::Record;
 use crate::snippet::{Cells, DURATIONS, Lane, Rings, Setting, Step, TIMER};
 use crate::why::Why;
 use crate::{generate, remains, steady};
 
 /// Distance in bytes from which on modules get patch areas of their own.
 const SPREAD: u64 = 1 << 30;
-/// Longest time that threads have to stop.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Most lanes: more lanes than processors are useless, and
 /// more than these take too much memory.
 const MOST_LANES: u32 = 64;
@@ -100,12 +99,12 @@ impl Installed {
         }
         let steady = steady::keeps_thread_pointers(program)?;
         let session_file = session.map(|session| open(program, session)).transpose()?;
-        let ((mut areas, mut setting), preparing) = program.stand_still(PATIENCE, |still| {
+        let ((mut areas, mut setting), preparing) = program.stand_still(STOP_TIMEOUT, |still| {
             let mut areas = Vec::new();
             let made = groups.iter().try_for_each(|group| {
                 let records = group.iter().map(generate::most_records).sum();
                 let code = group.iter().map(generate::most_bytes).sum();
-                let data = PAGE + (stride << lanes);
+                let data = PAGE_SIZE_U64 + (stride << lanes);
                 areas.push(Area::make(still, &reach(group), records, code, data)?);
                 Ok::<_, Why>(())
             });
@@ -128,7 +127,7 @@ impl Installed {
         let changed =
             Self::generate(program, &groups, &mut areas, &mut setting).and_then(|changes| {
                 let work = |still: &mut Still<'_>| change(still, &changes);
-                let ((), changing) = contexts::stand_still(program, PATIENCE, work)?;
+                let ((), changing) = contexts::stand_still(program, STOP_TIMEOUT, work)?;
                 Ok((changes.places, changing))
             });
         match changed {

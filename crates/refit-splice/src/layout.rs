@@ -20,10 +20,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use refit_sys::memory::PAGE_SIZE_U64;
+
 use crate::body::{Body, Kind, Member};
 use crate::jump::{HOP, JUMP, Way, hop};
 use crate::patches::in_one_page;
-use crate::record::PAGE;
 use crate::relocate;
 use crate::reserved::ReservedBytes;
 use crate::site::Springboard;
@@ -73,7 +74,7 @@ impl Layout {
     /// # Errors
     /// [`Why::Torn`]: they are in several pages.
     pub(crate) fn order(&self, body: &Body, members: &[Member]) -> Result<Vec<u64>, Why> {
-        let page = |address: u64| address / PAGE;
+        let page = |address: u64| address / PAGE_SIZE_U64;
         let targets: BTreeSet<u64> = members.iter().filter_map(Member::target).collect();
         let mut at_once = BTreeSet::new();
         for (&gate, way) in &self.gates {

@@ -12,9 +12,11 @@
 //! Successive records in the same page are read and written together, since each access costs a
 //! system call, whatever its length.
 
+use refit_sys::memory::PAGE_SIZE_U64;
+
 use crate::process::{Program, Refusal};
 
-use crate::record::{PAGE, Record};
+use crate::record::Record;
 
 /// A part of a page, with the places in it that change.
 struct Stretch<'r> {
@@ -27,7 +29,7 @@ struct Stretch<'r> {
 
 /// Whether the `length` bytes from an address on are in one page.
 pub(crate) fn in_one_page(address: u64, length: usize) -> bool {
-    address / PAGE == (address + length as u64 - 1) / PAGE
+    address / PAGE_SIZE_U64 == (address + length as u64 - 1) / PAGE_SIZE_U64
 }
 
 /// The present state of a place.
@@ -121,7 +123,11 @@ fn stretches<'r>(records: impl IntoIterator<Item = &'r Record>) -> Vec<Stretch<'
         let (begin, length) = (record.address, record.new.len());
         let whole = in_one_page(begin, length);
         match stretches.last_mut() {
-            Some(last) if whole && last.begin / PAGE == begin / PAGE && last.length > 0 => {
+            Some(last)
+                if whole
+                    && last.begin / PAGE_SIZE_U64 == begin / PAGE_SIZE_U64
+                    && last.length > 0 =>
+            {
                 let end = (last.begin + last.length as u64).max(begin + length as u64);
                 last.begin = last.begin.min(begin);
                 last.length = (end - last.begin) as usize;

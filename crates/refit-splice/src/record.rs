@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use refit_sys::memory::PAGE_SIZE_U64;
+
 /// Name of the memfd; in `/proc/PID/maps` it has `/memfd:` before it and ` (deleted)` behind it.
 pub(crate) const NAME: &std::ffi::CStr = c"refit-splice";
-pub(crate) const PAGE: u64 = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"refit-sp");
 const VERSION: u64 = 3;
 
@@ -47,10 +48,11 @@ impl Head {
         }
         let [magic, version, address, code, data, end, records, session, length] = words;
         let found = Self { address, code, data, end, records, session: (session, length) };
-        let pages =
-            [address, code, data, end, session, length].iter().all(|place| place % PAGE == 0);
-        let order = PAGE <= code && code <= data && data <= end && end < 1 << 40;
-        let fit = records <= code.saturating_sub(PAGE) / Record::BYTES as u64;
+        let pages = [address, code, data, end, session, length]
+            .iter()
+            .all(|place| place % PAGE_SIZE_U64 == 0);
+        let order = PAGE_SIZE_U64 <= code && code <= data && data <= end && end < 1 << 40;
+        let fit = records <= code.saturating_sub(PAGE_SIZE_U64) / Record::BYTES as u64;
         (magic == MAGIC
             && version == VERSION
             && pages
@@ -64,7 +66,7 @@ impl Head {
 
     /// Returns the number of records that fit.
     pub(crate) fn most_records(&self) -> u64 {
-        (self.code - PAGE) / Record::BYTES as u64
+        (self.code - PAGE_SIZE_U64) / Record::BYTES as u64
     }
 
     /// Returns the addresses of the code.

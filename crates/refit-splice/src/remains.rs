@@ -10,17 +10,17 @@ use std::ops::Range;
 use std::time::Duration;
 
 use refit_sys::maps::Mapping;
+use refit_sys::memory::PAGE_SIZE_U64;
 use refit_sys::process::same_memory;
 use tracing::debug;
 
 use crate::area::{is_area, is_name, unmap};
 use crate::patches::{self, Now};
-use crate::process::{self, Call, Program, Refusal, Still, signal_frames};
-use crate::record::{Head, PAGE, Record};
+use crate::process::{self, Call, Program, Refusal, STOP_TIMEOUT, Still, signal_frames};
+use crate::record::{Head, Record};
 use crate::why::Why;
 use crate::{contexts, move_threads};
 
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Number and length of the pauses in which threads may leave an area: snippets and handlers are
 /// short, but a thread in one may have to wait for a processor.
 const AGAIN: [(usize, Duration); 2] =
@@ -183,7 +183,7 @@ fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
 
 fn take_out(program: &Program) -> Result<Removed, Why> {
     let leaked = leaked(program);
-    let (mut removed, stood) = contexts::stand_still(program, PATIENCE, |still| {
+    let (mut removed, stood) = contexts::stand_still(program, STOP_TIMEOUT, |still| {
         // Found while no task runs: a fork copies what it finds.
         let remains = find(program)?;
         let mut removed = Removed::default();
@@ -210,7 +210,7 @@ pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<(), Why> {
         process::clean(still)?;
         Ok::<_, Why>(())
     };
-    contexts::stand_still(program, PATIENCE, work).map(drop)
+    contexts::stand_still(program, STOP_TIMEOUT, work).map(drop)
 }
 
 /// Returns descriptors of areas that a program has open: refit was killed between two calls.
@@ -269,9 +269,9 @@ impl Remains {
         // Reads page by page: an invalid record ends it, however many the head promised.
         let mut records = Vec::new();
         let mut left = head.records as usize;
-        let mut at = head.address + PAGE;
+        let mut at = head.address + PAGE_SIZE_U64;
         while left > 0 {
-            let mut page = [0; PAGE as usize];
+            let mut page = [0; PAGE_SIZE_U64 as usize];
             let some = left.min(page.len() / Record::BYTES);
             read(at, &mut page[..some * Record::BYTES]).ok()?;
             let (texts, _) = page[..some * Record::BYTES].as_chunks::<{ Record::BYTES }>();
@@ -279,7 +279,7 @@ impl Remains {
                 records.push(Record::from_bytes(text).filter(sound)?);
             }
             left -= some;
-            at += PAGE;
+            at += PAGE_SIZE_U64;
         }
         Some(Self { head, records, file })
     }

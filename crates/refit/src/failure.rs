@@ -29,11 +29,11 @@ pub(crate) enum Failure {
 impl Failure {
     /// Creates a refusal from its three parts.
     pub(crate) fn new(
-        asked: impl Into<String>,
+        operation: impl Into<String>,
         obstacle: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Self {
-        Failure::Refused(Refusal::new(Kind::Failed, asked, obstacle, remedy))
+        Failure::Refused(Refusal::new(Kind::Failed, operation, obstacle, remedy))
     }
 
     /// A command line that makes no sense. The usage of the command is added where it is shown.

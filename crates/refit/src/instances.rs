@@ -37,19 +37,19 @@ impl Live {
 /// # Errors
 ///
 /// There is none, or not the named one.
-pub(crate) fn live(asked: &str, only: Option<u32>) -> Result<Vec<Live>, Failure> {
+pub(crate) fn live(operation: &str, only: Option<u32>) -> Result<Vec<Live>, Failure> {
     let all = answering(only)?;
     match only {
         _ if !all.is_empty() => Ok(all),
         Some(pid) => Err(Failure::Refused(Refusal::new(
             Kind::Unreachable,
-            asked,
+            operation,
             format!("there is no instance {pid}"),
             "see `refit mounts` for those there are",
         ))),
         None => Err(Failure::Refused(Refusal::new(
             Kind::Unreachable,
-            asked,
+            operation,
             "no instance is running",
             "start one with `refit mount SOURCE MOUNTPOINT`, or `refit run -- COMMAND`",
         ))),
@@ -90,7 +90,7 @@ pub(crate) fn answering(only: Option<u32>) -> Result<Vec<Live>, Failure> {
 ///
 /// The mounts, and the way to select one of them.
 pub(crate) fn unambiguous(
-    asked: &str,
+    operation: &str,
     live: &[Live],
     glob: &str,
     mount: Option<&str>,
@@ -110,7 +110,7 @@ pub(crate) fn unambiguous(
     let obstacle =
         format!("{} mounts have an object of this name: {}", mounts.len(), mounts.join(", "));
     let remedy = "say which with --mount MOUNTPOINT or --instance PID, or give a pattern for all";
-    Err(Failure::new(asked, obstacle, remedy))
+    Err(Failure::new(operation, obstacle, remedy))
 }
 
 #[cfg(test)]
@@ -123,7 +123,7 @@ mod tests {
 
     /// Returns the result of asking an instance that hangs up, and then ends or continues to
     /// listen.
-    fn asked(name: &str, ends: bool) -> Result<Option<()>, Failure> {
+    fn outcome(name: &str, ends: bool) -> Result<Option<()>, Failure> {
         let socket = std::env::temp_dir().join(format!("refit-{}-{name}.sock", std::process::id()));
         let listener = UnixListener::bind(&socket).expect("a socket");
         let client = Client::new(&socket).expect("a client");
@@ -143,11 +143,11 @@ mod tests {
 
     #[test]
     fn one_that_has_ended_since_it_was_found_is_none() {
-        assert!(matches!(asked("ends", true), Ok(None)));
+        assert!(matches!(outcome("ends", true), Ok(None)));
     }
 
     #[test]
     fn one_that_is_there_and_does_not_answer_is_told_of() {
-        assert!(matches!(asked("stays", false), Err(Failure::Refused(_))));
+        assert!(matches!(outcome("stays", false), Err(Failure::Refused(_))));
     }
 }

@@ -73,10 +73,10 @@ static ASKED: OnceLock<Vec<(&'static str, String)>> = OnceLock::new();
 /// The filter, or the format in a variable, is invalid.
 pub(crate) fn start(args: &LogArgs) -> Result<(), Failure> {
     let filter = args.log.clone().or_else(|| std::env::var(FILTER).ok());
-    let asked = "write a log";
+    let operation = "write a log";
     let filter = match filter.filter(|text| !text.is_empty()) {
         Some(text) => Filter::parse(&text)
-            .map_err(|error| Failure::new(asked, error.to_string(), "see `refit --help`"))?,
+            .map_err(|error| Failure::new(operation, error.to_string(), "see `refit --help`"))?,
         None => Filter::default(),
     };
     let format = match args.log_format {
@@ -88,7 +88,7 @@ pub(crate) fn start(args: &LogArgs) -> Result<(), Failure> {
     // The function is called once.
     let _ = ASKED.set(log.chain(log_format).collect());
     let started = refit_log::start(filter, format);
-    started.map_err(|error| Failure::new(asked, error.to_string(), "report it"))
+    started.map_err(|error| Failure::new(operation, error.to_string(), "report it"))
 }
 
 /// Passes the log settings of this command to an instance that is about to be started.

@@ -316,8 +316,8 @@ fn what_cannot_be_limited_is_refused_in_a_line() {
             (&*own, "it is no process that runs under refit; see `refit ps`"),
             (nobody, "no such process; see `refit ps`"),
         ] {
-            let asked = [command, pid, "64M"];
-            stage.refuses(&asked[..if command == "show" { 2 } else { 3 }], says);
+            let arguments = [command, pid, "64M"];
+            stage.refuses(&arguments[..if command == "show" { 2 } else { 3 }], says);
         }
     }
     stage.refuses(&["--instance", nobody, "limit", &own, "64M"], "there is no instance");

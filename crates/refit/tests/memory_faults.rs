@@ -209,8 +209,8 @@ fn pages_that_the_disk_does_not_give_back_are_lost_and_no_others() {
     touches.keeps_to_its_limit();
     let counted = number(&touches.show()["memory"]["lost"]);
     let said = touches.last_words();
-    let told: String = said.chars().filter(char::is_ascii_digit).collect();
-    assert_eq!(told, counted.to_string(), "{said}");
+    let digits: String = said.chars().filter(char::is_ascii_digit).collect();
+    assert_eq!(digits, counted.to_string(), "{said}");
     let end = " pages were lost; the disk of the swap file did not give back what it was given\n";
     assert!(said.starts_with("refit: run touches: ") && said.ends_with(end), "{said}");
 }

@@ -63,9 +63,9 @@ fn metrics_of_all_instances_are_one_text_that_a_file_and_a_scraper_get() {
     let mut line = String::new();
     let stdout = server.stdout.as_mut().expect("it is piped");
     BufReader::new(stdout).read_line(&mut line).expect("it says where it listens");
-    let told: Value = serde_json::from_str(&line).expect("JSON");
-    let mut scraper =
-        TcpStream::connect(told["listening"].as_str().expect("an address")).expect("it listens");
+    let listening: Value = serde_json::from_str(&line).expect("JSON");
+    let mut scraper = TcpStream::connect(listening["listening"].as_str().expect("an address"))
+        .expect("it listens");
     scraper
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .expect("it reads");

@@ -101,7 +101,7 @@ fn compiled(stage: &Stage, name: &str, compiler: &[&str]) -> String {
 /// Returns whether there is such a program.
 fn there(program: &str, version: &str) -> bool {
     let there = Command::new(program).arg(version).output();
-    let there = there.is_ok_and(|told| told.status.success());
+    let there = there.is_ok_and(|output| output.status.success());
     if !there {
         println!("skipped: there is no {program}");
     }

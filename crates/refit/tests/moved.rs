@@ -88,8 +88,8 @@ fn what_moves_come_to_is_told_until_after_the_end() {
 
     drop(running.0.stdin.take().expect("a pipe").write_all(b"\n"));
     assert!(running.0.wait().expect("it ends").success());
-    let told = || stage.run(&["show", &process]).1.contains("which has ended");
-    until("the end, at its instance", told);
+    let ended = || stage.run(&["show", &process]).1.contains("which has ended");
+    until("the end, at its instance", ended);
     let after = shown(&stage, &process);
     let count = |of: &Value, what: &str| of["moves"]["destinations"][0][what]["count"].as_u64();
     for what in ["faults", "asks", "changes"] {

@@ -11,11 +11,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use plugins::OnDrop;
+use refit_sys::memory::PAGE_SIZE;
 use rustix::process::Signal;
 use serde_json::Value;
 use stage::Stage;
 
-const PAGE: usize = 4096;
 /// The number of pages of the file, three times the number of frames.
 const PAGES: usize = 768;
 const FRAMES: &str = "1M";
@@ -24,19 +24,22 @@ const FRAMES: &str = "1M";
 /// contents of the file.
 fn use_file(path: &Path, stop: &AtomicBool, rounds: &AtomicU64) -> Vec<u8> {
     let file: File = OpenOptions::new().read(true).write(true).open(path).expect("it is there");
-    let mut expected = vec![0; PAGES * PAGE];
+    let mut expected = vec![0; PAGES * PAGE_SIZE];
     for round in 0.. {
         if stop.load(Relaxed) {
             break;
         }
-        let at = round * 7 % PAGES * PAGE;
-        let bytes = vec![round as u8; PAGE];
+        let at = round * 7 % PAGES * PAGE_SIZE;
+        let bytes = vec![round as u8; PAGE_SIZE];
         file.write_all_at(&bytes, at as u64).expect("written");
-        expected[at..at + PAGE].copy_from_slice(&bytes);
+        expected[at..at + PAGE_SIZE].copy_from_slice(&bytes);
         for page in [round % 10, round * 31 % PAGES] {
-            let mut read = vec![0; PAGE];
-            file.read_exact_at(&mut read, (page * PAGE) as u64).expect("read");
-            assert!(read == expected[page * PAGE..][..PAGE], "page {page} in round {round}");
+            let mut read = vec![0; PAGE_SIZE];
+            file.read_exact_at(&mut read, (page * PAGE_SIZE) as u64).expect("read");
+            assert!(
+                read == expected[page * PAGE_SIZE..][..PAGE_SIZE],
+                "page {page} in round {round}"
+            );
         }
         rounds.fetch_add(1, Relaxed);
     }
@@ -50,7 +53,7 @@ fn policies_are_loaded_and_swapped_while_pages_are_evicted() {
         return;
     };
     let file = stage.path("mnt").join("a");
-    fs::write(&file, vec![0; PAGES * PAGE]).expect("written");
+    fs::write(&file, vec![0; PAGES * PAGE_SIZE]).expect("written");
     stage.refuses(&["swap", "policy:*", "fifo"], "no implementation is called fifo");
     let plugin = plugins::path_of(&plugins::build("example-policy", ""), &stage.top);
     let plugin = plugin.to_str().expect("UTF-8");

@@ -39,16 +39,16 @@ impl Answerer {
 
     /// Returns the answers to the next numbers.
     fn ask(&mut self, times: u32) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         for _ in 0..times {
             writeln!(self.stdin, "{}", (self.question)(self.next)).expect("it listens");
             self.next += 1;
             let mut line = String::new();
             self.answers.read_line(&mut line).expect("an answer");
             assert!(!line.is_empty(), "it has ended: {:?}", self.child.wait());
-            told.push(line);
+            lines.push(line);
         }
-        told
+        lines
     }
 
     fn id(&self) -> u32 {
@@ -93,11 +93,11 @@ fn watched<R>(id: u32, probe: &str, work: impl FnOnce() -> R) -> R {
         .stderr(Stdio::piped())
         .spawn()
         .expect("refit");
-    let mut told = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
     let mut line = String::new();
     while !line.contains("watching") {
         line.clear();
-        assert_ne!(told.read_line(&mut line).expect("a line"), 0, "refit has ended: {probe}");
+        assert_ne!(errors.read_line(&mut line).expect("a line"), 0, "refit has ended: {probe}");
     }
     let result = work();
     let process = rustix::process::Pid::from_raw(child.id().cast_signed()).expect("a number");
@@ -154,8 +154,8 @@ fn answers_the_same(command: &[&str], question: fn(u32) -> String) {
     let before = probed.traces();
     for _ in 0..rounds() {
         for probe in ["uprobe:*:* { count, latency }", "uprobe:*:* { latency, poison }"] {
-            let told = watched(probed.id(), probe, || probed.ask(EACH));
-            assert_eq!(told, left_alone.ask(EACH), "{command:?}: {probe}");
+            let answers = watched(probed.id(), probe, || probed.ask(EACH));
+            assert_eq!(answers, left_alone.ask(EACH), "{command:?}: {probe}");
             nothing_is_left(&probed, &before);
             assert_eq!(probed.ask(EACH), left_alone.ask(EACH), "{command:?}: after {probe}");
         }
@@ -260,7 +260,7 @@ fn a_program_in_rust_answers_the_same() {
 /// Returns whether there is such a compiler.
 fn there(compiler: &str, version: &str) -> bool {
     let there = Command::new(compiler).arg(version).output();
-    let there = there.is_ok_and(|told| told.status.success());
+    let there = there.is_ok_and(|output| output.status.success());
     if !there {
         println!("skipped: there is no {compiler}");
     }

@@ -8,27 +8,27 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use refit_sys::memory::PAGE_SIZE;
 use rustix::process::Signal;
 use stage::Stage;
 
-const PAGE: usize = 4096;
 const PAGES: usize = 1_500;
 
 /// Writes pages in turn, reads each back at once, and returns the final contents of the file.
 fn use_file(path: &Path, stop: &AtomicBool) -> Vec<u8> {
     let file: File = OpenOptions::new().read(true).write(true).open(path).expect("it is there");
-    let mut expected = vec![0; PAGES * PAGE];
+    let mut expected = vec![0; PAGES * PAGE_SIZE];
     for round in 0.. {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let at = round * 7 % PAGES * PAGE;
-        let bytes = vec![round as u8; PAGE];
+        let at = round * 7 % PAGES * PAGE_SIZE;
+        let bytes = vec![round as u8; PAGE_SIZE];
         file.write_all_at(&bytes, at as u64).expect("written");
-        let mut read = vec![0; PAGE];
+        let mut read = vec![0; PAGE_SIZE];
         file.read_exact_at(&mut read, at as u64).expect("read");
-        assert!(read == bytes, "page {} in round {round}", at / PAGE);
-        expected[at..at + PAGE].copy_from_slice(&bytes);
+        assert!(read == bytes, "page {} in round {round}", at / PAGE_SIZE);
+        expected[at..at + PAGE_SIZE].copy_from_slice(&bytes);
     }
     expected
 }
@@ -38,7 +38,7 @@ fn pages_go_in_every_protocol_while_a_program_writes_them() {
     let stage = Stage::new();
     let Some(mut serving) = stage.serve() else { return };
     let file = stage.path("mnt").join("a");
-    fs::write(&file, vec![0; PAGES * PAGE]).expect("written");
+    fs::write(&file, vec![0; PAGES * PAGE_SIZE]).expect("written");
     // Data in the kernel's cache would never reach the swapped cache.
     let (code, _, stderr) = stage.run(&["cache", "fcm:/a", "direct"]);
     assert_eq!(code, 0, "{stderr}");

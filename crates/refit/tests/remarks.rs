@@ -110,7 +110,7 @@ fn end_of(stage: &Stage, arguments: &[&str]) -> (ExitStatus, String) {
     (status, error)
 }
 
-fn told(name: &str) -> String {
+fn warning(name: &str) -> String {
     format!(
         "refit: run {name}: 1 program was not limited: filtered (a filter of its own decides which \
          calls it may make); see `Limits` in docs/guide/limit.md\n"
@@ -125,10 +125,10 @@ fn a_program_that_was_not_limited_is_told_at_its_end() {
     }
     for how in ["return", "child", "thread", "leader"] {
         let (status, error) = end_of(&stage, &[how]);
-        assert_eq!((status.code(), error), (Some(3), told("filtered")), "{how}");
+        assert_eq!((status.code(), error), (Some(3), warning("filtered")), "{how}");
     }
     let (status, error) = end_of(&stage, &["exec"]);
-    assert_eq!((status.code(), error), (Some(3), told("sh")));
+    assert_eq!((status.code(), error), (Some(3), warning("sh")));
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn however_it_ends_it_is_told_once() {
         return;
     }
     let (status, error) = end_of(&stage, &["kill"]);
-    assert_eq!((status.signal(), error), (Some(9), told("filtered")));
+    assert_eq!((status.signal(), error), (Some(9), warning("filtered")));
     // The first thread ends when another executes a program.
     let (status, error) = end_of(&stage, &["become"]);
     assert_eq!((status.code(), error.lines().count()), (Some(3), 1), "{error}");

@@ -91,8 +91,8 @@ fn too_large_a_correction_is_refused_unless_asked_for() {
     let file = water(&stage);
     let (_, refused, _) = stage.run(&["report", &file, "--limit", "0"]);
     assert!(refused.contains("0 % is cost"), "{refused}");
-    let (_, asked, _) = stage.run(&["report", &file, "--limit", "100"]);
-    assert!(!asked.contains("% is cost"), "{asked}");
+    let (_, report, _) = stage.run(&["report", &file, "--limit", "100"]);
+    assert!(!report.contains("% is cost"), "{report}");
 }
 
 #[test]

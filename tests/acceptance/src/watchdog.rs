@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Longer than any test takes.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TEST_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Aborts the connection of a mount, unless it is dropped in time.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl Watchdog {
     pub(crate) fn of(mountpoint: PathBuf) -> Self {
         let (alive, dropped) = channel();
         thread::spawn(move || {
-            if dropped.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            if dropped.recv_timeout(TEST_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
                 eprintln!("{} hangs: its connection is cut", mountpoint.display());
                 let _ = rustix::mount::unmount(&mountpoint, UnmountFlags::FORCE);
             }

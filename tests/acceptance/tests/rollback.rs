@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const SWAP_DEADLINE: Duration = Duration::from_secs(20);
 const SIZE: usize = 300_000;
 
 fn cache_of(served: &Served, file: &str) -> ObjectInfo {
@@ -88,7 +88,7 @@ impl Drop for StopOnDrop<'_> {
 }
 
 fn options(hook: impl Fn(Phase) -> Result<(), String> + Send + Sync + 'static) -> SwapOptions {
-    SwapOptions { deadline: PATIENCE, hook: Some(Arc::new(hook)), ..SwapOptions::default() }
+    SwapOptions { deadline: SWAP_DEADLINE, hook: Some(Arc::new(hook)), ..SwapOptions::default() }
 }
 
 fn assert_rolled_back(report: &Report, why: &str) {

@@ -86,8 +86,8 @@ fn what_is_no_program_for_this_machine_is_refused() {
     assert!(matches!(with(18, 183), Some(OpenError::Machine { .. })), "another processor");
     assert!(matches!(with(16, 1), Some(OpenError::Kind { .. })), "an object file");
     assert!(matches!(with(16, 4), Some(OpenError::Kind { .. })), "a core dump");
-    let gone = Image::open(Path::new("/nonexistent/program")).err();
-    assert!(matches!(gone, Some(OpenError::Read { .. })));
+    let missing = Image::open(Path::new("/nonexistent/program")).err();
+    assert!(matches!(missing, Some(OpenError::Read { .. })));
     let folder = Image::open(Path::new("/")).err();
     assert!(matches!(folder, Some(OpenError::Kind { .. })));
 }

@@ -28,7 +28,7 @@ fn run(program: &str, arguments: &[&str], folder: &Path) {
 }
 
 /// Returns the origins of all instructions of `outer`.
-fn told(path: &Path) -> Vec<Vec<Origin>> {
+fn origins(path: &Path) -> Vec<Vec<Origin>> {
     let lines = Lines::open(path).expect("an ELF file").expect("debug information");
     let module = analyse(path);
     let flow = module.flow(function(&module, "outer"));
@@ -42,7 +42,7 @@ fn lines_and_inlined_functions_are_told_wherever_they_are_kept() {
     std::fs::write(folder.join("source.c"), SOURCE).expect("written");
     let options = ["-g", "-O2", "-shared", "-fPIC", "-Wl,--build-id", "-o", "built.so", "source.c"];
     run("cc", &options, folder);
-    let all = told(&path);
+    let all = origins(&path);
     let line = |origin: &Origin| (origin.function.clone().unwrap_or_default(), origin.line);
     assert!(all.iter().all(|origins| origins.last().is_some_and(|one| line(one).0 == "outer")));
     let inlined = all.iter().find(|origins| origins.len() == 2).expect("twice is inlined");
@@ -57,7 +57,7 @@ fn lines_and_inlined_functions_are_told_wherever_they_are_kept() {
     assert!(Lines::of(&Image::open(&folder.join("bare.so")).expect("an ELF file")).is_none());
     let link = format!("--add-gnu-debuglink={apart}");
     run("objcopy", &["--strip-debug", &link, "built.so", "bare.so"], folder);
-    assert_eq!(told(&folder.join("bare.so")), all);
+    assert_eq!(origins(&folder.join("bare.so")), all);
 }
 
 #[test]

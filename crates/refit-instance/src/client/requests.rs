@@ -28,8 +28,8 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request.
     pub fn metrics(&self) -> Result<String, Refusal> {
-        let asked = "read metrics";
-        let text = self.body(self.patience, asked, get(asked, "/metrics")?)?;
+        let operation = "read metrics";
+        let text = self.body(self.patience, operation, get(operation, "/metrics")?)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
@@ -48,9 +48,9 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request.
     pub fn objects_of(&self, glob: &str, mount: Option<&str>) -> Result<Vec<ObjectInfo>, Refusal> {
-        let asked = format!("list {glob}");
+        let operation = format!("list {glob}");
         let query = ObjectQuery { glob: Some(glob.to_owned()), mount: mount.map(str::to_owned) };
-        self.get(&asked, &with_query(&asked, "/objects", &query)?)
+        self.get(&operation, &with_query(&operation, "/objects", &query)?)
     }
 
     /// Swaps objects. The reports arrive as the changes end.
@@ -59,8 +59,8 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request. Nothing has been swapped then.
     pub fn swap(&self, swap: &Swap) -> Result<Lines<refit_change::Report>, Refusal> {
-        let asked = format!("swap {} to {}", swap.glob, swap.implementation);
-        self.lines(&asked, post(&asked, "/swap", swap)?)
+        let operation = format!("swap {} to {}", swap.glob, swap.implementation);
+        self.lines(&operation, post(&operation, "/swap", swap)?)
     }
 
     /// Swaps caches according to their use for as long as the lines are read. The reports arrive as
@@ -70,8 +70,8 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request.
     pub fn adapt(&self, adapt: &Adapt) -> Result<Lines<refit_change::Report>, Refusal> {
-        let asked = format!("adapt {}", adapt.glob);
-        self.lines(&asked, post(&asked, "/adapt", adapt)?)
+        let operation = format!("adapt {}", adapt.glob);
+        self.lines(&operation, post(&operation, "/adapt", adapt)?)
     }
 
     /// Returns the classes, with an entry for each factory.
@@ -89,8 +89,8 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request. Nothing has been swapped then.
     pub fn upgrade(&self, upgrade: &Upgrade) -> Result<Lines<UpgradeLine>, Refusal> {
-        let asked = format!("upgrade {} to {}", upgrade.class, upgrade.implementation);
-        self.lines(&asked, post(&asked, "/upgrade", upgrade)?)
+        let operation = format!("upgrade {} to {}", upgrade.class, upgrade.implementation);
+        self.lines(&operation, post(&operation, "/upgrade", upgrade)?)
     }
 
     /// Pauses or resumes the upgrade of a class.
@@ -99,9 +99,10 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request.
     pub fn pause(&self, class: &str, paused: bool) -> Result<(), Refusal> {
-        let asked = format!("{} the upgrade of {class}", if paused { "pause" } else { "resume" });
+        let operation =
+            format!("{} the upgrade of {class}", if paused { "pause" } else { "resume" });
         let body = Pause { class: class.to_owned(), paused };
-        self.body(self.patience, &asked, post(&asked, "/pause", &body)?).map(drop)
+        self.body(self.patience, &operation, post(&operation, "/pause", &body)?).map(drop)
     }
 
     /// Wraps objects. The reports arrive as the changes end.
@@ -110,8 +111,8 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request. Nothing has been wrapped then.
     pub fn wrap(&self, wrap: &Wrap) -> Result<Lines<refit_change::Report>, Refusal> {
-        let asked = format!("wrap {} in {}", wrap.glob, wrap.wrapper);
-        self.lines(&asked, post(&asked, "/wrap", wrap)?)
+        let operation = format!("wrap {} in {}", wrap.glob, wrap.wrapper);
+        self.lines(&operation, post(&operation, "/wrap", wrap)?)
     }
 
     /// Removes wrappers from objects. The reports arrive as the changes end.
@@ -120,8 +121,8 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request. Nothing has been unwrapped then.
     pub fn unwrap(&self, unwrap: &Unwrap) -> Result<Lines<refit_change::Report>, Refusal> {
-        let asked = format!("unwrap {}", unwrap.glob);
-        self.lines(&asked, post(&asked, "/unwrap", unwrap)?)
+        let operation = format!("unwrap {}", unwrap.glob);
+        self.lines(&operation, post(&operation, "/unwrap", unwrap)?)
     }
 
     /// Returns the wrappers that can be attached.
@@ -139,9 +140,9 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request.
     pub fn changes(&self, query: &ChangesQuery) -> Result<Lines<JournalLine>, Refusal> {
-        let asked = "read the journal";
-        let path = with_query(asked, "/changes", query)?;
-        self.lines(asked, get(asked, &path)?)
+        let operation = "read the journal";
+        let path = with_query(operation, "/changes", query)?;
+        self.lines(operation, get(operation, &path)?)
     }
 
     /// Returns the processes of the program that runs under the instance, sorted by number.
@@ -168,9 +169,9 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request. Nothing is mounted then.
     pub fn mount(&self, mount: &MountRequest) -> Result<Mount, Refusal> {
-        let asked = format!("mount {}", mount.mountpoint.display());
-        let answer = self.body(WORK_TIMEOUT, &asked, post(&asked, "/mounts", mount)?)?;
-        understood(&asked, &answer)
+        let operation = format!("mount {}", mount.mountpoint.display());
+        let answer = self.body(WORK_TIMEOUT, &operation, post(&operation, "/mounts", mount)?)?;
+        understood(&operation, &answer)
     }
 
     /// Makes the instance take part in the recording whose session is at the path.
@@ -179,9 +180,9 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request.
     pub fn record(&self, session: &Path) -> Result<(), Refusal> {
-        let asked = format!("record into {}", session.display());
+        let operation = format!("record into {}", session.display());
         let body = RecordRequest { session: session.to_owned() };
-        self.body(self.patience, &asked, post(&asked, "/record", &body)?).map(drop)
+        self.body(self.patience, &operation, post(&operation, "/record", &body)?).map(drop)
     }
 
     /// Returns the paths of the sessions in which the instance takes part.
@@ -199,11 +200,11 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request.
     pub fn end_record(&self, session: &Path) -> Result<(), Refusal> {
-        let asked = "end the recording";
+        let operation = "end the recording";
         let query = EndRecordQuery { session: Some(crate::path_text::text(session)) };
-        let path = with_query(asked, "/record", &query)?;
-        let request = request(asked, "DELETE", &path, Bytes::new())?;
-        self.body(self.patience, asked, request).map(drop)
+        let path = with_query(operation, "/record", &query)?;
+        let request = request(operation, "DELETE", &path, Bytes::new())?;
+        self.body(self.patience, operation, request).map(drop)
     }
 
     /// Unmounts. Returns when everything has been stored. With `discard`, data that cannot be
@@ -213,10 +214,14 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request. The mount continues then.
     pub fn unmount(&self, id: u32, discard: bool) -> Result<(), Refusal> {
-        let asked = format!("unmount mount {id}");
-        let request =
-            request(&asked, "DELETE", &format!("/mounts/{id}?discard={discard}"), Bytes::new())?;
-        self.body(WORK_TIMEOUT, &asked, request).map(drop)
+        let operation = format!("unmount mount {id}");
+        let request = request(
+            &operation,
+            "DELETE",
+            &format!("/mounts/{id}?discard={discard}"),
+            Bytes::new(),
+        )?;
+        self.body(WORK_TIMEOUT, &operation, request).map(drop)
     }
 
     /// Changes the cache mode of the matching files. Returns how many of them the kernel currently
@@ -226,9 +231,9 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request.
     pub fn set_cache_mode(&self, glob: &str, mode: CacheMode) -> Result<u64, Refusal> {
-        let asked = format!("change the cache mode of {glob}");
+        let operation = format!("change the cache mode of {glob}");
         let body = CacheRequest { glob: glob.to_owned(), mode };
-        let answer = self.body(WORK_TIMEOUT, &asked, post(&asked, "/cache", &body)?)?;
-        understood::<CacheAnswer>(&asked, &answer).map(|answer| answer.files)
+        let answer = self.body(WORK_TIMEOUT, &operation, post(&operation, "/cache", &body)?)?;
+        understood::<CacheAnswer>(&operation, &answer).map(|answer| answer.files)
     }
 }

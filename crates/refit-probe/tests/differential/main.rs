@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use refit_analysis::flow::{Flow, Marks};
 use refit_analysis::functions::Sources;
 use refit_analysis::live::{Live, flag};
@@ -78,7 +78,7 @@ fn try_all(files: &[PathBuf], wanted: &Wanted) -> Tally {
         for _ in 0..processors {
             scope.spawn(|| {
                 loop {
-                    let Some(file) = queue.lock().expect("no panic").next() else { break };
+                    let Some(file) = queue.lock().next() else { break };
                     match Stage::open(file) {
                         Ok(mut stage) => try_file(&mut stage, wanted, &tally),
                         Err(why) => println!("{}: left out: {why}", file.display()),
@@ -87,7 +87,7 @@ fn try_all(files: &[PathBuf], wanted: &Wanted) -> Tally {
             });
         }
     });
-    tally.into_inner().expect("no panic")
+    tally.into_inner()
 }
 
 fn try_file(stage: &mut Stage, wanted: &Wanted, tally: &Mutex<Tally>) {
@@ -103,7 +103,7 @@ fn try_file(stage: &mut Stage, wanted: &Wanted, tally: &Mutex<Tally>) {
     let mut own = Tally::default();
     for batch in chosen.chunks(BATCH) {
         let share = {
-            let mut left = wanted.left.lock().expect("no panic");
+            let mut left = wanted.left.lock();
             let share = batch.len().min(*left);
             *left -= share;
             share
@@ -115,7 +115,7 @@ fn try_file(stage: &mut Stage, wanted: &Wanted, tally: &Mutex<Tally>) {
     if own.functions > 0 {
         println!("{}: {}", stage.mapped.path.display(), summary(&own));
     }
-    tally.lock().expect("no panic").add(own);
+    tally.lock().add(own);
 }
 
 fn summary(tally: &Tally) -> String {

@@ -65,8 +65,8 @@ fn what_a_killed_refit_left_is_taken_out_although_some_had_gone() {
     assert_eq!(routes.ask("route 2"), "15");
     cover.look().expect("read");
     cover.relieve(&program, Instant::now() + Duration::from_secs(3600)).expect("taken out");
-    let (left, gone) = (cover.left(), cover.relieved.sites);
-    assert!(gone > 100 && cover.relieved.foreign == 0, "{:?}", cover.relieved);
+    let (left, removed) = (cover.left(), cover.relieved.sites);
+    assert!(removed > 100 && cover.relieved.foreign == 0, "{:?}", cover.relieved);
     // It knows only what the program contains.
     drop(cover);
     let removed = remains::repair(&program).expect("taken out");

@@ -88,6 +88,9 @@ impl Program {
     }
 }
 
+/// The longest time in which the threads of a program stop, unless a caller has less.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Longest time for which a thread that does not stop delays the others, in all turns together.
 const HELD_UP: Duration = Duration::from_millis(100);
 /// Number of turns.
@@ -121,9 +124,9 @@ impl<'p> Still<'p> {
         let began = Instant::now();
         let patience = Patience { waiting: began + turn, running: began + within.max(turn) };
         let (threads, asleep) = (BTreeMap::new(), BTreeMap::new());
-        let (own, gone) = (BTreeSet::new(), BTreeSet::new());
+        let (own, ended) = (BTreeSet::new(), BTreeSet::new());
         let limited = BTreeMap::new();
-        let mut still = Self { program, threads, asleep, own, gone, limited, began };
+        let mut still = Self { program, threads, asleep, own, ended, limited, began };
         let mut others = Vec::new();
         loop {
             while let fresh @ [_, ..] = &still.unheld(&others)[..] {
@@ -132,7 +135,7 @@ impl<'p> Still<'p> {
             let found = living(program.id()).map(|face| sharers.of(face, program.id()));
             let found = found.unwrap_or_default();
             let known = others.len();
-            others.extend(found.into_iter().filter(|id| !still.gone.contains(id)));
+            others.extend(found.into_iter().filter(|id| !still.ended.contains(id)));
             others.sort_unstable();
             others.dedup();
             if others.len() == known {
@@ -150,16 +153,16 @@ impl<'p> Still<'p> {
     /// for the last.
     fn bring(&mut self, fresh: &[(u32, bool)], patience: Patience) -> Result<(), Refusal> {
         let id = self.program.id();
-        let mut asked = Vec::new();
+        let mut stopping = Vec::new();
         for &(thread, own) in fresh {
             match tasks::seize(id, thread) {
-                Ok(Some(held)) => asked.push((held, own)),
-                Ok(None) => drop(self.gone.insert(thread)),
-                Err(refusal) => return Err(Self::give_up(asked, refusal)),
+                Ok(Some(held)) => stopping.push((held, own)),
+                Ok(None) => drop(self.ended.insert(thread)),
+                Err(refusal) => return Err(Self::give_up(stopping, refusal)),
             }
         }
-        let mut asked = asked.into_iter();
-        while let Some((held, own)) = asked.next() {
+        let mut stopping = stopping.into_iter();
+        while let Some((held, own)) = stopping.next() {
             let thread = held.thread();
             match tasks::settle(id, own, held, patience) {
                 Ok(Stood::Stopped(held)) => drop(self.threads.insert(thread, held)),
@@ -167,12 +170,12 @@ impl<'p> Still<'p> {
                     self.asleep.insert(thread, (held, waits));
                 }
                 Ok(Stood::Gone) => {
-                    self.gone.insert(thread);
+                    self.ended.insert(thread);
                     continue;
                 }
                 Err((held, refusal)) => {
                     held.leave();
-                    return Err(Self::give_up(asked.collect(), refusal));
+                    return Err(Self::give_up(stopping.collect(), refusal));
                 }
             }
             if own {
@@ -182,9 +185,9 @@ impl<'p> Still<'p> {
         Ok(())
     }
 
-    fn give_up(asked: Vec<(Tracee, bool)>, refusal: Refusal) -> Refusal {
+    fn give_up(stopping: Vec<(Tracee, bool)>, refusal: Refusal) -> Refusal {
         let until = Instant::now() + UNSEEN;
-        asked.into_iter().for_each(|(held, _)| tasks::let_go_unseen(held, until));
+        stopping.into_iter().for_each(|(held, _)| tasks::let_go_unseen(held, until));
         refusal
     }
 
@@ -197,7 +200,7 @@ impl<'p> Still<'p> {
         let known = |thread: &u32| {
             self.threads.contains_key(thread)
                 || self.asleep.contains_key(thread)
-                || self.gone.contains(thread)
+                || self.ended.contains(thread)
         };
         found.retain(|(thread, _)| !known(thread));
         found

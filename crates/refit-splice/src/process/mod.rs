@@ -18,6 +18,7 @@ mod tasks;
 
 pub use call::Call;
 pub(crate) use call::clean;
+pub use hold::STOP_TIMEOUT;
 pub use program::Program;
 pub use refusal::Refusal;
 pub use still::Still;

@@ -31,7 +31,7 @@ pub struct Still<'p> {
     /// Tasks that are threads of the program itself.
     pub(super) own: BTreeSet<u32>,
     /// Tasks that have ended, or run other memory, since they were found.
-    pub(super) gone: BTreeSet<u32>,
+    pub(super) ended: BTreeSet<u32>,
     /// Calls with a time limit that an earlier stop has interrupted, by task.
     pub(super) limited: BTreeMap<u32, Limited>,
     pub(super) began: Instant,

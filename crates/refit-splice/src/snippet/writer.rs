@@ -180,17 +180,17 @@ impl<'t> Writer<'t> {
             self.put(Instruction::with2(Code::Shl_rm64_imm8, Register::RDX, 32))?;
             return self.put(Instruction::with2(Code::Or_r64_rm64, Register::RDX, Register::RAX));
         }
-        let told = |at: i64| MemoryOperand::with_base_displ(Register::RSP, at);
+        let time_at = |at: i64| MemoryOperand::with_base_displ(Register::RSP, at);
         self.deepen(16)?;
         let which = libc::CLOCK_THREAD_CPUTIME_ID;
         self.put(Instruction::with2(Code::Mov_r32_imm32, Register::EDI, which))?;
         self.copy(Register::RSI, Register::RSP)?;
         self.call(libc::SYS_clock_gettime)?;
         // Seconds, then nanoseconds.
-        let seconds = told(0);
+        let seconds = time_at(0);
         let billion = 1_000_000_000;
         self.put(Instruction::with3(Code::Imul_r64_rm64_imm32, Register::RDX, seconds, billion))?;
-        self.put(Instruction::with2(Code::Add_r64_rm64, Register::RDX, told(8)))?;
+        self.put(Instruction::with2(Code::Add_r64_rm64, Register::RDX, time_at(8)))?;
         self.deepen(-16)
     }
 

@@ -40,7 +40,7 @@ fn stop(caller: &Caller) -> bool {
 }
 
 /// Returns what the row prints, if this host has what it needs.
-fn told(row: &Row, stops: bool) -> Option<String> {
+fn outcome(row: &Row, stops: bool) -> Option<String> {
     let mut caller = Caller::of(program(), row)?;
     if row.waits() {
         for _ in 0..if stops && !row.by_time { STOPS } else { 0 } {
@@ -72,8 +72,8 @@ fn every_row_of_the_table_is_told_as_where_nobody_stops() {
     assert!(missing.is_empty(), "calls of the table that are not tested: {missing:?}");
     let mut differ = Vec::new();
     for row in &rows {
-        let Some(undisturbed) = told(row, false) else { continue };
-        let stopped = told(row, true).expect("this host has it");
+        let Some(undisturbed) = outcome(row, false) else { continue };
+        let stopped = outcome(row, true).expect("this host has it");
         if stopped != undisturbed {
             differ.push(format!("{stopped}; undisturbed {undisturbed}"));
         }

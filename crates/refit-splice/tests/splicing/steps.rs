@@ -112,9 +112,9 @@ fn each_key_has_its_own_cells_until_there_are_too_many() {
     assert_eq!(some, (expected, vec![0]));
     let (keys, others) = all;
     assert!(keys.iter().all(|(&key, count)| key < TIMES.into() && count[0] <= 2), "{keys:?}");
-    let told: u64 = keys.values().map(|count| count[0]).sum();
-    assert!(told > 0 && others[0] > 0);
-    assert_eq!(told + others[0], u64::from(TIMES) * 2);
+    let keyed: u64 = keys.values().map(|count| count[0]).sum();
+    assert!(keyed > 0 && others[0] > 0);
+    assert_eq!(keyed + others[0], u64::from(TIMES) * 2);
 }
 
 #[test]

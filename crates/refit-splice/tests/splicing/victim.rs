@@ -73,8 +73,8 @@ impl Victim {
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut victim =
             Self { child, stdin, stdout, addresses: BTreeMap::new(), forked: Vec::new() };
-        let told = victim.line();
-        let words: Vec<_> = told.split_whitespace().collect();
+        let line = victim.line();
+        let words: Vec<_> = line.split_whitespace().collect();
         for pair in words.chunks(2) {
             let address = u64::from_str_radix(pair[1].trim_start_matches("0x"), 16);
             victim.addresses.insert(pair[0].to_owned(), address.expect("an address"));

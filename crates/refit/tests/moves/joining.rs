@@ -30,7 +30,7 @@ fn boot(arguments: &[&str]) -> Two {
 }
 
 /// Returns the report of `refit instances` about each.
-fn told(host: &Two) -> Vec<Value> {
+fn instances(host: &Two) -> Vec<Value> {
     let (code, listed, said) = host.stage.run(&["--json", "instances"]);
     assert_eq!(code, 0, "{said}");
     listed.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
@@ -38,7 +38,7 @@ fn told(host: &Two) -> Vec<Value> {
 
 /// Returns the address at which the first instance of a host listens.
 fn address(host: &Two) -> String {
-    told(host)[0]["address"].as_str().expect("it listens").to_owned()
+    instances(host)[0]["address"].as_str().expect("it listens").to_owned()
 }
 
 /// Returns the peers of each instance of a host, with their transports.
@@ -50,7 +50,10 @@ fn known(host: &Two) -> Vec<String> {
     let peers = |one: &Value| -> Vec<String> {
         one["peers"].as_array().expect("peers").iter().map(peer).collect()
     };
-    told(host).iter().map(|one| format!("{}: {}", one["number"], peers(one).join(", "))).collect()
+    instances(host)
+        .iter()
+        .map(|one| format!("{}: {}", one["number"], peers(one).join(", ")))
+        .collect()
 }
 
 #[test]
@@ -142,10 +145,10 @@ fn who_shows_no_good_certificate_is_not_believed() {
             "{says}: {complained}"
         );
         assert_eq!(complained.lines().count(), 1, "{complained}");
-        let told = complained.ends_with(
+        let named = complained.ends_with(
             "; give `--authority`, `--certificate` and `--key`, as those there were given\n",
         );
-        assert_eq!(told, options.is_empty(), "{complained}");
+        assert_eq!(named, options.is_empty(), "{complained}");
         lines.set(lines.get() + 1);
         until("a line", || first.lines(REFUSED) >= lines.get());
         counting.goes_on();

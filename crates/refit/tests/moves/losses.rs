@@ -97,9 +97,9 @@ fn loses_a_host_by(signal: Signal, rounds: u64) {
     let mut moments = Moments(seed());
     for round in 0..rounds {
         let first = boot("0", silence, &["--listen", "127.0.0.1:0"]);
-        let (_, told, _) = first.stage.run(&["--json", "instances"]);
-        let told: serde_json::Value = serde_json::from_str(told.trim()).expect("JSON");
-        let address = told["address"].as_str().expect("it listens");
+        let (_, instances, _) = first.stage.run(&["--json", "instances"]);
+        let instances: serde_json::Value = serde_json::from_str(instances.trim()).expect("JSON");
+        let address = instances["address"].as_str().expect("it listens");
         let second = boot("1", silence, &["--join", address]);
         let program = build(&first.stage, "passes", PASSES);
         let other = first.start(&program, "other", &["--movable"]);

@@ -60,22 +60,22 @@ fn a_thread_elsewhere_uses_the_files_of_a_mount_there() {
 
     // No file is kept open while a command is started.
     let open = |name: &str| File::open(mount.join(name)).expect("a file");
-    let ask = |asked: u64| {
+    let ask = |round: u64| {
         let file = File::options().write(true).open(mount.join("question")).expect("a file");
-        file.write_all_at(&asked.to_ne_bytes(), 0).expect("written");
+        file.write_all_at(&round.to_ne_bytes(), 0).expect("written");
     };
     let server = serving.child.id().to_string();
-    for asked in 1..=ROUNDS {
-        ask(asked);
-        let to = if asked % 2 == 0 { "shared" } else { "partitioned" };
+    for round in 1..=ROUNDS {
+        ask(round);
+        let to = if round % 2 == 0 { "shared" } else { "partitioned" };
         for file in ["fcm:/question", "fcm:/answer"] {
             let (code, _, said) = stage.run(&["--instance", &server, "swap", file, to]);
             assert_eq!(code, 0, "{said}");
         }
-        until("the answer", || word(&open("answer"), 0) == asked);
+        until("the answer", || word(&open("answer"), 0) == round);
         let answer = open("answer");
         let words: Vec<u64> = (0..WORDS).map(|number| word(&answer, number)).collect();
-        let expected: Vec<u64> = (1..=WORDS).map(|number| number * asked).collect();
+        let expected: Vec<u64> = (1..=WORDS).map(|number| number * round).collect();
         assert_eq!(words, expected);
     }
     ask(u64::MAX);

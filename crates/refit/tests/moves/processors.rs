@@ -48,9 +48,9 @@ fn a_program_that_is_spread_is_told_of_all_processors() {
     let Some(two) = two() else { return };
     let says = |how: &[&str]| {
         let command = [&["run", "--on", "0"], how, &["--", "python3", "-c", ASKS]].concat();
-        let (code, told, said) = two.stage.run(&command);
-        assert_eq!((code, &said[..]), (0, ""), "{told}");
-        told
+        let (code, output, said) = two.stage.run(&command);
+        assert_eq!((code, &said[..]), (0, ""), "{output}");
+        output
     };
     let nobody = "No such process";
     assert_eq!(says(&["--movable"]), format!("0\n0\n0\n{nobody}\n1\n1\n"));
@@ -71,11 +71,11 @@ fn a_shadow_works_where_its_thread_runs_and_at_home_where_it_was_told_to() {
     let mut refit = two.stage.refit(&["run", "--on", "0", "--movable", "--"]);
     let refit = refit.args(["python3", "-c", CHOOSES]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = refit.spawn().expect("it starts");
-    let (id, mut asked) = (child.id(), child.stdin.take().expect("a pipe"));
-    let mut told = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let (id, mut input) = (child.id(), child.stdin.take().expect("a pipe"));
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let mut says = |choice: &str| {
-        writeln!(asked, "{choice}").expect("it reads");
-        told.next().expect("it tells").expect("UTF-8")
+        writeln!(input, "{choice}").expect("it reads");
+        output.next().expect("it tells").expect("UTF-8")
     };
     let works = || {
         let status = fs::read_to_string(format!("/proc/{id}/status")).expect("it runs");
@@ -99,6 +99,6 @@ fn a_shadow_works_where_its_thread_runs_and_at_home_where_it_was_told_to() {
     until("to work elsewhere", || says("") == "0" && works() == "1");
     goes("0");
     assert_eq!((works(), says("")), ("0".to_owned(), "0".to_owned()));
-    drop(asked);
+    drop(input);
     assert!(child.wait().expect("its end").success());
 }

@@ -43,7 +43,7 @@ fn boot(network: Option<&Network>, stage: &Stage, number: &str, arguments: &[&st
 }
 
 /// Returns the report of `refit instances` about the only instance of a host.
-fn told(host: &Two) -> Value {
+fn instance(host: &Two) -> Value {
     let (code, listed, said) = host.stage.run(&["--json", "instances"]);
     assert_eq!(code, 0, "{said}");
     serde_json::from_str(listed.trim()).expect("one JSON object")
@@ -52,9 +52,9 @@ fn told(host: &Two) -> Value {
 /// Returns whether each has the other as a peer, and misses none.
 fn are_peers(hosts: [&Two; 2]) -> bool {
     let has_other = |host: &Two| {
-        let told = told(host);
-        told["peers"].as_array().is_some_and(|peers| peers.len() == 1)
-            && told["lost"].as_array().is_some_and(Vec::is_empty)
+        let instance = instance(host);
+        instance["peers"].as_array().is_some_and(|peers| peers.len() == 1)
+            && instance["lost"].as_array().is_some_and(Vec::is_empty)
     };
     hosts.into_iter().all(has_other)
 }
@@ -62,9 +62,9 @@ fn are_peers(hosts: [&Two; 2]) -> bool {
 /// Returns whether each misses the other.
 fn are_parted(hosts: [&Two; 2]) -> bool {
     let misses = |host: &Two| {
-        let told = told(host);
-        told["peers"].as_array().is_some_and(Vec::is_empty)
-            && told["lost"].as_array().is_some_and(|lost| lost.len() == 1)
+        let instance = instance(host);
+        instance["peers"].as_array().is_some_and(Vec::is_empty)
+            && instance["lost"].as_array().is_some_and(|lost| lost.len() == 1)
     };
     hosts.into_iter().all(misses)
 }
@@ -113,7 +113,7 @@ fn a_host_that_was_cut_off_is_a_peer_again_without_a_restart() {
     heard(&first, &format!("spins ({}) is killed: ", away.id()), 1);
     heard(&second, "refit: instance 1 has lost instance 0: ", 1);
     back.goes_on();
-    let lost = &told(&second)["lost"][0];
+    let lost = &instance(&second)["lost"][0];
     assert_eq!((&lost["number"], &lost["dials"]), (&0.into(), &ADDRESS.into()), "{lost}");
     let refused = first.moved(&back, "1").expect_err("it is lost");
     assert!(refused.contains("instance 1 is lost: "), "{refused}");
@@ -133,9 +133,9 @@ fn a_host_that_was_cut_off_is_a_peer_again_without_a_restart() {
     // it.
     let Two { stage, .. } = &first;
     kill_process(processes[0], Signal::KILL).expect("it is there");
-    until("the loss", || told(&second)["lost"][0]["number"] == 0);
+    until("the loss", || instance(&second)["lost"][0]["number"] == 0);
     boot(Some(&network), stage, "0", &["--listen", ADDRESS]);
-    until("their meeting", || told(&second)["peers"][0]["number"] == 0);
+    until("their meeting", || instance(&second)["peers"][0]["number"] == 0);
     goes_to_and_fro(&first, &first.count("newer", &["--movable"]));
     heard(&second, "refit: instance 1 has instance 0 again, after ", 2);
     [first, second].iter().for_each(forget);
@@ -148,14 +148,14 @@ fn a_host_that_was_stopped_too_long_is_a_peer_again() {
     let silence = ["--silence", "300ms"];
     boot(None, &stages[0], "0", &[&["--listen", "127.0.0.1:0"], &silence[..]].concat());
     let [first, second] = stages.map(Two::of);
-    let at = told(&first)["address"].as_str().expect("it listens").to_owned();
+    let at = instance(&first)["address"].as_str().expect("it listens").to_owned();
     boot(None, &second.stage, "1", &[&["--join", &at], &silence[..]].concat());
     until("their meeting", || are_peers([&first, &second]));
     for (turn, stopped, other) in [(1, &first, &second), (2, &second, &first)] {
         let number = u64::try_from(turn - 1).expect("small");
         let process = stopped.instance(number);
         kill_process(process, Signal::STOP).expect("it is there");
-        until("the loss", || told(other)["lost"][0]["number"] == number);
+        until("the loss", || instance(other)["lost"][0]["number"] == number);
         kill_process(process, Signal::CONT).expect("it is there");
         until("their meeting", || are_peers([&first, &second]));
         heard(other, &format!(" has instance {number} again, after "), turn);

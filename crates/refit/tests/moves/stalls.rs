@@ -78,9 +78,9 @@ impl Drop for Killed<'_> {
 #[test]
 fn dumps_of_both_sides_say_where_a_move_stands() {
     let first = boot("0", &["--listen", "127.0.0.1:0"], None);
-    let (_, told, _) = first.stage.run(&["--json", "instances"]);
-    let told: Value = serde_json::from_str(told.trim()).expect("JSON");
-    let address = told["address"].as_str().expect("it listens");
+    let (_, instances, _) = first.stage.run(&["--json", "instances"]);
+    let instances: Value = serde_json::from_str(instances.trim()).expect("JSON");
+    let address = instances["address"].as_str().expect("it listens");
     let second = boot("1", &["--join", address], Some("stall"));
     let counting = first.count("counting", &["--movable"]);
     let id = counting.id();

@@ -23,15 +23,15 @@ fn a_program_says_the_same_with_all_blocks_of_all_its_files_watched() {
     let output = run(&[&command[..], &["sqlite3", ":memory:", SUM]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let lines = text(&output.stdout);
-    let (told, own): (Vec<&str>, Vec<&str>) =
+    let (records, own): (Vec<&str>, Vec<&str>) =
         lines.lines().partition(|line| line.starts_with("{\"module\""));
     assert_eq!(own, ["200010000"]);
-    let told: Vec<Value> =
-        told.iter().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let records: Vec<Value> =
+        records.iter().map(|line| serde_json::from_str(line).expect("an object")).collect();
     let (functions, files): (Vec<_>, Vec<_>) =
-        told.iter().partition(|object| object.get("function").is_some());
+        records.iter().partition(|object| object.get("function").is_some());
     assert!(files.len() > 3, "{files:?}");
-    for object in &told {
+    for object in &records {
         let counts = ["reached", "watched", "blocks"].map(|key| number(object, key));
         assert!(counts.is_sorted(), "{object}");
     }
@@ -98,19 +98,19 @@ fn the_callees_of_a_function_that_goes_on_are_measured() {
     let file = folder.path().join("exec.svg");
     let svg = file.to_str().expect("a path");
     shell.say(ENDLESS);
-    let asked = ["drill", "-p", &shell.id(), "sqlite3VdbeExec", "--for", "200ms"];
+    let arguments = ["drill", "-p", &shell.id(), "sqlite3VdbeExec", "--for", "200ms"];
     let output =
-        run(&[&asked[..], &["--share", "0%", "--depth", "2", "--svg", svg, "--json"]].concat());
+        run(&[&arguments[..], &["--share", "0%", "--depth", "2", "--svg", svg, "--json"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let told: Value = serde_json::from_slice(&output.stdout).expect("an object");
-    assert!(told["name"].as_str().expect("a name").ends_with(":sqlite3VdbeExec"));
-    assert_eq!(told["share"], 1.0);
-    let callees = told["callees"].as_array().expect("callees");
-    assert!(callees.iter().any(|callee| number(callee, "calls") > 0), "{told}");
+    let level: Value = serde_json::from_slice(&output.stdout).expect("an object");
+    assert!(level["name"].as_str().expect("a name").ends_with(":sqlite3VdbeExec"));
+    assert_eq!(level["share"], 1.0);
+    let callees = level["callees"].as_array().expect("callees");
+    assert!(callees.iter().any(|callee| number(callee, "calls") > 0), "{level}");
     let times: u64 = callees.iter().map(|callee| number(callee, "nanos")).sum();
-    assert_eq!(number(&told, "nanos"), times + number(&told, "own_nanos"));
+    assert_eq!(number(&level, "nanos"), times + number(&level, "own_nanos"));
     assert!(text(&std::fs::read(&file).expect("drawn")).contains("sqlite3VdbeExec"));
-    let table = run(&asked);
+    let table = run(&arguments);
     assert!(text(&table.stdout).starts_with("  SHARE"), "{}", text(&table.stdout));
     verified(&shell.id());
 }

@@ -26,19 +26,19 @@ fn a_function_of_a_running_program_is_counted_timed_and_left_as_it_was() {
     interrupt(&child);
     let output = child.wait_with_output().expect("refit");
     assert!(output.status.success());
-    let told = objects(&output.stdout);
+    let records = objects(&output.stdout);
     let by = |action: &str| {
         let found =
-            told.iter().find(|one| one["action"].as_str().expect("text").starts_with(action));
-        found.unwrap_or_else(|| panic!("{told:?}")).clone()
+            records.iter().find(|one| one["action"].as_str().expect("text").starts_with(action));
+        found.unwrap_or_else(|| panic!("{records:?}")).clone()
     };
     // Each question is one row, then the end.
     assert_eq!(by("count")["count"], 20);
     assert_eq!((&by("latency")["count"], &by("latency")["inside"]), (&20.into(), &0.into()));
     assert!(by("latency")["nanos"].as_u64().expect("a number") > 0);
     for histogram in ["histogram rdi", "histogram latency", "histogram cpu"] {
-        let told = by(histogram);
-        let bits = told["bits"].as_array().expect("cells").iter();
+        let records = by(histogram);
+        let bits = records["bits"].as_array().expect("cells").iter();
         assert_eq!(bits.map(|cell| cell.as_u64().expect("a number")).sum::<u64>(), 20);
     }
     assert!(by("histogram latency")["nanos"].as_u64().expect("a number") > 0);
@@ -51,23 +51,24 @@ fn watched(probe: &str, command: &[&str]) -> (String, Vec<Value>) {
     let output = run(&[&["--json", "probe", "-e", probe, "--"], command].concat());
     assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
     let lines = text(&output.stdout);
-    let (told, own): (Vec<_>, Vec<_>) =
+    let (records, own): (Vec<_>, Vec<_>) =
         lines.split_inclusive('\n').partition(|line| line.starts_with("{\"process\""));
-    let told = told.iter().map(|line| serde_json::from_str(line).expect("an object")).collect();
-    (own.concat(), told)
+    let records =
+        records.iter().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    (own.concat(), records)
 }
 
 #[test]
 fn a_program_is_watched_from_its_beginning_with_all_its_functions() {
-    let (own, told) = watched("uprobe:*:* { count }", &["sqlite3", ":memory:", SUM]);
+    let (own, records) = watched("uprobe:*:* { count }", &["sqlite3", ":memory:", SUM]);
     assert_eq!(own, "200010000\n");
     let of = |name: &str| {
-        let found = told.iter().find(|one| one["name"] == name);
+        let found = records.iter().find(|one| one["name"] == name);
         found.unwrap_or_else(|| panic!("no {name}"))["count"].as_u64().expect("a number")
     };
     // Stepped once for the row and once for the end.
     assert_eq!(of("sqlite3_step"), 2);
-    assert!(told.len() > 3000, "{}", told.len());
+    assert!(records.len() > 3000, "{}", records.len());
 }
 
 #[test]
@@ -83,9 +84,9 @@ fn programs_say_the_same_with_every_entry_and_exit_watched() {
         &["c++", "--help"],
     ] {
         let plain = Command::new(command[0]).args(&command[1..]).output().expect("it runs");
-        let (own, told) = watched("uprobe:*:* { latency, count }", command);
+        let (own, records) = watched("uprobe:*:* { latency, count }", command);
         assert_eq!(own, text(&plain.stdout), "{command:?}");
-        let entered = told.iter().filter(|one| one["count"].as_u64() > Some(0)).count();
+        let entered = records.iter().filter(|one| one["count"].as_u64() > Some(0)).count();
         assert!(entered > 100, "{command:?}: {entered}");
     }
 }
@@ -112,18 +113,19 @@ fn conditions_keys_and_returned_values_are_told() {
     interrupt(&child);
     let output = child.wait_with_output().expect("refit");
     assert!(output.status.success());
-    let told = objects(&output.stdout);
+    let records = objects(&output.stdout);
     let of = |name: &str, action: &str| -> Vec<&Value> {
-        let one = |told: &&Value| {
-            told["name"] == name && told["action"].as_str().is_some_and(|a| a.starts_with(action))
+        let one = |records: &&Value| {
+            records["name"] == name
+                && records["action"].as_str().is_some_and(|a| a.starts_with(action))
         };
-        told.iter().filter(one).collect()
+        records.iter().filter(one).collect()
     };
     let ends = of("sqlite3_finalize", "count");
-    assert!(ends.len() == 1 && ends[0]["by"] == "tid", "{told:?}");
+    assert!(ends.len() == 1 && ends[0]["by"] == "tid", "{records:?}");
     assert_eq!(ends[0]["key"].to_string(), id);
     let calls = ends[0]["count"].as_u64().expect("a number");
-    assert!(calls > 0 && of("sqlite3_finalize", "latency")[0]["count"] == calls, "{told:?}");
+    assert!(calls > 0 && of("sqlite3_finalize", "latency")[0]["count"] == calls, "{records:?}");
     let types = of("sqlite3_value_type", "count");
     let bits = of("sqlite3_value_type", "histogram")[0]["bits"].as_array().expect("cells");
     let bits: Vec<_> = bits.iter().map(|cell| cell.as_u64().expect("a number")).collect();
@@ -171,9 +173,9 @@ fn events_and_spans_are_in_a_trace_that_is_read_as_any() {
 fn metrics_are_told_as_text() {
     let shell = Shell::start();
     let probe = "uprobe:*:sqlite3_step { count, latency, concurrency, histogram latency }";
-    let told = run(&["probe", "-p", &shell.id(), "-e", probe, "--openmetrics", "--for", "1ms"]);
-    let lines = text(&told.stdout);
-    assert!(lines.ends_with("# EOF\n"), "{lines}{}", text(&told.stderr));
+    let output = run(&["probe", "-p", &shell.id(), "-e", probe, "--openmetrics", "--for", "1ms"]);
+    let lines = text(&records.stdout);
+    assert!(lines.ends_with("# EOF\n"), "{lines}{}", text(&records.stderr));
     for name in ["hits_total{", "calls_total{", "time_seconds_total{", "threads{"] {
         let line = format!("refit_probe_{name}process=\"{}\"", shell.id());
         assert!(lines.contains(&line), "{name}: {lines}");
@@ -274,10 +276,10 @@ fn turns_of_a_loop_that_begins_with_its_function_are_no_calls() {
     let built = Command::new("cc").arg("-o").args([&path, &source]).status();
     assert!(built.expect("an assembler").success());
     let path = path.to_str().expect("a path");
-    let (_, told) = watched("uprobe:loop:walk { latency, count, histogram latency }", &[path]);
+    let (_, records) = watched("uprobe:loop:walk { latency, count, histogram latency }", &[path]);
     let of = |action: &str| {
-        let found = told.iter().find(|one| one["action"] == action);
-        found.unwrap_or_else(|| panic!("no {action}: {told:?}")).clone()
+        let found = records.iter().find(|one| one["action"] == action);
+        found.unwrap_or_else(|| panic!("no {action}: {records:?}")).clone()
     };
     assert_eq!((&of("latency")["count"], &of("latency")["inside"]), (&1000.into(), &0.into()));
     assert_eq!(of("histogram latency")["count"], 1000);

@@ -140,8 +140,8 @@ fn watched_as(plain: &mut Plain, id: &str, before: u32) {
     }
     crate::shell::interrupt(&child);
     let output = child.wait_with_output().expect("refit");
-    let told = text(&output.stdout);
-    assert!(output.status.success() && told.contains("\"count\":5"), "{told}");
+    let counts = text(&output.stdout);
+    assert!(output.status.success() && counts.contains("\"count\":5"), "{counts}");
     verified(id);
     assert_eq!(plain.count(), (before + 6).to_string());
 }
@@ -180,9 +180,9 @@ fn numbers_that_are_no_process() {
 
 #[test]
 fn refit_itself() {
-    let asked = "exec \"$0\" probe -p $$ -e 'uprobe:*:main { count }'";
+    let script = "exec \"$0\" probe -p $$ -e 'uprobe:*:main { count }'";
     let output =
-        Command::new("sh").args(["-c", asked, env!("CARGO_BIN_EXE_refit")]).output().expect("sh");
+        Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_refit")]).output().expect("sh");
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("is refit itself"), "{error}");

@@ -71,12 +71,12 @@ pub(crate) fn verified(id: &str) {
 
 /// Waits until refit says on standard error that it watches.
 pub(crate) fn watching(child: &mut Child) -> BufReader<std::process::ChildStderr> {
-    let mut told = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
     loop {
         let mut line = String::new();
-        assert_ne!(told.read_line(&mut line).expect("a line"), 0, "refit ended");
+        assert_ne!(errors.read_line(&mut line).expect("a line"), 0, "refit ended");
         if line.contains("watching") {
-            return told;
+            return errors;
         }
     }
 }

@@ -51,15 +51,15 @@ pub(crate) struct CfgArgs {
 
 /// Prints or draws a graph.
 pub(crate) fn run(args: &CfgArgs, out: &mut Output) -> Result<(), Failure> {
-    let asked = format!("show the control flow of {}", args.function);
-    let subjects = args.subject.open(&asked)?;
-    let (subject, id) = the_one(&subjects, &args.function, &asked)?;
+    let operation = format!("show the control flow of {}", args.function);
+    let subjects = args.subject.open(&operation)?;
+    let (subject, id) = the_one(&subjects, &args.function, &operation)?;
     let flow = subject.module.flow(id);
     if let Some(path) = &args.svg {
         let svg = picture::svg(&subject.module, &flow, args.live);
         std::fs::write(path, svg).map_err(|e| {
             let why = format!("{} cannot be written: {e}", path.display());
-            Failure::new(&*asked, why, "name a file in a directory that you may write to")
+            Failure::new(&*operation, why, "name a file in a directory that you may write to")
         })?;
     }
     let lines = args.lines.then(|| subject.lines()).flatten();
@@ -77,14 +77,14 @@ pub(crate) fn run(args: &CfgArgs, out: &mut Output) -> Result<(), Failure> {
 fn the_one<'a>(
     subjects: &'a [Subject],
     wanted: &str,
-    asked: &str,
+    operation: &str,
 ) -> Result<(&'a Subject, FunctionId), Failure> {
     let mut found: Vec<(&Subject, FunctionId)> = Vec::new();
     for subject in subjects {
         found.extend(subject.module.find(wanted).into_iter().map(|id| (subject, id)));
     }
     match found[..] {
-        [] => Err(no_such_function(asked, wanted, subjects)),
+        [] => Err(no_such_function(operation, wanted, subjects)),
         [one] => Ok(one),
         _ => {
             let some = found.iter().take(5).map(|(subject, id)| {
@@ -94,7 +94,7 @@ fn the_one<'a>(
             let (some, more) = (some.collect::<Vec<_>>(), if found.len() > 5 { ", …" } else { "" });
             let count = found.len();
             let why = format!("{count} functions match {wanted}: {}{more}", some.join(", "));
-            Err(Failure::new(asked, why, "name one of them, or its address"))
+            Err(Failure::new(operation, why, "name one of them, or its address"))
         }
     }
 }

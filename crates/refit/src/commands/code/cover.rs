@@ -196,7 +196,7 @@ impl<'c> Seen<'c> {
     }
 
     fn objects(&self, each: bool, out: &mut Output) -> Result<(), Failure> {
-        let told = |tally: Tally| CoverageRecord {
+        let record = |tally: Tally| CoverageRecord {
             module: &self.file.name,
             function: None,
             address: None,
@@ -209,12 +209,12 @@ impl<'c> Seen<'c> {
         out.object(&CoverageRecord {
             functions: Some(self.functions.len() as u64),
             functions_reached: Some(self.entered()),
-            ..told(self.all)
+            ..record(self.all)
         })?;
         let functions = if each { &self.functions[..] } else { &[] };
         functions.iter().try_for_each(|(function, tally)| {
             let (name, address) = (Some(&*function.name), Some(function.address));
-            out.object(&CoverageRecord { function: name, address, ..told(*tally) })
+            out.object(&CoverageRecord { function: name, address, ..record(*tally) })
         })
     }
 }

@@ -136,7 +136,7 @@ pub(crate) fn run(args: &DrillArgs, out: &mut Output) -> Result<(), Failure> {
         }
     }
     if out.json() {
-        out.object(&told(&path, 0))?
+        out.object(&record(&path, 0))?
     } else {
         print(&path, out)?
     }
@@ -278,7 +278,7 @@ struct ToldUnmeasured<'p> {
     why: &'p str,
 }
 
-fn told(path: &[Step], depth: usize) -> DrillRecord<'_> {
+fn record(path: &[Step], depth: usize) -> DrillRecord<'_> {
     let step = &path[depth];
     let measured = &step.measured;
     let next = path.get(depth + 1).map(|next| next.spot);
@@ -290,7 +290,7 @@ fn told(path: &[Step], depth: usize) -> DrillRecord<'_> {
             calls: callee.calls,
             sites: callee.sites,
             nanos: callee.nanos,
-            drilled: deeper.then(|| Box::new(told(path, depth + 1))),
+            drilled: deeper.then(|| Box::new(record(path, depth + 1))),
         }
     });
     let unmeasured = measured.unmeasured.iter();

@@ -65,8 +65,8 @@ struct Line<'a> {
 
 /// Lists functions.
 pub(crate) fn run(args: &FuncsArgs, out: &mut Output) -> Result<(), Failure> {
-    let asked = format!("list functions {}", args.glob);
-    let subjects = args.subject.open(&asked)?;
+    let operation = format!("list functions {}", args.glob);
+    let subjects = args.subject.open(&operation)?;
     let mut columns = vec![
         ("ADDRESS", Align::Right),
         ("SIZE", Align::Right),
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &FuncsArgs, out: &mut Output) -> Result<(), Failure> {
         }
     }
     if found == 0 {
-        return Err(no_such_function(&asked, &args.glob, &subjects));
+        return Err(no_such_function(&operation, &args.glob, &subjects));
     }
     if out.json() {
         return Ok(());

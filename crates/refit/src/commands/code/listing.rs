@@ -44,7 +44,7 @@ impl SourcePlace {
 /// Returns the places in the source of the instructions of a block, in their order, each once; an
 /// inlined function stands before the one into which it was inlined.
 fn origins(flow: &Flow, block: &Block, source: &Lines) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for instruction in flow.block_instructions(block) {
         let origins = source.at(instruction.address);
         let Some((outer, inlined)) = origins.split_last() else { continue };
@@ -54,11 +54,11 @@ fn origins(flow: &Flow, block: &Block, source: &Lines) -> Vec<String> {
             line += &format!("{origin} {name}, inlined at ");
         }
         line += &outer.to_string();
-        if !told.contains(&line) {
-            told.push(line);
+        if !lines.contains(&line) {
+            lines.push(line);
         }
     }
-    told
+    lines
 }
 
 /// Returns the lines of the graph: a head line, then block by block.
@@ -94,8 +94,8 @@ pub(super) fn lines(
         let from =
             if from.is_empty() { String::new() } else { format!("  ← {}", from.join(", ")) };
         lines.push(format!("block {i}{from}"));
-        let told = source.map(|source| origins(flow, block, source)).unwrap_or_default();
-        lines.extend(told.into_iter().map(|line| format!("  {line}")));
+        let places = source.map(|source| origins(flow, block, source)).unwrap_or_default();
+        lines.extend(places.into_iter().map(|line| format!("  {line}")));
         lines.extend(instructions(module, flow, block, live).into_iter().map(|l| format!("  {l}")));
         for edge in flow.edges_from(i as u32) {
             lines.push(format!("  → {}", leads(module, edge)));

@@ -51,26 +51,26 @@ impl Subject {
 
 impl SubjectArgs {
     /// Returns the selected modules, of which there is at least one.
-    pub(crate) fn open(&self, asked: &str) -> Result<Vec<Subject>, Failure> {
+    pub(crate) fn open(&self, operation: &str) -> Result<Vec<Subject>, Failure> {
         match self.program.parse::<u32>() {
-            Ok(process) => self.of_process(process, asked),
+            Ok(process) => self.of_process(process, operation),
             Err(_) if self.module.is_some() => Err(Failure::new(
-                asked,
+                operation,
                 "a file has no modules",
                 "leave --module out, or name a PID",
             )),
             Err(_) => {
                 let path = PathBuf::from(&self.program);
-                let module = Module::open(&path).map_err(|e| refused(asked, &e))?;
+                let module = Module::open(&path).map_err(|e| refused(operation, &e))?;
                 Ok(vec![Subject { path, module, loaded_at: None }])
             }
         }
     }
 
-    fn of_process(&self, process: u32, asked: &str) -> Result<Vec<Subject>, Failure> {
+    fn of_process(&self, process: u32, operation: &str) -> Result<Vec<Subject>, Failure> {
         let maps = refit_sys::maps::of(process).map_err(|e| {
             let who = "name a process of yours that is running, or try it as root";
-            Failure::new(asked, format!("process {process} cannot be looked at: {e}"), who)
+            Failure::new(operation, format!("process {process} cannot be looked at: {e}"), who)
         })?;
         let program = std::fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
         let mut subjects: Vec<Subject> = Vec::new();
@@ -80,9 +80,9 @@ impl SubjectArgs {
             }
             if mapped.is_deleted() {
                 let why = format!("{} was replaced on disk since it began", mapped.path.display());
-                return Err(Failure::new(asked, why, "start the program again"));
+                return Err(Failure::new(operation, why, "start the program again"));
             }
-            let module = Module::open(&mapped.by_name).map_err(|e| refused(asked, &e))?;
+            let module = Module::open(&mapped.by_name).map_err(|e| refused(operation, &e))?;
             let loaded_at = mapped.bias(&module);
             subjects.push(Subject { path: mapped.path, module, loaded_at });
         }
@@ -90,7 +90,7 @@ impl SubjectArgs {
             let which = self.module.as_deref().unwrap_or("the program itself");
             let why = format!("process {process} has no module that matches {which}");
             let remedy = format!("see them all with --module '*' or in /proc/{process}/maps");
-            return Err(Failure::new(asked, why, remedy));
+            return Err(Failure::new(operation, why, remedy));
         }
         Ok(subjects)
     }
@@ -102,12 +102,12 @@ impl SubjectArgs {
     }
 }
 
-fn refused(asked: &str, e: &OpenError) -> Failure {
-    Failure::new(asked, e.to_string(), "name a program or library for x86-64 that you may read")
+fn refused(operation: &str, e: &OpenError) -> Failure {
+    Failure::new(operation, e.to_string(), "name a program or library for x86-64 that you may read")
 }
 
 /// Returns the error that no function matches, with the names of similar ones.
-pub(crate) fn no_such_function(asked: &str, wanted: &str, subjects: &[Subject]) -> Failure {
+pub(crate) fn no_such_function(operation: &str, wanted: &str, subjects: &[Subject]) -> Failure {
     let near: Vec<String> =
         subjects.iter().flat_map(|s| s.module.near(wanted, 5)).take(5).collect();
     let remedy = if near.is_empty() {
@@ -115,5 +115,5 @@ pub(crate) fn no_such_function(asked: &str, wanted: &str, subjects: &[Subject]) 
     } else {
         format!("did you mean {}?", near.join(", "))
     };
-    Failure::new(asked, format!("no function matches {wanted}"), remedy)
+    Failure::new(operation, format!("no function matches {wanted}"), remedy)
 }

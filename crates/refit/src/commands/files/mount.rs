@@ -234,9 +234,10 @@ fn requests(args: &MountArgs) -> Result<Vec<MountRequest>, Failure> {
 
 /// Reads a composition.
 fn plan(path: &Path) -> Result<Plan, Failure> {
-    let asked = || format!("read the composition {}", path.display());
+    let operation = || format!("read the composition {}", path.display());
     let text = fs::read_to_string(path)
-        .map_err(|e| Failure::new(asked(), e.to_string(), "name a file that can be read"))?;
-    serde_json::from_str(&text)
-        .map_err(|e| Failure::new(asked(), e.to_string(), "see `refit mount --help` for its form"))
+        .map_err(|e| Failure::new(operation(), e.to_string(), "name a file that can be read"))?;
+    serde_json::from_str(&text).map_err(|e| {
+        Failure::new(operation(), e.to_string(), "see `refit mount --help` for its form")
+    })
 }

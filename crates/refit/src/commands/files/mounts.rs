@@ -88,9 +88,9 @@ pub(crate) fn unmount(
     only: Option<u32>,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let asked = format!("unmount {}", mountpoint.display());
+    let operation = format!("unmount {}", mountpoint.display());
     let wanted = absolute(mountpoint);
-    for Live { client, .. } in instances::live(&asked, only)? {
+    for Live { client, .. } in instances::live(&operation, only)? {
         let Some(mount) = client.mounts()?.into_iter().find(|m| m.mountpoint == wanted) else {
             continue;
         };
@@ -101,7 +101,7 @@ pub(crate) fn unmount(
             out.line(&format!("{} is unmounted", mount.mountpoint.display()))
         };
     }
-    Err(Failure::new(asked, "no instance serves it", "see `refit mounts` for what there is"))
+    Err(Failure::new(operation, "no instance serves it", "see `refit mounts` for what there is"))
 }
 
 /// Changes who caches the files that match.
@@ -111,19 +111,19 @@ pub(crate) fn cache(
     only: Option<u32>,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let asked = format!("change the cache mode of {glob}");
+    let operation = format!("change the cache mode of {glob}");
     let mut files = 0;
-    for Live { client, .. } in instances::live(&asked, only)? {
+    for Live { client, .. } in instances::live(&operation, only)? {
         files += client.set_cache_mode(glob, mode.into())?;
     }
     if out.json() {
         return out.object(&Cached { glob, files });
     }
-    let told = format!(
+    let text = format!(
         "{} in use changed; others follow when they are opened",
         format::counted(files, "file")
     );
-    out.line(&told)
+    out.line(&text)
 }
 
 /// The path as the instance knows it. The mount point itself is not accessed: if its server hangs,

@@ -83,9 +83,9 @@ pub(crate) fn run(args: &BootArgs, out: &mut Output) -> Result<(), Failure> {
     }
     let shares = shares(args)?;
     for ((place, number), share) in (0..).zip(numbers).zip(&shares) {
-        let asked = format!("boot instance {number}");
+        let operation = format!("boot instance {number}");
         if let Err((error, remedy)) = begin(number, share, &args.setting.of(place)) {
-            return Err(Failure::new(asked, error, remedy));
+            return Err(Failure::new(operation, error, remedy));
         }
     }
     list(None, out)
@@ -104,15 +104,15 @@ fn shares(args: &BootArgs) -> Result<Vec<String>, Failure> {
         return Ok((0..count).map(|one| processors::list(&share(one))).collect());
     };
     let lists: Vec<String> = lists.split('/').map(str::to_owned).collect();
-    let asked = || format!("give processors to {count} instances");
+    let operation = || format!("give processors to {count} instances");
     if lists.len() != count {
         let obstacle = format!("{} lists of processors were given", lists.len());
-        return Err(Failure::new(asked(), obstacle, "give one for each, e.g. --cpus 0/1"));
+        return Err(Failure::new(operation(), obstacle, "give one for each, e.g. --cpus 0/1"));
     }
     for list in &lists {
         if let Err(obstacle) = processors::parse(list) {
             return Err(Failure::new(
-                asked(),
+                operation(),
                 obstacle,
                 "name processors of this machine, e.g. 0-3",
             ));
@@ -135,11 +135,14 @@ fn begin(number: u16, processors: &str, setting: &SettingArgs) -> Result<(), (St
         Ok(BufReader::new(refit_sys::launch::apart(&mut command)?.1).lines())
     };
     let unable = |error: io::Error| (error.to_string(), DOCTOR.to_owned());
-    let mut said = start().map_err(unable)?;
-    let ended = || Err(EndedEarly("it").into());
-    match said.next().unwrap_or_else(ended).map_err(unable)? {
-        serves if serves == SERVES => Ok(()),
-        why => Err((why, said.next().and_then(Result::ok).unwrap_or_else(|| DOCTOR.to_owned()))),
+    let mut output = start().map_err(unable)?;
+    match output.next().transpose().map_err(unable)? {
+        None => Err((EndedEarly("it").to_string(), DOCTOR.to_owned())),
+        Some(serves) if serves == SERVES => Ok(()),
+        Some(why) => {
+            let remedy = output.next().and_then(Result::ok);
+            Err((why, remedy.unwrap_or_else(|| DOCTOR.to_owned())))
+        }
     }
 }
 

@@ -55,9 +55,9 @@ pub(crate) fn run(args: &AdaptArgs, only: Option<u32>, out: &mut Output) -> Resu
         below_percent: args.below,
         for_ms: args.time.map(swap::millis),
     };
-    let asked = format!("adapt {}", args.glob);
-    let live = instances::live(&asked, only)?;
+    let operation = format!("adapt {}", args.glob);
+    let live = instances::live(&operation, only)?;
     let begun = swap::begin(&live, |client| client.adapt(&request))?;
     let tally = swap::until_interrupted(begun, true, out)?;
-    swap::judge(asked, &tally, tally.total(), out)
+    swap::judge(operation, &tally, tally.total(), out)
 }

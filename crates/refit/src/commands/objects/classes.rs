@@ -92,7 +92,7 @@ pub(crate) fn upgrade(
     let Some(implementation) = &args.implementation else {
         return pause(&args.class, args.pause, only);
     };
-    let asked = format!("upgrade {} to {implementation}", args.class);
+    let operation = format!("upgrade {} to {implementation}", args.class);
     let request = Upgrade {
         class: args.class.clone(),
         implementation: implementation.clone(),
@@ -101,7 +101,7 @@ pub(crate) fn upgrade(
     };
     let interrupted = interruption()?;
     let mut failed = None;
-    for (pid, lines) in begin(&asked, &request, only)? {
+    for (pid, lines) in begin(&operation, &request, only)? {
         let bar = progress(out);
         let (sender, news) = mpsc::channel();
         // Ends with the instance's answer, or with this process, which the instance notices.
@@ -111,7 +111,7 @@ pub(crate) fn upgrade(
                 Ok(line) => line?,
                 Err(RecvTimeoutError::Timeout) if interrupted.load(Ordering::Relaxed) => {
                     let remedy = "everything is being taken back; see `refit changes`";
-                    return Err(Failure::new(asked, "it was interrupted", remedy));
+                    return Err(Failure::new(operation, "it was interrupted", remedy));
                 }
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -133,7 +133,7 @@ pub(crate) fn upgrade(
     match failed {
         None => Ok(()),
         Some(report) => Err(Failure::new(
-            asked,
+            operation,
             if report.rolled_back() { "it was rolled back" } else { "it was refused" },
             "see above, or `refit changes`, for the reason",
         )),
@@ -141,12 +141,12 @@ pub(crate) fn upgrade(
 }
 
 fn begin(
-    asked: &str,
+    operation: &str,
     request: &Upgrade,
     only: Option<u32>,
 ) -> Result<Vec<(u32, Lines<UpgradeLine>)>, Failure> {
     let (mut begun, mut refusals) = (Vec::new(), Vec::<Refusal>::new());
-    for Live { pid, client } in instances::live(asked, only)? {
+    for Live { pid, client } in instances::live(operation, only)? {
         match client.upgrade(request) {
             Ok(lines) => begun.push((pid, lines)),
             Err(refusal) if refusal.kind == Kind::Unknown => refusals.push(refusal),
@@ -160,9 +160,9 @@ fn begin(
 }
 
 fn pause(class: &str, paused: bool, only: Option<u32>) -> Result<(), Failure> {
-    let asked = format!("{} the upgrade of {class}", if paused { "pause" } else { "resume" });
+    let operation = format!("{} the upgrade of {class}", if paused { "pause" } else { "resume" });
     let mut answers = Vec::new();
-    for Live { client, .. } in instances::live(&asked, only)? {
+    for Live { client, .. } in instances::live(&operation, only)? {
         answers.push(client.pause(class, paused));
     }
     // One instance with such an upgrade is enough.

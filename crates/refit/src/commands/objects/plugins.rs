@@ -21,11 +21,11 @@ struct Line<'a> {
 
 /// Loads a plugin into every instance that has its interfaces.
 pub(crate) fn load(path: &Path, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
-    let asked = format!("load {}", path.display());
+    let operation = format!("load {}", path.display());
     // The instance has another working directory.
     let path = std::path::absolute(path)?;
     let (mut loaded, mut refusals) = (Vec::new(), Vec::<Refusal>::new());
-    for Live { pid, client } in instances::live(&asked, only)? {
+    for Live { pid, client } in instances::live(&operation, only)? {
         match client.load(&path) {
             Ok(plugin) => loaded.push((pid, plugin)),
             Err(refusal) if refusal.kind == Kind::Unknown => refusals.push(refusal),
@@ -50,10 +50,10 @@ pub(crate) fn list(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
 
 /// Asks for a plugin to be unloaded, which is refused with the reason.
 pub(crate) fn unload(plugin: &Path, only: Option<u32>) -> Result<(), Failure> {
-    let asked = format!("unload {}", plugin.display());
+    let operation = format!("unload {}", plugin.display());
     let path = if plugin.exists() { std::path::absolute(plugin)? } else { PathBuf::from(plugin) };
     let mut refused = None;
-    for Live { client, .. } in instances::live(&asked, only)? {
+    for Live { client, .. } in instances::live(&operation, only)? {
         if let Err(refusal) = client.unload(&path) {
             // One that has it says more than one that does not.
             let says_more = refused.is_none() || refusal.kind != Kind::Unknown;

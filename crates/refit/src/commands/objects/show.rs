@@ -95,20 +95,20 @@ struct Line<'a> {
 /// Lists the objects that match.
 pub(crate) fn list(args: &LsArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     let LsArgs { glob, class, implementation, on, under, mount } = args;
-    let asked = format!("list {glob}");
-    let mut found = matching(&asked, glob, mount.as_deref(), only)?;
+    let operation = format!("list {glob}");
+    let mut found = matching(&operation, glob, mount.as_deref(), only)?;
     found.retain(|(_, object)| {
         class.as_ref().is_none_or(|class| object.interface == *class)
             && implementation.as_ref().is_none_or(|name| object.implementation == *name)
     });
     if on.is_some() || under.is_some() {
-        let kin = kin(&asked, on.as_deref(), under.as_deref(), only)?;
+        let kin = kin(&operation, on.as_deref(), under.as_deref(), only)?;
         found.retain(|(pid, object)| kin.contains(&(*pid, object.id)));
     }
     // A pattern may match nothing; no objects at all are no failure either.
     let all = glob == "*" && mount.is_none() && class.is_none() && implementation.is_none();
     if found.is_empty() && !(all && on.is_none() && under.is_none()) {
-        return Err(nothing(&asked));
+        return Err(nothing(&operation));
     }
     if out.json() {
         return print_json(&found, out);
@@ -172,16 +172,16 @@ fn show_once(args: &ShowArgs, only: Option<u32>, out: &mut Output) -> Result<(),
     if let Ok(pid) = name.parse() {
         return process::show(pid, only, out);
     }
-    let asked = format!("show {name}");
-    let found = matching(&asked, name, args.mount.as_deref(), only)?;
+    let operation = format!("show {name}");
+    let found = matching(&operation, name, args.mount.as_deref(), only)?;
     if found.is_empty() {
-        return Err(nothing(&asked));
+        return Err(nothing(&operation));
     }
     if out.json() {
         return print_json(&found, out);
     }
     let mut all = Vec::new();
-    for live in instances::live(&asked, only)? {
+    for live in instances::live(&operation, only)? {
         all.push((live.pid, live.says(|client| client.objects("*"))?.unwrap_or_default()));
     }
     for (i, (pid, object)) in found.iter().enumerate() {
@@ -219,13 +219,13 @@ fn show_once(args: &ShowArgs, only: Option<u32>, out: &mut Output) -> Result<(),
 
 /// Returns the objects that stand on one and under another, by instance.
 fn kin(
-    asked: &str,
+    operation: &str,
     on: Option<&str>,
     under: Option<&str>,
     only: Option<u32>,
 ) -> Result<BTreeSet<(u32, u64)>, Failure> {
     let mut kin = BTreeSet::new();
-    for live in instances::live(asked, only)? {
+    for live in instances::live(operation, only)? {
         let objects = live.says(|client| client.objects("*"))?.unwrap_or_default();
         let hierarchy = Hierarchy::new(&objects);
         let named = |name: &str| objects.iter().find(|o| o.name == name).map(|o| o.id);
@@ -241,13 +241,13 @@ fn kin(
 }
 
 fn matching(
-    asked: &str,
+    operation: &str,
     glob: &str,
     mount: Option<&str>,
     only: Option<u32>,
 ) -> Result<Vec<(u32, ObjectInfo)>, Failure> {
     let mut found = Vec::new();
-    for live in instances::live(asked, only)? {
+    for live in instances::live(operation, only)? {
         let objects = live.says(|client| client.objects_of(glob, mount))?.unwrap_or_default();
         found.extend(objects.into_iter().map(|object| (live.pid, object)));
     }
@@ -270,6 +270,6 @@ fn stat(key: &str, n: u64) -> String {
     if bytes { format::size(n) } else { format::count(n) }
 }
 
-fn nothing(asked: &str) -> Failure {
-    Failure::new(asked, "no such object", "see `refit ls` for what there is")
+fn nothing(operation: &str) -> Failure {
+    Failure::new(operation, "no such object", "see `refit ls` for what there is")
 }

@@ -138,19 +138,19 @@ struct Line<'a> {
 /// Swaps everything that matches, on every instance that has it.
 pub(crate) fn run(args: &SwapArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     let request = request(args)?;
-    let asked = format!("swap {} to {}", args.glob, request.implementation);
-    let live = instances::live(&asked, only)?;
-    instances::unambiguous(&asked, &live, &args.glob, args.mount.as_deref())?;
+    let operation = format!("swap {} to {}", args.glob, request.implementation);
+    let live = instances::live(&operation, only)?;
+    instances::unambiguous(&operation, &live, &args.glob, args.mount.as_deref())?;
     let begun = begin(&live, |client| client.swap(&request))?;
     if request.repeat.is_some() {
-        return again_and_again(&asked, begun, out);
+        return again_and_again(&operation, begun, out);
     }
     let expected: u64 = begun.iter().filter_map(|(_, lines)| lines.expected()).sum();
     let tally = follow(begun, expected, "swapped", out)?;
     if !out.json() && expected > FEW {
         tally.print(out)?;
     }
-    judge(asked, &tally, expected, out)
+    judge(operation, &tally, expected, out)
 }
 
 /// Shows changes as they end: a line each if they are few.
@@ -212,16 +212,16 @@ fn request(args: &SwapArgs) -> Result<Swap, Failure> {
 
 /// Shows repeated swaps until the instances have ended them, or Ctrl-C; prints the totals in both
 /// cases.
-fn again_and_again(asked: &str, begun: Begun, out: &mut Output) -> Result<(), Failure> {
+fn again_and_again(operation: &str, begun: Begun, out: &mut Output) -> Result<(), Failure> {
     let tally = until_interrupted(begun, false, out)?;
     if !out.json() {
         tally.print(out)?;
     }
     if tally.total() == 0 {
-        return Err(Failure::new(asked, "nothing was swapped in that time", "see `refit ls`"));
+        return Err(Failure::new(operation, "nothing was swapped in that time", "see `refit ls`"));
     }
     let done = tally.total();
-    judge(asked.to_owned(), &tally, done, out)
+    judge(operation.to_owned(), &tally, done, out)
 }
 
 /// Follows changes until the instances have ended, or Ctrl-C: a line each if they are `few`,
@@ -273,24 +273,24 @@ pub(crate) fn until_interrupted(
 /// Returns the result of the command when the changes have ended; reports expected changes that are
 /// missing.
 pub(crate) fn judge(
-    asked: String,
+    operation: String,
     tally: &Tally,
     expected: u64,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let gone = expected.saturating_sub(tally.total());
-    if gone > 0 && tally.total() > 0 && expected > FEW && !out.json() {
-        out.line(&format!("{} ended before its turn came", format::counted(gone, "object")))?;
+    let ended = expected.saturating_sub(tally.total());
+    if ended > 0 && tally.total() > 0 && expected > FEW && !out.json() {
+        out.line(&format!("{} ended before its turn came", format::counted(ended, "object")))?;
     }
     if tally.total() == 0 && expected > 0 {
-        return Err(Failure::new(asked, "it ended before its turn came", "see `refit ls`"));
+        return Err(Failure::new(operation, "it ended before its turn came", "see `refit ls`"));
     }
     if tally.failed() == 0 {
         return Ok(());
     }
     let what = if tally.rehearsed > 0 { "would not commit" } else { "did not commit" };
     let failed = format!("{} of {} {what}", tally.failed(), tally.total());
-    Err(Failure::new(asked, failed, "the objects serve as before; see the reasons above"))
+    Err(Failure::new(operation, failed, "the objects serve as before; see the reasons above"))
 }
 
 /// The answers of the instances that execute the request.

@@ -75,13 +75,13 @@ pub(crate) fn wrap(args: &WrapArgs, only: Option<u32>, out: &mut Output) -> Resu
         options,
         mount: args.mount.clone(),
     };
-    let asked = format!("wrap {} in {}", args.glob, args.wrapper);
-    let live = instances::live(&asked, only)?;
-    instances::unambiguous(&asked, &live, &args.glob, args.mount.as_deref())?;
+    let operation = format!("wrap {} in {}", args.glob, args.wrapper);
+    let live = instances::live(&operation, only)?;
+    instances::unambiguous(&operation, &live, &args.glob, args.mount.as_deref())?;
     let begun = begin(&live, |client| client.wrap(&request))?;
     let expected = begun.iter().filter_map(|(_, lines)| lines.expected()).sum();
     let tally = follow(begun, expected, "wrapped", out)?;
-    end(asked, &tally, expected, out)
+    end(operation, &tally, expected, out)
 }
 
 /// Takes wrappers away from everything that matches and has them.
@@ -95,20 +95,20 @@ pub(crate) fn unwrap(
         wrapper: args.wrapper.clone(),
         mount: args.mount.clone(),
     };
-    let asked = match &args.wrapper {
+    let operation = match &args.wrapper {
         Some(wrapper) => format!("unwrap {} of {wrapper}", args.glob),
         None => format!("unwrap {}", args.glob),
     };
-    let live = instances::live(&asked, only)?;
-    instances::unambiguous(&asked, &live, &args.glob, args.mount.as_deref())?;
+    let live = instances::live(&operation, only)?;
+    instances::unambiguous(&operation, &live, &args.glob, args.mount.as_deref())?;
     let begun = begin(&live, |client| client.unwrap(&request))?;
     let expected = begun.iter().filter_map(|(_, lines)| lines.expected()).sum();
     let tally = follow(begun, expected, "unwrapped", out)?;
-    end(asked, &tally, expected, out)
+    end(operation, &tally, expected, out)
 }
 
 fn end(
-    asked: String,
+    operation: String,
     tally: &super::tally::Tally,
     expected: u64,
     out: &mut Output,
@@ -116,7 +116,7 @@ fn end(
     if !out.json() && expected > super::swap::FEW {
         out.line(&format!("{}; {}", tally.ends(), tally.times.summary()))?;
     }
-    judge(asked, tally, expected, out)
+    judge(operation, tally, expected, out)
 }
 
 /// `key=value`, each key once.

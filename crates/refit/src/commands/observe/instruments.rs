@@ -70,13 +70,13 @@ pub(crate) fn run(
     only: Option<u32>,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let asked = format!("look at instruments {}", args.glob);
+    let operation = format!("look at instruments {}", args.glob);
     let path = match &args.session {
         Some(path) => path.clone(),
-        None => recorded(&asked, only)?,
+        None => recorded(&operation, only)?,
     };
     let session = Session::open(&path).map_err(|e| {
-        Failure::new(&asked, e.to_string(), "name the session of a recording that goes on")
+        Failure::new(&operation, e.to_string(), "name the session of a recording that goes on")
     })?;
     let glob = Glob::new(&args.glob);
     let matching = || {
@@ -86,7 +86,7 @@ pub(crate) fn run(
     };
     let before = matching();
     if before.is_empty() {
-        return Err(Failure::new(asked, "there are none", "see `refit instruments` for all"));
+        return Err(Failure::new(operation, "there are none", "see `refit instruments` for all"));
     }
     for SessionInstrument { definition, .. } in &before {
         if args.suspend || args.resume {
@@ -112,13 +112,13 @@ pub(crate) fn run(
 }
 
 /// The session of the first instance that is recorded.
-fn recorded(asked: &str, only: Option<u32>) -> Result<PathBuf, Failure> {
-    for Live { client, .. } in instances::live(asked, only)? {
+fn recorded(operation: &str, only: Option<u32>) -> Result<PathBuf, Failure> {
+    for Live { client, .. } in instances::live(operation, only)? {
         if let Some(path) = client.recorded()?.into_iter().next() {
             return Ok(path);
         }
     }
-    Err(Failure::new(asked, "nothing is recorded now", "start `refit record`"))
+    Err(Failure::new(operation, "nothing is recorded now", "start `refit record`"))
 }
 
 fn print(

@@ -98,8 +98,8 @@ fn text(only: Option<u32>) -> Result<String, Failure> {
 /// Replaces the file, so that a reader sees the old text or the new one.
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
     let failed = |e: std::io::Error| {
-        let asked = format!("write metrics to {}", file.display());
-        Failure::new(asked, e.to_string(), "name a file in a directory that can be written")
+        let operation = format!("write metrics to {}", file.display());
+        Failure::new(operation, e.to_string(), "name a file in a directory that can be written")
     };
     let directory = file.parent().filter(|path| !path.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
@@ -117,11 +117,11 @@ fn serve(address: SocketAddr, only: Option<u32>, out: &mut Output) -> Result<(),
     let make: exporter::MakeText = Arc::new(move || text(only).map_err(|e| e.to_string()));
     let json = out.json();
     let tell = |at: SocketAddr| {
-        let told = match json {
+        let printed = match json {
             true => out.object(&Listening { listening: at }),
             false => out.line(&format!("metrics are at http://{at}/metrics; Ctrl-C ends")),
         };
-        told.and_then(|()| out.flush()).map_err(|e| std::io::Error::other(e.to_string()))
+        printed.and_then(|()| out.flush()).map_err(|e| std::io::Error::other(e.to_string()))
     };
     exporter::serve(address, make, &interrupted, tell).map_err(|e| {
         Failure::new(format!("serve metrics at {address}"), e.to_string(), "name another address")

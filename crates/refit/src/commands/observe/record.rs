@@ -36,15 +36,15 @@ pub(crate) fn run(args: &RecordArgs, only: Option<u32>, out: &mut Output) -> Res
     survive_full_files()?;
     let recorded = record(args, only, &interrupted, false)?;
     tell(args, &recorded, out)?;
-    let asked = || format!("record into {}", args.output.display());
+    let operation = || format!("record into {}", args.output.display());
     if let Some(trouble) = &recorded.summary.trouble {
         let remedy = "see that there is room for it; what could be written is there";
-        return Err(Failure::new(asked(), trouble.to_string(), remedy));
+        return Err(Failure::new(operation(), trouble.to_string(), remedy));
     }
     let unwritten = recorded.summary.end.lost_unwritten;
     if unwritten > 0 {
         let obstacle = format!("{} could not be written", format::counted(unwritten, "record"));
-        return Err(Failure::new(asked(), obstacle, "see that there is room for the file"));
+        return Err(Failure::new(operation(), obstacle, "see that there is room for the file"));
     }
     match recorded.status {
         Some(status) if !status.success() => Err(Failure::new(

@@ -64,18 +64,18 @@ fn parse_range(text: &str) -> Result<Range<Duration>, String> {
 }
 
 /// Opens a trace for a command.
-pub(crate) fn open(asked: &str, files: &[PathBuf]) -> Result<Trace, Failure> {
-    Trace::open(files).map_err(|e| refusal(asked, &e))
+pub(crate) fn open(operation: &str, files: &[PathBuf]) -> Result<Trace, Failure> {
+    Trace::open(files).map_err(|e| refusal(operation, &e))
 }
 
 /// Returns the refusal for an error of a trace, which contains all three parts: asked, obstacle,
 /// remedy.
-pub(crate) fn refusal(asked: &str, error: &impl std::fmt::Display) -> Failure {
+pub(crate) fn refusal(operation: &str, error: &impl std::fmt::Display) -> Failure {
     let text = error.to_string();
     let (rest, remedy) =
         text.rsplit_once("; ").unwrap_or((&text, "name a trace that `refit record` wrote"));
-    let (asked, obstacle) = rest.split_once(": ").unwrap_or((asked, rest));
-    Failure::new(asked, obstacle, remedy)
+    let (operation, obstacle) = rest.split_once(": ").unwrap_or((operation, rest));
+    Failure::new(operation, obstacle, remedy)
 }
 
 /// The description of a trace.

@@ -8,6 +8,7 @@ use refit_instance::Client;
 use refit_instance::wire::{
     MemoryInfo, MovesInfo, PlaceInfo, ProcessMemory, RegionInfo, StoreInfo,
 };
+use refit_sys::memory::PAGE_SIZE_U64;
 use serde::Serialize;
 
 use crate::commands::moves::totals;
@@ -16,9 +17,6 @@ use crate::format;
 use crate::instances;
 use crate::output::Output;
 use crate::table::{Align, Table};
-
-/// The page size that the control API uses for the contents of regions.
-const PAGE: u64 = 4096;
 
 /// A process, and the instance under which it runs.
 pub(crate) struct RunningProcess {
@@ -51,9 +49,13 @@ struct Former<'a> {
 /// # Errors
 ///
 /// There is no such process, or it runs under none.
-pub(crate) fn find(asked: &str, pid: u32, only: Option<u32>) -> Result<RunningProcess, Failure> {
+pub(crate) fn find(
+    operation: &str,
+    pid: u32,
+    only: Option<u32>,
+) -> Result<RunningProcess, Failure> {
     let all = match only {
-        Some(_) => instances::live(asked, only)?,
+        Some(_) => instances::live(operation, only)?,
         None => instances::answering(None)?,
     };
     for live in all {
@@ -61,15 +63,15 @@ pub(crate) fn find(asked: &str, pid: u32, only: Option<u32>) -> Result<RunningPr
             return Ok(RunningProcess { instance: live.pid, client: live.client, process });
         }
     }
-    Err(nobody(asked, pid))
+    Err(nobody(operation, pid))
 }
 
-fn nobody(asked: &str, pid: u32) -> Failure {
+fn nobody(operation: &str, pid: u32) -> Failure {
     if Path::new(&format!("/proc/{pid}")).exists() {
         let remedy = "see `refit ps` for those that do; start programs with `refit run -- COMMAND`";
-        return Failure::new(asked, "it is no process that runs under refit", remedy);
+        return Failure::new(operation, "it is no process that runs under refit", remedy);
     }
-    Failure::new(asked, "no such process", "see `refit ps` for those that run under refit")
+    Failure::new(operation, "no such process", "see `refit ps` for those that run under refit")
 }
 
 /// Shows the totals of the moves of a program that has ended. Returns whether there was one.
@@ -111,8 +113,8 @@ fn threads(all: u64, places: &[PlaceInfo]) -> String {
 
 /// Shows a process.
 pub(crate) fn show(pid: u32, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
-    let asked = format!("show {pid}");
-    let found = match find(&asked, pid, only) {
+    let operation = format!("show {pid}");
+    let found = match find(&operation, pid, only) {
         Err(_) if show_former(pid, only, out)? => return Ok(()),
         found => found?,
     };
@@ -182,7 +184,7 @@ pub(crate) fn limit(bytes: Option<u64>) -> String {
 
 /// Returns the evicted pages in words.
 pub(crate) fn out_of_memory(store: &StoreInfo) -> String {
-    let bytes = |pages: u64| format::size(pages * PAGE);
+    let bytes = |pages: u64| format::size(pages * PAGE_SIZE_U64);
     let StoreInfo { zeros, compressed, compressed_bytes, in_file } = *store;
     format!(
         "{} of zeros, {} compressed in {}, {} in the swap file",
@@ -210,8 +212,8 @@ fn regions(regions: &[RegionInfo]) -> Table {
         table.row(vec![
             format!("{:x}", region.start),
             format::size(region.end.saturating_sub(region.start)),
-            format::size(region.resident * PAGE),
-            format::size(region.stored * PAGE),
+            format::size(region.resident * PAGE_SIZE_U64),
+            format::size(region.stored * PAGE_SIZE_U64),
             format::count(region.faults),
             format::count(region.around),
             format::count(region.evictions),

@@ -45,8 +45,8 @@ pub(crate) fn run(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     ]);
     for live in instances::live("list processes", only)? {
         let pid = live.pid;
-        let asked = |client: &Client| Ok((client.kernel()?, client.processes()?));
-        let Some((kernel, processes)) = live.says(asked)? else { continue };
+        let query = |client: &Client| Ok((client.kernel()?, client.processes()?));
+        let Some((kernel, processes)) = live.says(query)? else { continue };
         let number = kernel.map(|kernel| kernel.number);
         for process in processes {
             if out.json() {

@@ -72,17 +72,17 @@ fn roam(text: &str) -> Result<RoamRequest, String> {
 /// Becomes the program.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (program, arguments) = args.command.split_first().ok_or(Failure::Said)?;
-    let asked = format!("run {}", program.display());
+    let operation = format!("run {}", program.display());
     // Only after the instance was started, which is to run as any other program.
     let movable = || if args.movable { refit_sys::launch::be_movable(args.spread) } else { Ok(()) };
     let followed = match args.on {
         Some(number) => on(args, number)?,
         None => tended(args),
     };
-    let begun = followed.and_then(|()| movable());
+    let begun = followed.and_then(|()| Ok(movable()?));
     begun.map_err(|e| {
         let remedy = "see `refit doctor` for what this host permits";
-        Failure::new(asked.as_str(), e.to_string(), remedy)
+        Failure::new(operation.as_str(), e.to_string(), remedy)
     })?;
     let error = refit_sys::launch::become_program(program, arguments);
     // The exit codes of env(1).
@@ -90,12 +90,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         io::ErrorKind::NotFound => (127, "name a program that is there"),
         _ => (126, "name a program that may be run"),
     };
-    say!("{}", Failure::new(asked, error.to_string(), remedy));
+    say!("{}", Failure::new(operation, error.to_string(), remedy));
     process::exit(code)
 }
 
 /// Makes a booted instance follow this process.
-fn on(args: &RunArgs, number: u16) -> Result<io::Result<()>, Failure> {
+fn on(args: &RunArgs, number: u16) -> Result<Result<(), FollowError>, Failure> {
     let kernels = boot::kernels(None)?;
     let found = kernels.iter().find(|(_, kernel)| kernel.number == number);
     let Some((live, kernel)) = found else {
@@ -109,7 +109,7 @@ fn on(args: &RunArgs, number: u16) -> Result<io::Result<()>, Failure> {
     let processors = args.spread.then(|| of_system(kernel, &kernels));
     let (pid, movable) = (process::id(), args.movable);
     live.client.follow(&FollowRequest { pid, movable, roam, processors })?;
-    Ok(bound)
+    Ok(bound.map_err(FollowError::from))
 }
 
 /// Returns the processors of an instance, and those of all others on this host to which threads of
@@ -121,8 +121,20 @@ fn of_system(own: &KernelInfo, all: &[(Live, KernelInfo)]) -> Vec<usize> {
     all.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
+/// Why no instance follows this process.
+#[derive(Debug, thiserror::Error)]
+enum FollowError {
+    #[error(transparent)]
+    Start(#[from] io::Error),
+    #[error("its instance died")]
+    Died,
+    /// The instance's own words.
+    #[error("{0}")]
+    Refused(String),
+}
+
 /// Starts an instance that follows this process.
-fn tended(args: &RunArgs) -> io::Result<()> {
+fn tended(args: &RunArgs) -> Result<(), FollowError> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg0("refit").args(["tend", &process::id().to_string()]).current_dir("/");
     if let Some(bytes) = args.memory {
@@ -130,16 +142,17 @@ fn tended(args: &RunArgs) -> io::Result<()> {
     }
     command.args(args.movable.then_some("--movable"));
     logging::hand_on(&mut command);
-    let (mut told, says) = refit_sys::launch::apart(&mut command)?;
-    let mut says = BufReader::new(says).lines();
-    let mut line = || says.next().unwrap_or_else(|| Err(io::Error::other("its instance died")));
-    let tends = line()?;
-    if let Ok(tends) = tends.parse() {
-        refit_sys::launch::allow_tracer(tends);
+    let (mut commands, output) = refit_sys::launch::apart(&mut command)?;
+    let mut output = BufReader::new(output).lines();
+    let mut line =
+        || -> Result<String, FollowError> { Ok(output.next().ok_or(FollowError::Died)??) };
+    let tender = line()?;
+    if let Ok(tender) = tender.parse() {
+        refit_sys::launch::allow_tracer(tender);
     }
-    writeln!(told)?;
+    writeln!(commands)?;
     match line()? {
         follows if follows == FOLLOWS => Ok(()),
-        why => Err(io::Error::other(why)),
+        refusal => Err(FollowError::Refused(refusal)),
     }
 }

@@ -14,9 +14,10 @@ mod standard_error;
 
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
+use parking_lot::Mutex;
 use refit_instance::{Instance, InstanceOptions, SocketDirectory, host_of};
 use refit_limits::Memory;
 use refit_tracer::Supervisor;
@@ -109,7 +110,7 @@ fn start(
 
 /// Ends the instance. A log with contents stays.
 fn end(instance: &Shared, log: &Path) {
-    drop(instance.lock().unwrap_or_else(PoisonError::into_inner).take());
+    drop(instance.lock().take());
     if log.metadata().is_ok_and(|log| log.len() == 0) {
         let _ = std::fs::remove_file(log);
     }

@@ -12,10 +12,12 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// The size of a block in bytes: a thousand words, not a multiple of the page size.
 const BLOCK: usize = 8000;
@@ -182,8 +184,8 @@ impl Written {
 }
 
 impl Shared {
-    fn tally(&self) -> std::sync::MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock()
     }
 
     fn work(&self, seed: u64, act: fn(&Self, usize, usize, u64) -> io::Result<()>) {

@@ -6,11 +6,12 @@
 //! they come and go.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use refit_instance::Client;
 use refit_instance::wire::{Repeat, Swap};
 
@@ -39,7 +40,7 @@ pub(super) struct Inner {
 impl Swaps {
     /// Gives access to the outcomes.
     pub(super) fn look<T>(&self, look: impl FnOnce(&mut Inner) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.0.lock())
     }
 }
 
@@ -76,10 +77,10 @@ impl Drop for Swapper {
 
 fn swap_to_and_fro(client: &Client, glob: &str, every_us: u64, swaps: &Swaps, stop: &AtomicBool) {
     let repeat = Repeat { others: vec!["partitioned".into()], every_us, for_ms: None };
-    let asked = Swap { repeat: Some(repeat), ..Swap::once(glob, "shared") };
+    let request = Swap { repeat: Some(repeat), ..Swap::once(glob, "shared") };
     // The request is refused as a whole if there is no such file at this moment: soon there will
     // be.
-    let Ok(mut lines) = client.swap(&asked) else { return thread::sleep(LOOK) };
+    let Ok(mut lines) = client.swap(&request) else { return thread::sleep(LOOK) };
     // The requester must not go away in the middle of a swap, which would be rolled back: it stops
     // at a report.
     while let Some(Ok(line)) = lines.next_within(LOOK) {

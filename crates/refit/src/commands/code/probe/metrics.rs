@@ -1,8 +1,9 @@
 //! The results of probes as OpenMetrics text.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::counter::Counter;
@@ -43,7 +44,7 @@ struct Spread(Arc<Mutex<(Vec<u64>, u64)>>);
 
 impl Spread {
     fn add(&self, sizes: &[u64], nanos: u64) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let length = all.0.len().max(sizes.len());
         all.0.resize(length, 0);
         all.0.iter_mut().zip(sizes).for_each(|(sum, part)| *sum += part);
@@ -57,7 +58,7 @@ impl TypedMetric for Spread {
 
 impl EncodeMetric for Spread {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> std::fmt::Result {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         let last = all.0.iter().rposition(|count| *count > 0).unwrap_or(0);
         // Durations with this number of bits are less than the power of two.
         let bound = |bits: usize| ((1_u128 << bits) - 1) as f64 / 1e9;

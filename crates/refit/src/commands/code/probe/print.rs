@@ -26,7 +26,7 @@ pub(super) fn print(
         return metrics::print(&read, out);
     }
     if out.json() {
-        return read.iter().try_for_each(|read| out.object(&told(read)));
+        return read.iter().try_for_each(|read| out.object(&record(read)));
     }
     let several = watched.len() > 1;
     counts(&read, several, out)?;
@@ -62,8 +62,8 @@ struct ReadingRecord<'w> {
     bits: Option<&'w [u64]>,
 }
 
-fn told<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
-    let mut told = ReadingRecord {
+fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
+    let mut record = ReadingRecord {
         process: read.process,
         module: read.module,
         name: read.name,
@@ -79,20 +79,22 @@ fn told<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
     };
     match &read.reading {
         Reading::Nothing => {}
-        Reading::Count(count) => told.count = Some(*count),
+        Reading::Count(count) => record.count = Some(*count),
         Reading::Latency { ended, inside, nanos } => {
-            (told.count, told.inside, told.nanos) = (Some(*ended), Some(*inside), Some(*nanos));
+            (record.count, record.inside, record.nanos) =
+                (Some(*ended), Some(*inside), Some(*nanos));
         }
         Reading::Concurrency { mean, inside } => {
-            (told.mean, told.inside) = (Some(*mean), Some(*inside));
+            (record.mean, record.inside) = (Some(*mean), Some(*inside));
         }
-        Reading::Histogram(sizes) => told.bits = Some(&sizes[..]),
+        Reading::Histogram(sizes) => record.bits = Some(&sizes[..]),
         Reading::Durations { sizes, nanos } => {
             let calls = sizes.iter().sum();
-            (told.bits, told.count, told.nanos) = (Some(&sizes[..]), Some(calls), Some(*nanos));
+            (record.bits, record.count, record.nanos) =
+                (Some(&sizes[..]), Some(calls), Some(*nanos));
         }
     }
-    told
+    record
 }
 
 impl Read<'_> {

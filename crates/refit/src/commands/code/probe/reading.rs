@@ -44,9 +44,9 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
     for Watched { program, watch } in watched {
         for place in &watch.watched {
             for watching in &place.actions {
-                let told = watch.read(watching).map_err(failed)?;
-                if told.lost > 0 {
-                    let calls = format::counted(told.lost, "call");
+                let counts = watch.read(watching).map_err(failed)?;
+                if counts.lost > 0 {
+                    let calls = format::counted(counts.lost, "call");
                     let (module, name) = (&place.module, &place.name);
                     say!(
                         "refit: {calls} of {module}:{name} not timed: too many threads, or too deep in each other"
@@ -58,11 +58,11 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
                     all.push(Read { process, module, name, address, watching, key, reading });
                 };
                 let keyed = watching.by.is_some();
-                told.keys.into_iter().for_each(|(key, reading)| add(Key::Of(key), reading));
+                counts.keys.into_iter().for_each(|(key, reading)| add(Key::Of(key), reading));
                 if !keyed {
-                    add(Key::All, told.all);
-                } else if !told.all.is_zero() {
-                    add(Key::Others, told.all);
+                    add(Key::All, counts.all);
+                } else if !counts.all.is_zero() {
+                    add(Key::Others, counts.all);
                 }
             }
         }

@@ -33,12 +33,13 @@ impl Trace {
                 return Err(Failure::new("watch", obstacle, "name a file with --output"));
             }
         };
-        let asked = || format!("record into {}", path.display());
+        let operation = || format!("record into {}", path.display());
         let session = Session::create(Geometry::of_host())
-            .map_err(|e| Failure::new(asked(), e.to_string(), "see `refit doctor`"))?;
+            .map_err(|e| Failure::new(operation(), e.to_string(), "see `refit doctor`"))?;
         let options = Options { command, ..Options::default() };
-        let recorder = Recorder::start(session, &path, options)
-            .map_err(|e| Failure::new(asked(), e.to_string(), "name another file with --output"))?;
+        let recorder = Recorder::start(session, &path, options).map_err(|e| {
+            Failure::new(operation(), e.to_string(), "name another file with --output")
+        })?;
         Ok(Some(Self { session, recorder, path }))
     }
 
@@ -56,8 +57,12 @@ impl Trace {
             say!("refit: {} found no place", format::counted(lost, "record"));
         }
         if let Some(trouble) = summary.trouble {
-            let asked = format!("write {file}");
-            return Err(Failure::new(asked, trouble.to_string(), "see that there is room for it"));
+            let operation = format!("write {file}");
+            return Err(Failure::new(
+                operation,
+                trouble.to_string(),
+                "see that there is room for it",
+            ));
         }
         out.flush()
     }

@@ -96,8 +96,8 @@ impl Source for Samples {
         let known = self.known.get_or_insert_with(|| define(session, watch));
         for (watching, id) in known {
             // A program that has ended has no further results.
-            let Ok(told) = watch.read(watching) else { continue };
-            let value = told.keys.values().chain([&told.all]).filter_map(value).sum();
+            let Ok(counts) = watch.read(watching) else { continue };
+            let value = counts.keys.values().chain([&counts.all]).filter_map(value).sum();
             let (time, thread) = (session.now(), program.id());
             let what = What::new(*id, Phase::Sample);
             found.records.push((0, Record { time, what, thread, payload: [value, 0] }));

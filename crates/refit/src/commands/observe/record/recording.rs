@@ -44,18 +44,19 @@ pub(super) fn record(
     interrupted: &AtomicBool,
     quiet: bool,
 ) -> Result<Recorded, Failure> {
-    let asked = || format!("record into {}", args.output.display());
+    let operation = || format!("record into {}", args.output.display());
     let mut geometry = Geometry::of_host();
     if let Some(bytes) = args.ring {
         geometry = geometry.with_ring_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
     if args.pid.is_none() && args.command.is_empty() && !args.probes.is_empty() {
         let obstacle = "probes go into a process or a command, and none is named";
-        return Err(Failure::new(asked(), obstacle, "name one with -p, or behind --"));
+        return Err(Failure::new(operation(), obstacle, "name one with -p, or behind --"));
     }
     let mut live = instances_of(args, only)?;
-    let session = Session::create(geometry)
-        .map_err(|e| Failure::new(asked(), e.to_string(), "take smaller buffers with --ring"))?;
+    let session = Session::create(geometry).map_err(|e| {
+        Failure::new(operation(), e.to_string(), "take smaller buffers with --ring")
+    })?;
     let mut remarks = Vec::new();
     if !session.locked() {
         remarks.push("the buffers are not locked in memory: raise RLIMIT_MEMLOCK".into());
@@ -77,7 +78,7 @@ pub(super) fn record(
         ..Options::default()
     };
     let recorder = Recorder::start(session, &args.output, options)
-        .map_err(|e| Failure::new(asked(), e.to_string(), "name another file with --output"))?;
+        .map_err(|e| Failure::new(operation(), e.to_string(), "name another file with --output"))?;
     let begin = Instant::now();
     let ended = join(args, &mut live, session, &mut remarks)
         .and_then(|()| follow(args, session, &probes, interrupted, quiet));
@@ -97,19 +98,19 @@ pub(super) fn record(
 
 /// The instances that take part.
 fn instances_of(args: &RecordArgs, only: Option<u32>) -> Result<Vec<Live>, Failure> {
-    let asked = "record";
+    let operation = "record";
     match args.pid {
         Some(pid) => {
             if process::living(pid).is_none() {
                 let obstacle = format!("there is no process {pid}");
-                return Err(Failure::new(asked, obstacle, "see `ps` for what there is"));
+                return Err(Failure::new(operation, obstacle, "see `ps` for what there is"));
             }
             // Any other process is recorded for its context switches.
-            Ok(instances::live(asked, Some(pid)).unwrap_or_default())
+            Ok(instances::live(operation, Some(pid)).unwrap_or_default())
         }
-        None if args.command.is_empty() => instances::live(asked, only),
+        None if args.command.is_empty() => instances::live(operation, only),
         // They are the system that the command runs on, if there are any.
-        None => Ok(instances::live(asked, only).unwrap_or_default()),
+        None => Ok(instances::live(operation, only).unwrap_or_default()),
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct TopArgs {
 }
 
 /// The time to wait before checking whether to end.
-const PATIENCE: Duration = Duration::from_millis(200);
+const END_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The minimum time to wait for a key, even if instances look more often.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -94,7 +94,7 @@ fn screen(
             terminal.draw(|frame| view::draw(frame, state, &title))?;
             drawn = true;
         }
-        if event::poll(args.every.clamp(SHORTEST, PATIENCE))? {
+        if event::poll(args.every.clamp(SHORTEST, END_POLL_INTERVAL))? {
             if key(&event::read()?, state) {
                 break;
             }
@@ -152,7 +152,7 @@ fn lines(
             if interrupted.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            news.wait(state, PATIENCE)?;
+            news.wait(state, END_POLL_INTERVAL)?;
         }
         print(state, out)?;
         out.flush()?;

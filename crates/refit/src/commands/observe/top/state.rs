@@ -126,7 +126,7 @@ struct Seen {
 impl State {
     /// Applies a look at an instance.
     pub(crate) fn update(&mut self, instance: u32, activity: Activity) {
-        let Activity { at_ns, objects, gone, mounts } = activity;
+        let Activity { at_ns, objects, gone: removed, mounts } = activity;
         let seen = self.instances.entry(instance).or_default();
         // The first look gives no rate, because the time of its counts is unknown.
         let seconds = match seen.looks {
@@ -136,7 +136,7 @@ impl State {
         self.mounts.retain(|served| served.instance != instance);
         self.mounts.extend(mounts.iter().map(|now| served(instance, &seen.mounts, now, seconds)));
         *seen = Seen { at_ns, looks: seen.looks + 1, mounts };
-        self.update_rows(instance, objects, &gone, seconds);
+        self.update_rows(instance, objects, &removed, seconds);
         self.sort();
     }
 
@@ -144,11 +144,11 @@ impl State {
         &mut self,
         instance: u32,
         objects: Vec<ObjectActivity>,
-        gone: &[u64],
+        removed: &[u64],
         seconds: f64,
     ) {
-        if !gone.is_empty() {
-            self.rows.retain(|row| row.instance != instance || !gone.contains(&row.object.id));
+        if !removed.is_empty() {
+            self.rows.retain(|row| row.instance != instance || !removed.contains(&row.object.id));
         }
         let mut places = HashMap::new();
         for (place, row) in self.rows.iter_mut().enumerate() {

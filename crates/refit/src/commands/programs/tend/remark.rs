@@ -10,8 +10,8 @@ use crate::format;
 /// Says it where the program's own errors go; nothing if there is nothing to say.
 pub(super) fn say(error: &StandardError, warnings: &Warnings, swap: &str) {
     let name = refit_sys::process::name(error.process());
-    let asked = format!("run {}", printable(&name));
-    let remarks = remarks(&asked, warnings, swap);
+    let operation = format!("run {}", printable(&name));
+    let remarks = remarks(&operation, warnings, swap);
     if !remarks.is_empty() {
         // No process is left to which a failure could be reported.
         let _ = error.say(&format!("{}\n", Failure::Several(remarks)));
@@ -19,11 +19,11 @@ pub(super) fn say(error: &StandardError, warnings: &Warnings, swap: &str) {
 }
 
 /// The remarks; `swap` is where the swap file is.
-fn remarks(asked: &str, warnings: &Warnings, swap: &str) -> Vec<Refusal> {
+fn remarks(operation: &str, warnings: &Warnings, swap: &str) -> Vec<Refusal> {
     let Warnings { unserved, others, lost, full, failures } = warnings;
     let mut remarks = Vec::new();
     let mut remark = |obstacle: String, remedy: &str| {
-        remarks.push(Refusal::new(Kind::Failed, asked, obstacle, remedy));
+        remarks.push(Refusal::new(Kind::Failed, operation, obstacle, remedy));
     };
     let count = others + unserved.iter().map(|one| one.count).sum::<u64>();
     if count > 0 {

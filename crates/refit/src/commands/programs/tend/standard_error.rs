@@ -46,9 +46,9 @@ impl StandardError {
         if !(same(|file| file.st_dev) && same(|file| file.st_ino) && same(|file| file.st_rdev)) {
             return Ok(());
         }
-        let mut asked = [PollFd::new(&file, PollFlags::OUT)];
-        poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-        if asked[0].revents() != PollFlags::OUT {
+        let mut polled = [PollFd::new(&file, PollFlags::OUT)];
+        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        if polled[0].revents() != PollFlags::OUT {
             return Ok(());
         }
         let bytes = &text.as_bytes()[..text.len().min(MOST)];
