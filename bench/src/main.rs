@@ -25,6 +25,7 @@ mod plugins;
 mod prefetch;
 mod prefetch_tables;
 mod probes;
+mod program_tables;
 mod programs;
 mod recording;
 mod report;

@@ -1,6 +1,5 @@
 //! The tables of `bench/RESULTS.md`.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
@@ -18,13 +17,10 @@ use crate::phases::{PATTERNS, Pattern, Phases};
 use crate::plot;
 use crate::plugins::Plugins;
 use crate::probes::{PROBES, Probes};
-use crate::programs::Measured as Program;
 use crate::recording::Recording;
-use crate::servers::Served;
 use crate::stats::Sample;
 use crate::swaps::{Swaps, busy, idle};
 use crate::top::{self, Top};
-use crate::water::{self, Water};
 
 /// The reason that two of the limits are not met.
 const INSTRUCTIONS_NOTE: &str = "\n\
@@ -259,164 +255,6 @@ impl Report {
         );
         let bar = format!("≤ {:.1} ms (2 ms for 1,000)", 2e-3 * probes.many as f64);
         self.row(&[what, stood, none(), bar]);
-    }
-
-    pub(crate) fn programs(&mut self, measured: &[Program]) {
-        let title =
-            "Programs with every function's entry and exit, or every basic block, watched at once";
-        let heads = [
-            "program",
-            "entries alone, of all",
-            "entries and exits, of all",
-            "jumps / short jumps / copies (no traps)",
-            "blocks, of all",
-            "stood still, ms: functions / blocks",
-            "as it is, s",
-            "functions watched, times as long",
-            "blocks watched, times as long",
-            "says the same",
-        ];
-        self.section(title, "programs", &heads);
-        let share = |part: u64, all: u64| {
-            format!("{part} ({:.2} %)", 100.0 * part as f64 / all.max(1) as f64)
-        };
-        let sum = |counts: &mut dyn Iterator<Item = &(usize, usize)>| {
-            counts.fold((0, 0), |(had, all), one| (had + one.0 as u64, all + one.1 as u64))
-        };
-        let mut files = BTreeMap::new();
-        for one in measured {
-            if let Some(trouble) = &one.trouble {
-                self.row(&[one.name.into(), format!("not measured: {trouble}")]);
-                continue;
-            }
-            let (had, entries) = sum(&mut one.entries.values());
-            files.extend(&one.entries);
-            let (watched, all) = one.functions;
-            let [jumps, short, copies] = one.ways;
-            let times = |n: usize| format!("{:.2}", one.took[n].median() / one.took[0].median());
-            let blocks = |value: String| one.no_blocks.as_ref().map_or(value, |_| "–".into());
-            self.row(&[
-                one.name.into(),
-                share(had, entries),
-                share(watched as u64, all as u64),
-                format!("{jumps} / {short} / {copies}"),
-                match &one.no_blocks {
-                    Some(why) => format!("not measured: {why}"),
-                    None => share(one.blocks.watched, one.blocks.blocks),
-                },
-                format!("{} / {}", one.stood[0].show(1), blocks(one.stood[1].show(1))),
-                one.took[0].show(2),
-                times(1),
-                blocks(times(2)),
-                if one.same { "yes".into() } else { "NO".into() },
-            ]);
-        }
-        let (had, entries) = sum(&mut files.values().copied());
-        let _ = writeln!(
-            self.0,
-            "\nEntries alone, without a trap, of the {} files that these programs run: {} of {entries} functions; must reach ≥ 99.5 %.",
-            files.len(),
-            share(had, entries)
-        );
-    }
-
-    pub(crate) fn servers(&mut self, measured: &[Served]) {
-        let title = "Servers under load while functions of them are counted";
-        let heads = [
-            "server and load",
-            "requests/s",
-            "one hot function counted",
-            "must reach",
-            "all functions counted",
-            "a flag at every block",
-        ];
-        self.section(title, "servers", &heads);
-        for one in measured {
-            if let Some(trouble) = &one.trouble {
-                self.row(&[one.name.into(), format!("not measured: {trouble}")]);
-                continue;
-            }
-            let share = |n: usize| 100.0 * one.rates[n].median() / one.rates[0].median();
-            self.row(&[
-                one.name.into(),
-                one.rates[0].show(0),
-                format!("{:.1} % (`{}`)", share(1), one.hot),
-                "≥ 99 %".into(),
-                format!("{:.1} % ({} functions)", share(2), one.places[0]),
-                format!("{:.1} % ({} blocks)", share(3), one.places[1]),
-            ]);
-        }
-    }
-
-    pub(crate) fn water(&mut self, measured: &[Water]) {
-        let title = "WATER: what an event costs in a loop and between the work (Kohr 1994, tab. 1)";
-        let heads = [
-            "molecules/steps/threads",
-            "plain, ms",
-            "traced, ms",
-            "events",
-            "in vitro, ns",
-            "in vivo, ns",
-            "in vivo beyond in vitro",
-            "must reach",
-        ];
-        self.section(title, "water", &heads);
-        let name = |i: usize| {
-            let (molecules, steps, threads) = water::SETTINGS[i];
-            format!("{molecules}/{steps}/{threads}")
-        };
-        for (i, one) in measured.iter().enumerate() {
-            let ms =
-                |sample: &Sample| sample.values().map(|ns| ns / 1e6).collect::<Sample>().show(2);
-            let beyond = 100.0 * (one.in_vivo.median() / one.in_vitro.median() - 1.0);
-            let cells =
-                [ms(&one.plain), ms(&one.traced), one.records.show(0), one.in_vitro.show(2)];
-            let rest = [one.in_vivo.show(2), format!("{beyond:+.0} %"), "within 20 %".into()];
-            self.row(&[&[name(i)], &cells[..], &rest[..]].concat());
-            for trouble in &one.trouble {
-                self.row(&[name(i), format!("not measured: {trouble}")]);
-            }
-        }
-        let title = "WATER: compensated durations against a clock around the procedure alone";
-        let heads = [
-            "molecules/steps/threads",
-            "procedure",
-            "clock only, µs",
-            "traced, µs",
-            "compensated, µs",
-            "error bar, µs",
-            "off by",
-            "must reach",
-        ];
-        self.section(title, "water", &heads);
-        for (i, one) in measured.iter().enumerate() {
-            for (procedure, samples) in &one.procedures {
-                let us = |sample: &Sample| {
-                    sample.values().map(|ns| ns / 1e3).collect::<Sample>().show(2)
-                };
-                let [times @ .., ratio] = samples;
-                let off = |q: f64| 100.0 * (ratio.quantile(q) - 1.0);
-                let off = format!("{:+.1} % ({:+.1} – {:+.1})", off(0.5), off(0.1), off(0.9));
-                let mut cells = vec![name(i), (*procedure).into()];
-                cells.extend(times.iter().map(us));
-                cells.extend([off, "within 5 %".into()]);
-                self.row(&cells);
-            }
-        }
-        let title = "WATER: locks and barriers (Kohr 1994, tab. 6)";
-        let paper = "paper, parallel: Choices / Umax, ms";
-        self.section(
-            title,
-            "water",
-            &["molecules/steps/threads", "what", "count", "mean, ns", paper],
-        );
-        for (i, one) in measured.iter().enumerate() {
-            for (wait, [counts, means]) in &one.waits {
-                let paper = if wait.contains("lock") { "0.20 / 0.03" } else { "1660 / 223.8" };
-                let what = wait.trim_start_matches(':').to_owned();
-                self.row(&[name(i), what, counts.show(0), means.show(0), paper.into()]);
-            }
-        }
     }
 
     pub(crate) fn interposer(&mut self, measured: &Interposer) {

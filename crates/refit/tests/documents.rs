@@ -207,7 +207,7 @@ fn run(document: &str, blocks: &[Block]) -> Result<(), String> {
     shell.args(["--mount", "bash"]).arg(&file).env("PATH", path).current_dir(stage.top.path());
     shell.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
     let mut shell = shell.spawn().expect("unshare");
-    let (tell, ended) = mpsc::channel();
+    let (tell, lines) = mpsc::channel();
     let from = BufReader::new(shell.stdout.take().expect("a pipe"));
     std::thread::spawn(move || {
         for line in from.lines().map_while(Result::ok) {
@@ -217,7 +217,7 @@ fn run(document: &str, blocks: &[Block]) -> Result<(), String> {
     });
     let mut at = "before the first block".to_owned();
     let ended = loop {
-        match ended.recv_timeout(LIMIT) {
+        match lines.recv_timeout(LIMIT) {
             Ok(line) if line == "all" => break Ok(()),
             Ok(line) if line == "ended" => break Err("it failed"),
             Ok(line) => at = line,
@@ -228,7 +228,7 @@ fn run(document: &str, blocks: &[Block]) -> Result<(), String> {
         // The shell may be ending by itself.
         let _ = kill_process_group(Pid::from_child(&shell), Signal::INT);
     }
-    if ended.recv_timeout(LIMIT).is_err() || shell.try_wait().is_err() {
+    if lines.recv_timeout(LIMIT).is_err() || shell.try_wait().is_err() {
         let _ = kill_process_group(Pid::from_child(&shell), Signal::KILL);
     }
     shell.wait().expect("its end");

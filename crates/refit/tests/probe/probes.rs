@@ -174,8 +174,8 @@ fn metrics_are_told_as_text() {
     let shell = Shell::start();
     let probe = "uprobe:*:sqlite3_step { count, latency, concurrency, histogram latency }";
     let output = run(&["probe", "-p", &shell.id(), "-e", probe, "--openmetrics", "--for", "1ms"]);
-    let lines = text(&records.stdout);
-    assert!(lines.ends_with("# EOF\n"), "{lines}{}", text(&records.stderr));
+    let lines = text(&output.stdout);
+    assert!(lines.ends_with("# EOF\n"), "{lines}{}", text(&output.stderr));
     for name in ["hits_total{", "calls_total{", "time_seconds_total{", "threads{"] {
         let line = format!("refit_probe_{name}process=\"{}\"", shell.id());
         assert!(lines.contains(&line), "{name}: {lines}");

@@ -1,5 +1,8 @@
 //! Tests of the control API over a real socket, with objects that behave as a test specifies.
 
+mod protocol;
+mod swapping;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
@@ -284,80 +287,6 @@ fn lists_objects_by_name() {
 }
 
 #[test]
-fn swaps_what_matches_and_can_and_writes_it_down() {
-    let stage = stage();
-    let lines = stage.client.swap(&swap("*logs*", "partitioned")).expect("it begins");
-    assert_eq!(lines.expected(), Some(2));
-    let reports: Vec<Report> = lines.collect::<Result<_, _>>().expect("it ends");
-    let targets: Vec<_> = reports.iter().map(|r| (r.change.id, &*r.change.target)).collect();
-    assert_eq!(targets, [(1, "fcm:/logs/a"), (2, "fcm:/logs/b")]);
-    let owner = format!("pid {}", std::process::id());
-    assert!(reports[0].change.owner.ends_with(&owner), "{}", reports[0].change.owner);
-
-    let lines = stage.client.changes(&ChangesQuery::default()).expect("it answers");
-    let journal: Vec<JournalLine> = lines.collect::<Result<_, _>>().expect("it ends");
-    let JournalLine::Entry { seq: 1, report } = &journal[1] else { panic!("{journal:?}") };
-    assert_eq!(**report, reports[1]);
-
-    let last = ChangesQuery { last: Some(1), ..Default::default() };
-    assert_eq!(stage.client.changes(&last).expect("it answers").count(), 1);
-}
-
-#[test]
-fn a_dry_run_is_not_written_down_and_does_not_repeat() {
-    let stage = stage();
-    let request = Swap { dry_run: true, ..swap("fcm:/logs/*", "partitioned") };
-    let lines = stage.client.swap(&request).expect("it begins");
-    let reports: Vec<Report> = lines.collect::<Result<_, _>>().expect("it ends");
-    assert!(reports.len() == 2 && reports.iter().all(|r| r.end == End::Rehearsed));
-    assert!(stage.instance.journal().entries().is_empty());
-    let repeat = Repeat { others: vec![], every_us: 100, for_ms: Some(1) };
-    let refusal = stage.client.swap(&Swap { repeat: Some(repeat), ..request }).err();
-    assert_eq!(refusal.map(|r| r.kind), Some(Kind::Malformed));
-}
-
-#[test]
-fn swaps_again_and_again_until_the_time_is_over() {
-    let stage = stage();
-    let repeat = Repeat { others: vec!["partitioned".into()], every_us: 100, for_ms: Some(150) };
-    let request = Swap { repeat: Some(repeat), ..swap("fcm:/logs/*", "shared") };
-    let lines = stage.client.swap(&request).expect("it begins");
-    assert_eq!(lines.expected(), None, "nobody knows how many they will be");
-    let reports: Vec<Report> = lines.collect::<Result<_, _>>().expect("it ends");
-    let begin: Vec<_> =
-        reports.iter().take(4).map(|r| (&*r.change.target, &*r.change.to)).collect();
-    let (a, b) = ("fcm:/logs/a", "fcm:/logs/b");
-    assert_eq!(
-        begin,
-        [(a, "partitioned"), (b, "partitioned"), (a, "shared"), (b, "shared")],
-        "in turn, to and fro"
-    );
-    assert_eq!(stage.instance.journal().entries().len(), reports.len());
-}
-
-#[test]
-fn stops_swapping_when_the_requester_goes_away() {
-    let stage = stage();
-    let repeat = Repeat { others: vec![], every_us: 0, for_ms: None };
-    let request = Swap { repeat: Some(repeat), ..swap("fcm:/logs/a", "shared") };
-    let mut lines = stage.client.swap(&request).expect("it begins");
-    assert!(lines.next().expect("a line").expect("a report").committed());
-    drop(lines);
-    let journal = || stage.instance.journal().next_id();
-    // Swaps get their numbers when they begin, so from some moment on all numbers belong to this
-    // test.
-    let mut last = journal();
-    let quiet = (0..1000).any(|_| {
-        thread::sleep(std::time::Duration::from_millis(10));
-        let now = journal();
-        let quiet = now == last + 1;
-        last = now;
-        quiet
-    });
-    assert!(quiet, "it still swaps");
-}
-
-#[test]
 fn an_instance_that_hangs_is_told_by_name() {
     let top = tempfile::tempdir().expect("a temporary directory");
     let socket = top.path().join("4711.sock");
@@ -385,33 +314,6 @@ fn a_quiet_journal_is_no_hanging_instance() {
     let mut lines = client.changes(&query).expect("it answers");
     let nothing = lines.next_within(patience + std::time::Duration::from_secs(1));
     assert!(matches!(nothing, Some(Ok(None))), "{nothing:?}");
-}
-
-#[test]
-fn refuses_unknown_objects_and_implementations() {
-    let stage = stage();
-    let why = stage.client.swap(&swap("fcm:/nothing", "shared")).expect_err("refused");
-    assert_eq!((why.kind, &*why.obstacle), (Kind::Unknown, "no such object"));
-    let why = stage.client.swap(&swap("fcm:*", "paged")).expect_err("refused");
-    assert_eq!(why.kind, Kind::Unknown);
-    assert_eq!(why.remedy, "there are: partitioned, shared");
-    assert!(stage.instance.journal().entries().is_empty(), "nothing was begun");
-}
-
-#[test]
-fn rolls_back_when_the_requester_goes_away() {
-    let stage = stage();
-    let lines = stage.client.swap(&swap("*", "partitioned")).expect("it begins");
-    let mut lines = lines;
-    for _ in 0..2 {
-        assert!(lines.next().expect("a line").expect("a report").committed());
-    }
-    drop(lines);
-    let follow = ChangesQuery { follow: true, from: Some(2), last: None };
-    let line = stage.client.changes(&follow).expect("it answers").next();
-    let Some(Ok(JournalLine::Entry { seq: 2, report })) = line else { panic!("{line:?}") };
-    assert_eq!(report.change.target, "fcm:/stuck");
-    assert_eq!(report.end, End::RolledBack("requester gone".into()));
 }
 
 #[test]
@@ -467,89 +369,6 @@ fn mounts_and_unmounts() {
 }
 
 #[test]
-fn says_what_is_wrong_with_a_request() {
-    let stage = stage();
-    let socket = stage.instance.socket();
-    let long = format!("{{\"glob\":\"{}\"", "x".repeat(10 << 20));
-    for (request, status, word) in [
-        (post("/swap", "{not json"), 400, "JSON"),
-        (post("/swap", "{\"glob\":\"*\"}"), 400, "implementation"),
-        (post("/swap", "{\"glob\":\"*\",\"implementation\":\"a\",\"n\":1}"), 400, "unknown field"),
-        (post("/swap", &long), 413, "limit"),
-        (
-            b"POST /swap HTTP/1.1\r\nHost: r\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
-                .to_vec(),
-            415,
-            "application/json",
-        ),
-        (post("/mounts", "[]"), 400, "mount"),
-        (get("/changes?from=-1"), 400, "journal"),
-        (get("/changes?form=1"), 400, "unknown field"),
-        (get("/nothing"), 404, "GET /nothing"),
-        (get("/swap"), 405, "it knows POST"),
-        (post("/objects/3", "{}"), 405, "it knows GET"),
-        (get("/objects/x"), 404, "no such object"),
-        (
-            b"DELETE /mounts/x HTTP/1.1\r\nHost: r\r\nConnection: close\r\n\r\n".to_vec(),
-            400,
-            "x is",
-        ),
-    ] {
-        let (got, body) = raw(&socket, &request);
-        let head = String::from_utf8_lossy(&request[..request.len().min(80)]).into_owned();
-        assert_eq!(got, status, "{head}: {body}");
-        assert!(body.contains(word), "{head}: {body}");
-        serde_json::from_str::<Refusal>(&body).expect("a refusal can be read by programs");
-    }
-    assert_eq!(raw(&socket, b"\x00\x01 nonsense\r\n\r\n").0, 400);
-    stage.client.health().expect("it is none the worse for it");
-}
-
-/// A follower has a thread of its own, so that other requests are answered.
-#[test]
-fn followers_keep_nobody_from_an_answer() {
-    let stage = stage();
-    let query = ChangesQuery { follow: true, ..ChangesQuery::default() };
-    let followers: Vec<_> =
-        (0..200).map(|_| stage.client.changes(&query).expect("it may follow")).collect();
-    stage.client.health().expect("it answers");
-    stage.client.objects("*").expect("it answers what takes a thread, too");
-    drop(followers);
-}
-
-#[test]
-fn refuses_other_users() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can become another user");
-        return;
-    }
-    let stage = stage();
-    if !refit_sys::credentials::anybody_reaches(&std::env::temp_dir()) {
-        println!("skipped: other users may not pass through the directories above");
-        return;
-    }
-    let socket = stage.instance.socket();
-    // Removes the protection that keeps others out before their credentials are checked.
-    let open = |path: &Path, mode| {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("our own");
-    };
-    open(stage.top.path(), 0o755);
-    open(socket.parent().expect("it has one"), 0o755);
-    open(&socket, 0o666);
-    let (status, body) = thread::spawn(move || {
-        // Only of this thread, since credentials belong to threads in Linux.
-        let nobody = rustix::process::Uid::from_raw(65534);
-        rustix::thread::set_thread_uid(nobody).expect("root may");
-        raw(&socket, &get("/objects"))
-    })
-    .join()
-    .expect("no panic");
-    assert_eq!(status, 403, "{body}");
-    assert!(body.contains("you are uid 65534"), "{body}");
-    stage.client.health().expect("root may still ask");
-}
-
-#[test]
 fn activity_tells_everything_and_then_what_differs() {
     let stage = stage();
     let mut looks = stage.client.activity(Duration::from_millis(10)).expect("it answers");
@@ -580,46 +399,5 @@ fn there_is_no_memory_where_no_program_runs() {
         ("{\"limit_bytes\": null}", 404),
     ] {
         assert_eq!(raw(&socket, &post("/memory", body)).0, status, "{body}");
-    }
-}
-
-#[test]
-fn describes_itself() {
-    let stage = stage();
-    let (status, body) = raw(&stage.instance.socket(), &get("/openapi.json"));
-    assert_eq!(status, 200);
-    let document: serde_json::Value = serde_json::from_str(&body).expect("JSON");
-    for (path, method) in [
-        ("/health", "get"),
-        ("/objects", "get"),
-        ("/objects/{id}", "get"),
-        ("/swap", "post"),
-        ("/changes", "get"),
-        ("/activity", "get"),
-        ("/mounts", "get"),
-        ("/mounts", "post"),
-        ("/mounts/{id}", "delete"),
-        ("/cache", "post"),
-        ("/memory", "get"),
-        ("/memory", "post"),
-        ("/processes/{pid}", "get"),
-        ("/moves/{pid}", "get"),
-    ] {
-        assert!(document["paths"][path][method].is_object(), "{method} {path}");
-    }
-    for (path, operations) in document["paths"].as_object().expect("there are some") {
-        for (method, operation) in operations.as_object().expect("there are some") {
-            let responses = operation["responses"].as_object().expect("there are some");
-            for (status, response) in responses {
-                let said = response["description"].as_str().unwrap_or_default();
-                assert!(!said.is_empty(), "{method} {path} does not say what {status} means");
-            }
-            for status in ["403", "500"] {
-                assert!(responses.contains_key(status), "{method} {path} can be {status}");
-            }
-        }
-    }
-    for name in ["ObjectInfo", "Report", "Refusal", "Mount"] {
-        assert!(document["components"]["schemas"][name].is_object(), "{name}");
     }
 }
