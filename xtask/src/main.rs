@@ -9,11 +9,15 @@
 
 mod book;
 mod circles;
+mod duplicates;
+mod floors;
+mod functions;
 mod links;
 mod module_paths;
 mod prose;
 mod repository;
 mod tidy;
+mod words;
 
 use std::env;
 use std::fs;

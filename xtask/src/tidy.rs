@@ -1,21 +1,23 @@
 //! Checks rules of the repository that no other tool checks:
 //!
 //! - every module has a doc comment that says what it is about;
-//! - files stay short;
+//! - files and functions stay short;
 //! - no file names a directory of the machine on which it was written;
 //! - file names are plain;
 //! - documents name source files that exist, and link to existing targets;
-//! - no word of the glossary's "formerly" column is the name of a type again;
+//! - no word that was given up returns ([`crate::words`]);
+//! - a crate depends only on crates of floors below its own ([`crate::floors`]);
+//! - no constant and no public type is defined twice ([`crate::duplicates`]);
 //! - the modules of a crate do not use each other in circles;
 //! - comments follow the style of [`crate::prose`].
 
 use std::fs;
 
 use crate::repository::tracked_files;
-use crate::{circles, prose};
+use crate::{circles, duplicates, floors, functions, prose, words};
 
 /// The maximum number of lines; a longer file contains more than one idea.
-const LINES: usize = 700;
+const LINES: usize = 500;
 
 /// Prints all violations. Returns whether there are none.
 pub(crate) fn check() -> bool {
@@ -23,7 +25,8 @@ pub(crate) fn check() -> bool {
         eprintln!("tidy: git does not list the files of the repository");
         return false;
     };
-    let formerly = fs::read_to_string(GLOSSARY).map(|text| former_names(&text)).unwrap_or_default();
+    let formerly = fs::read_to_string(words::GLOSSARY);
+    let formerly = formerly.map(|text| words::former_names(&text)).unwrap_or_default();
     let mut complaints = Vec::new();
     for file in &files {
         if !is_plain(file) {
@@ -38,7 +41,8 @@ pub(crate) fn check() -> bool {
             found.extend(missing_sources(&text, &files));
         }
         if file.ends_with(".rs") {
-            found.extend(used_again(&text, &formerly));
+            found.extend(words::complaints(file, &text, &formerly));
+            found.extend(functions::complaints(&text));
         }
         complaints.extend(found.into_iter().map(|what| format!("{file}: {what}")));
     }
@@ -47,6 +51,9 @@ pub(crate) fn check() -> bool {
     }));
     complaints
         .extend(prose::complaints(&files, prose::EXEMPT, |file| fs::read_to_string(file).ok()));
+    let text_of = |file: &str| fs::read_to_string(file).ok();
+    complaints.extend(floors::complaints(&files, text_of));
+    complaints.extend(duplicates::complaints(&files, &duplicates::EXEMPT, text_of));
     complaints.extend(crate::links::complaints(&files));
     complaints.extend(crate::book::complaints(&files));
     for complaint in &complaints {
@@ -55,8 +62,6 @@ pub(crate) fn check() -> bool {
     complaints.is_empty()
 }
 
-/// The glossary, whose last column contains abandoned names.
-const GLOSSARY: &str = "GLOSSARY.md";
 /// The file that may contain names that were once valid.
 const HISTORY: &str = "CHANGELOG.md";
 
@@ -108,32 +113,6 @@ fn missing_sources(text: &str, files: &[String]) -> Vec<String> {
     missing
 }
 
-/// Returns the type names in the last column of the glossary's tables.
-fn former_names(glossary: &str) -> Vec<String> {
-    let rows = glossary.lines().filter(|line| line.starts_with('|'));
-    let last = rows.filter_map(|row| row.trim_end_matches('|').rsplit('|').next());
-    last.flat_map(|cell| cell.split('`').skip(1).step_by(2))
-        .filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase()))
-        .map(str::to_owned)
-        .collect()
-}
-
-/// Returns complaints about definitions of types under abandoned names.
-fn used_again(text: &str, formerly: &[String]) -> Vec<String> {
-    let mut complaints = Vec::new();
-    for (i, line) in text.lines().enumerate() {
-        let words: Vec<&str> = line.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
-        let defined = words.windows(2).find(|two| {
-            ["struct", "enum", "trait", "type"].contains(&two[0])
-                && formerly.iter().any(|name| name == two[1])
-        });
-        if let (Some(two), false) = (defined, line.trim_start().starts_with("//")) {
-            complaints.push(format!("line {}: {} was given up ({GLOSSARY})", i + 1, two[1]));
-        }
-    }
-    complaints
-}
-
 /// Returns a path in the line that exists on one machine only. The patterns are written in two
 /// halves; otherwise this file would contain such paths.
 fn machine_path(line: &str) -> Option<&'static str> {
@@ -181,16 +160,6 @@ mod tests {
         assert!(missing_sources("see `a/b.rs`, `b.rs`, `{b,c}.rs`", &files).is_empty());
         assert_eq!(missing_sources("see `c/b.rs`", &files).len(), 1);
         assert_eq!(missing_sources("see `ab.rs`", &files).len(), 1);
-    }
-
-    #[test]
-    fn names_that_were_given_up_stay_so() {
-        let former = former_names(
-            "| term | is | where | formerly |\n|---|---|---|---|\n| a | b | c | `Old`, `former` |\n",
-        );
-        assert_eq!(former, ["Old"]);
-        assert_eq!(used_again("pub(crate) struct Old {", &former).len(), 1);
-        assert!(used_again("struct Older;\n// struct Old", &former).is_empty());
     }
 
     #[test]

@@ -4,9 +4,7 @@ mod protocol;
 mod swapping;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,9 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use refit_change::{Change, End, Report};
-use refit_instance::wire::{
-    CacheMode, ChangesQuery, JournalLine, MountRequest, ObjectInfo, Repeat, Swap,
-};
+use refit_instance::wire::{CacheMode, ChangesQuery, JournalLine, MountRequest, ObjectInfo, Swap};
 use refit_instance::{
     Client, Instance, InstanceOptions, Kind, Refusal, Served, SocketDirectory, SwapRequest, System,
 };

@@ -1,5 +1,13 @@
 //! The protocol of the control API: malformed requests, other users, and its description.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::thread;
+
+use refit_instance::Refusal;
+use refit_instance::wire::ChangesQuery;
+
 use crate::{get, post, raw, stage};
 
 #[test]

@@ -1,8 +1,10 @@
 //! Swaps by the control API: streams of reports, repetition, refusals, and requesters that leave.
 
-use refit_change::End;
+use std::thread;
+
+use refit_change::{End, Report};
 use refit_instance::Kind;
-use refit_instance::wire::{Repeat, Swap};
+use refit_instance::wire::{ChangesQuery, JournalLine, Repeat, Swap};
 
 use crate::{stage, swap};
 

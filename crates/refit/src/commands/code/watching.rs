@@ -11,7 +11,7 @@ use crate::commands::interruption::sleep;
 use crate::failure::Failure;
 
 /// The interval at which the end of a program, of a time or Ctrl-C is checked.
-const LOOK: Duration = Duration::from_millis(20);
+const PROGRAM_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs `watch` with a process: a running one, or the command, stopped before its first
 /// instruction. With `end`, the command does not continue afterwards but is killed.
@@ -104,7 +104,7 @@ impl Course {
                 each(Turn::Tell)?;
                 next = after(self.interval);
             }
-            if !sleep(LOOK, interrupted) {
+            if !sleep(PROGRAM_POLL_INTERVAL, interrupted) {
                 break;
             }
             each(Turn::Look)?;

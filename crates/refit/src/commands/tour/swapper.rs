@@ -24,7 +24,7 @@ use super::server::Server;
 const BEATS: [(&str, u64); 2] = [("fcm:/checked/*", 1_000), ("fcm:/mail/*", 2_000)];
 
 /// The time to wait for a report before checking whether to stop.
-const LOOK: Duration = Duration::from_millis(20);
+const REPORT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The outcomes of the swaps so far.
 #[derive(Clone, Debug, Default)]
@@ -80,10 +80,10 @@ fn swap_to_and_fro(client: &Client, glob: &str, every_us: u64, swaps: &Swaps, st
     let request = Swap { repeat: Some(repeat), ..Swap::once(glob, "shared") };
     // The request is refused as a whole if there is no such file at this moment: soon there will
     // be.
-    let Ok(mut lines) = client.swap(&request) else { return thread::sleep(LOOK) };
+    let Ok(mut lines) = client.swap(&request) else { return thread::sleep(REPORT_POLL_INTERVAL) };
     // The requester must not go away in the middle of a swap, which would be rolled back: it stops
     // at a report.
-    while let Some(Ok(line)) = lines.next_within(LOOK) {
+    while let Some(Ok(line)) = lines.next_within(REPORT_POLL_INTERVAL) {
         let Some(report) = line else {
             if stop.load(Ordering::Relaxed) {
                 return;

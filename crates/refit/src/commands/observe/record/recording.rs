@@ -18,7 +18,7 @@ use crate::instances::{self, Live};
 
 /// The interval at which the end of a command, of a time, and Ctrl-C are noticed: only the summary
 /// waits for that.
-const LOOK: Duration = Duration::from_millis(20);
+const END_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The outcome of a recording.
 pub(super) struct Recorded {
@@ -221,7 +221,7 @@ fn follow(
             Target::Process(pid) if process::living(*pid).is_none() => break,
             Target::Process(_) | Target::Instances => {}
         }
-        thread::sleep(LOOK);
+        thread::sleep(END_POLL_INTERVAL);
     }
     if let Target::Command(child) = &target {
         say!("refit: the recording has ended; the command goes on as process {}", child.id());
