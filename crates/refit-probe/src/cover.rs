@@ -26,8 +26,9 @@ use refit_sys::memory::PAGE_SIZE_U64;
 
 use crate::code::behind_mark;
 use crate::modules::{self, Mapped};
+use crate::session::ProbeSession;
 use crate::sites::{NoSite, Place};
-use crate::watch::{Error, open, take_out};
+use crate::watch::{Error, open};
 
 /// Most sites that are removed in one stop, which then takes some milliseconds.
 const BATCH: usize = 2000;
@@ -116,6 +117,7 @@ pub struct Cover {
     pub relieved: Withdrawn,
     /// Number of these stops.
     pub stops: usize,
+    session: ProbeSession,
     installed: Installed,
     addresses: Vec<u64>,
     /// Flags that were seen set.
@@ -293,11 +295,13 @@ impl Prepared {
     /// [`Error`]; the program is unchanged then.
     pub fn install(self, program: &Program) -> Result<Cover, Error> {
         let Self { files, plan, addresses, watched, .. } = self;
-        let installed = Installed::new(program, &plan, addresses.len() as u32, None)?;
+        let (session, installed) =
+            ProbeSession::install("cover", program, &plan, addresses.len() as u32, None)?;
         Ok(Cover {
             files,
             relieved: Withdrawn::default(),
             stops: 0,
+            session,
             installed,
             reached: vec![false; addresses.len()],
             addresses,
@@ -366,6 +370,7 @@ impl Cover {
             self.pending[kept..].iter().map(|&flag| self.addresses[flag as usize]).collect();
         match self.installed.remove_sites(program, &batch, BATCH_STOP_TIMEOUT) {
             Ok(removed) => {
+                self.session.relieved(batch.len(), Ok(()));
                 self.pending.truncate(kept);
                 self.pace.took(batch.len(), now);
                 self.stops += 1;
@@ -376,6 +381,7 @@ impl Cover {
                 Ok(())
             }
             Err(why) => {
+                self.session.relieved(batch.len(), Err(&why));
                 self.pace.took(0, now);
                 Err(why)
             }
@@ -400,7 +406,7 @@ impl Cover {
     /// # Errors
     /// [`Why`]: the program can no longer be changed.
     pub fn remove(&mut self, program: &Program) -> Result<Removed, Why> {
-        let removed = take_out(program);
+        let removed = self.session.remove(program);
         // The flags are in memory of refit, whatever happened to the program.
         let _ = self.look();
         removed

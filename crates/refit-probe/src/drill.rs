@@ -24,10 +24,11 @@ use refit_splice::{
 };
 
 use crate::code::decode;
+use crate::session::ProbeSession;
 use crate::silent::waiting;
 use crate::sites::{self, CodePlace, Place};
 use crate::steps::Steps;
-use crate::watch::{Error, take_out};
+use crate::watch::Error;
 
 pub use crate::files::{Files, Spot};
 pub use crate::silent::Silent;
@@ -68,6 +69,7 @@ pub struct Prepared {
 /// A function that is being measured.
 #[derive(Debug)]
 pub struct Level {
+    session: ProbeSession,
     installed: Installed,
     calls: Vec<Call>,
     refused: Vec<(Call, String)>,
@@ -258,8 +260,16 @@ impl Prepared {
     pub fn install(self, program: &Program) -> Result<Level, Error> {
         let Self { plan, calls, refused, spot, timers } = self;
         let cells = timers.first(calls.len() as u32 + 1);
-        let installed = Installed::new(program, &plan, cells, None)?;
-        Ok(Level { installed, calls, refused, spot, timers, began: refit_sys::clock::counter() })
+        let (session, installed) = ProbeSession::install("drill", program, &plan, cells, None)?;
+        Ok(Level {
+            session,
+            installed,
+            calls,
+            refused,
+            spot,
+            timers,
+            began: refit_sys::clock::counter(),
+        })
     }
 }
 
@@ -275,7 +285,7 @@ impl Level {
         files: &mut Files,
     ) -> Result<(Removed, Result<Measured, Silent>), Error> {
         let now = refit_sys::clock::counter();
-        let removed = take_out(program)?;
+        let removed = self.session.remove(program)?;
         let spent: std::io::Result<Vec<Spent>> =
             (0..=self.calls.len() as u32).map(|number| self.spent(number, now)).collect();
         let spent = spent.map_err(|source| Refusal::System {

@@ -52,6 +52,7 @@ mod files;
 pub mod modules;
 pub mod operand;
 pub mod reading;
+mod session;
 mod silent;
 pub mod sites;
 pub mod spec;

@@ -9,11 +9,12 @@ use refit_analysis::functions::Convention;
 use refit_analysis::{Module, OpenError};
 use refit_instruments::session::Session;
 use refit_splice::process::{Program, Refusal};
-use refit_splice::remains::{self, Removed};
+use refit_splice::remains::Removed;
 use refit_splice::{At, DURATIONS, Installed, Plan, Site, Stood, TIMER, Why};
 
 use crate::modules::{self, Mapped};
 use crate::reading::{self, Counts};
+use crate::session::ProbeSession;
 use crate::sites::{self, CodePlace};
 use crate::spec::{Do, Place, Spec, What};
 use crate::steps::{About, NoEvent, Steps, Watching};
@@ -118,12 +119,14 @@ pub struct Prepared<'s> {
     session: Option<&'s Session>,
 }
 
-/// Probes installed in a program. They stay until [`remove`](Self::remove) or [`remains::repair`].
+/// Probes installed in a program. They stay until [`remove`](Self::remove) or
+/// [`remains::repair`](refit_splice::remains::repair).
 #[derive(Debug)]
 pub struct Watch {
     /// Places that are watched.
     pub watched: Vec<Watched>,
     installed: Installed,
+    session: ProbeSession,
     process: u32,
     began: Instant,
 }
@@ -348,9 +351,10 @@ impl Prepared<'_> {
     /// # Errors
     /// [`Error`]; the program is unchanged then.
     pub fn install(self, program: &Program) -> Result<Watch, Error> {
-        let installed = Installed::new(program, &self.plan, self.cells, self.session)?;
+        let (session, installed) =
+            ProbeSession::install("watch", program, &self.plan, self.cells, self.session)?;
         let (watched, process) = (self.watched, program.id());
-        Ok(Watch { watched, installed, process, began: Instant::now() })
+        Ok(Watch { watched, installed, session, process, began: Instant::now() })
     }
 }
 
@@ -374,15 +378,6 @@ impl Watch {
     /// # Errors
     /// [`Why`]: the program can no longer be changed.
     pub fn remove(&self, program: &Program) -> Result<Removed, Why> {
-        take_out(program)
-    }
-}
-
-/// Removes everything that refit has put into the program.
-pub(crate) fn take_out(program: &Program) -> Result<Removed, Why> {
-    match remains::repair(program) {
-        // The code of a program ends with it.
-        Err(_) if program.ended() => Ok(Removed::default()),
-        repaired => repaired,
+        self.session.remove(program)
     }
 }
