@@ -369,11 +369,8 @@ impl Reclaimer {
         let served: u64 = self.pagers().iter().map(|pager| bytes(served_pages(pager))).sum();
         let compressed = self.shared.commons.store.stats().compressed_bytes;
         let apart = resident.saturating_sub(served) + compressed;
-        let frames = if self.full.is_some() {
-            u64::MAX / PAGE_SIZE_U64
-        } else {
-            limit.saturating_sub(apart) / PAGE_SIZE_U64
-        };
+        let bound = if self.full.is_some() { u64::MAX } else { limit.saturating_sub(apart) };
+        let frames = bound / PAGE_SIZE_U64;
         // If the memory that cannot be evicted exceeds the limit, the limit cannot be enforced:
         // that would only bring all programs to a standstill.
         let least = MIN_FRAMES * self.pagers().len() as u64 + limit / PAGE_SIZE_U64 / 16;
