@@ -15,20 +15,19 @@ const LONG: usize = 4;
 const SMALL: u64 = 1024;
 
 /// Constants that may exist twice, with the reason.
-pub(crate) const EXEMPT: [(&str, &str); 7] = [
+pub(crate) const EXEMPT: [(&str, &str); 5] = [
     ("STEPS", "limits of two searches, each chosen for itself"),
     ("POLL_INTERVAL", "of different things, which happen to be equally fast"),
     ("SWEEP", "a name of the command line, and the policy that has it"),
     ("SEQUENTIAL", "implementations of two interfaces"),
     ("CALL_POLL", "of the two ends of a call, each of which polls for itself"),
-    ("PAGE", "a page size in a crate's own type"),
-    ("PAGE_SIZE", "a page of the protocol between hosts, which their hardware may not change"),
 ];
 
 /// A definition by its name, and by its value if it is a constant.
 type Key = (String, Option<String>);
 
-/// Returns a complaint for each definition that exists twice. `text_of` reads a file.
+/// Returns a complaint for each definition that exists twice, and for each of `exempt` that does
+/// not. `text_of` reads a file.
 pub(crate) fn complaints(
     files: &[String],
     exempt: &[(&str, &str)],
@@ -42,16 +41,21 @@ pub(crate) fn complaints(
             let key = constant(line).or_else(|| {
                 public_type(line).filter(|_| !file.contains("/wire")).map(|name| (name, None))
             });
-            if let Some(key) = key.filter(|(name, _)| exempt.iter().all(|(one, _)| one != name)) {
+            if let Some(key) = key {
                 places.entry(key).or_default().push(file);
             }
         }
     }
-    let twice = places.into_iter().filter(|(_, files)| files.len() > 1);
-    let complaint = |((name, _), files): (Key, Vec<&str>)| {
+    places.retain(|_, files| files.len() > 1);
+    let is_twice = |wanted: &str| places.keys().any(|(name, _)| name == wanted);
+    let idle = exempt.iter().filter(|(name, _)| !is_twice(name));
+    let idle = idle.map(|(name, _)| format!("{name}: take it off the list of exempt definitions"));
+    let is_exempt = |wanted: &str| exempt.iter().any(|(name, _)| *name == wanted);
+    let twice = places.iter().filter(|((name, _), _)| !is_exempt(name));
+    let complaint = |((name, _), files): (&Key, &Vec<&str>)| {
         format!("{}: `{name}` is defined in {} as well", files[0], files[1..].join(" and "))
     };
-    twice.map(complaint).collect()
+    twice.map(complaint).chain(idle).collect()
 }
 
 fn is_part_of_a_crate(file: &str) -> bool {
@@ -85,11 +89,15 @@ fn public_type(line: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn found(a: &str, b: &str) -> Vec<String> {
+    fn found_beside(exempt: &[(&str, &str)], a: &str, b: &str) -> Vec<String> {
         let files = ["crates/a/src/x.rs", "crates/b/src/y.rs"].map(str::to_owned);
-        complaints(&files, &[("KNOWN", "a reason")], |file| {
+        complaints(&files, exempt, |file| {
             Some(if file.contains("/a/") { a.to_owned() } else { b.to_owned() })
         })
+    }
+
+    fn found(a: &str, b: &str) -> Vec<String> {
+        found_beside(&[], a, b)
     }
 
     #[test]
@@ -99,7 +107,14 @@ mod tests {
         assert_eq!(found(size, "const PAGE_SIZE: usize = 4096;\n"), [complaint]);
         assert_eq!(found(size, "pub const PAGE_SIZE: usize = 4096;\n"), [complaint]);
         assert!(found(size, "const PAGE_SIZE: usize = 8192;\n").is_empty());
-        assert!(found("const KNOWN: u64 = 4096;\n", "const KNOWN: u64 = 4096;\n").is_empty());
+    }
+
+    #[test]
+    fn an_exception_is_needed() {
+        let (exempt, size) = ([("KNOWN", "a reason")], "const KNOWN: u64 = 4096;\n");
+        assert!(found_beside(&exempt, size, size).is_empty());
+        let idle = "KNOWN: take it off the list of exempt definitions";
+        assert_eq!(found_beside(&exempt, size, "const KNOWN: u64 = 8192;\n"), [idle]);
     }
 
     #[test]
