@@ -1,5 +1,5 @@
-//! Takes the registers out of a thread and gives them back: what a thread's registers mean when it
-//! reason in a call.
+//! Takes the registers out of a thread and gives them back, also when the thread is stopped in a
+//! system call.
 //!
 //! A thread that departs stays behind as its own shadow ([`refit_sys::shadow_stub`]). A call that
 //! it is in is restarted at the destination, unless only the kernel knows how much of it is left
