@@ -357,6 +357,7 @@ mod tests {
     fn pages_that_only_a_lost_holder_had_are_lost() {
         let mut directory = Directory::new(ORIGIN);
         directory.fetch(ALL[1], 0, Access::Write);
+        assert!(!directory.at_hand(ALL[2], 0, Access::Read), "its writer has to be asked");
         directory.fetch(ALL[1], PAGE_SIZE, Access::Read);
         assert_eq!(directory.forget_holder(ALL[1]), 1);
         assert!(!directory.at_hand(ORIGIN, PAGE_SIZE, Access::Read));
