@@ -263,6 +263,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_queued_is_not_sent_after_the_end() {
+        let (outbox, open, written) = gated();
+        let first = put(&outbox, 1);
+        until_queued(&outbox, 1);
+        outbox.put(vec![0; 2], true).expect("it is queued");
+        outbox.close();
+        (0..2).for_each(|_| open.send(()).expect("the sink waits"));
+        assert_eq!(first.join().unwrap(), Ok(()));
+        // Ends with the sink.
+        assert_eq!(written.iter().collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn a_sink_that_takes_nothing_has_failed() {
+        struct Full;
+        impl Sink for Full {
+            fn write(&mut self, _: &[u8], _: bool) -> io::Result<usize> {
+                Ok(0)
+            }
+        }
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        let outbox = Outbox::new(Box::new(Full), Socket::new(ours));
+        assert_eq!(outbox.put(vec![0], true), Err(Closed));
+        assert!(outbox.state.lock().closed);
+    }
+
+    #[test]
     fn a_receiver_never_waits_and_is_cut_off_when_too_much_is_unread() {
         let (outbox, open, written) = gated();
         // The relay waits in the sink.
