@@ -111,17 +111,14 @@ impl Memory {
         let run = move || {
             // Before anything is served; in this thread, since the event loop's thread waits for
             // all children of its own.
-            let keeper = keeper::keep_descriptors();
-            let (_keeper, result) = match keeper {
-                Ok(keeper) => (Some(keeper), Ok(())),
-                Err(error) => (None, Err(error)),
-            };
-            let kept = result.is_ok();
-            // The caller waits for this.
-            let _ = ready.send(result);
-            if kept {
-                refit_sys::thread::go_before_others();
-                Reclaimer::new(shared).run();
+            match keeper::keep_descriptors() {
+                Ok(_keeper) => {
+                    // The caller waits for this.
+                    let _ = ready.send(Ok(()));
+                    refit_sys::thread::go_before_others();
+                    Reclaimer::new(shared).run();
+                }
+                Err(error) => drop(ready.send(Err(error))),
             }
         };
         let reclaimer = thread::Builder::new().name("refit-reclaimer".to_owned()).spawn(run)?;

@@ -7,7 +7,7 @@ use refit_memory::PAGE_SIZE;
 use refit_memory::program::Pager;
 use refit_sys::foreign;
 use refit_sys::memory::PAGE_SIZE_U64;
-use refit_sys::pagemap::{Page, Pagemap};
+use refit_sys::pagemap::Pagemap;
 use tracing::debug;
 
 /// A program whose faults are served.
@@ -96,7 +96,7 @@ impl Served {
 fn word_at(process: u32, at: u64) -> Option<u64> {
     let pages =
         Pagemap::of(process).and_then(|pagemap| pagemap.pages(at..at + PAGE_SIZE_U64)).ok()?;
-    let is_there = pages.first().is_some_and(|page: &Page| page.present() || page.swapped());
+    let is_there = pages.first().is_some_and(|page| page.present() || page.swapped());
     if !is_there {
         return None;
     }

@@ -74,7 +74,7 @@ pub struct Totals {
 }
 
 impl State {
-    /// Ends the pagers of those programs for which `gone` returns true.
+    /// Ends the pagers of those programs for which `has_ended` returns true.
     pub(crate) fn end(&mut self, has_ended: impl FnMut(&mut Served) -> bool) {
         for one in self.served.extract_if(.., has_ended) {
             debug!(process = ?one.process, unknown = one.unknown, "is served no more");

@@ -241,6 +241,7 @@ mod tests {
         let third = put(&outbox, ROOM);
         until_queued(&outbox, ROOM);
         let fourth = put(&outbox, 1);
+        // As above: so that it waits for room when the outbox is closed.
         thread::sleep(Duration::from_millis(50));
         outbox.close();
         assert_eq!(fourth.join().unwrap(), Err(Closed));

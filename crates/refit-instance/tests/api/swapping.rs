@@ -73,6 +73,7 @@ fn stops_swapping_when_the_requester_goes_away() {
     // test.
     let mut last = journal();
     let quiet = (0..1000).any(|_| {
+        // Polls until swaps of the stream that was dropped have stopped; the assertion bounds it.
         thread::sleep(std::time::Duration::from_millis(10));
         let now = journal();
         let quiet = now == last + 1;

@@ -221,6 +221,7 @@ fn follow(
             Target::Process(pid) if process::living(*pid).is_none() => break,
             Target::Process(_) | Target::Instances => {}
         }
+        // Nothing notifies of all three: an interruption, the command's end, the process's end.
         thread::sleep(END_POLL_INTERVAL);
     }
     if let Target::Command(child) = &target {
