@@ -39,16 +39,26 @@ impl Layout {
     /// `ENOENT`: no such process. `EPERM`: the caller may not trace it. `EINVAL`: the kernel's text
     /// cannot be parsed.
     pub fn of(process: u32) -> io::Result<Self> {
-        let stat = std::fs::read(format!("/proc/{process}/stat"))?;
-        let mut layout = parse(&stat).ok_or(io::ErrorKind::InvalidInput)?;
-        // The kernel shows zeros to those who may not trace the process.
-        if layout.stack == 0 {
-            return Err(io::Error::from_raw_os_error(libc::EPERM));
-        }
+        let mut layout = Self::with_empty_heap(process)?;
         let maps = crate::maps::of(process)?;
         let ends = maps.iter().filter(|one| one.kind() == crate::maps::Kind::Heap);
         let end = ends.map(|one| one.range.end).max();
         layout.heap.end = end.unwrap_or(layout.heap.start);
+        Ok(layout)
+    }
+
+    /// Returns the layout of a process but for the heap's end, which is its start here: only the
+    /// list of mappings, or `brk` within the process, shows it.
+    ///
+    /// # Errors
+    /// Those of [`of`](Self::of).
+    pub fn with_empty_heap(process: u32) -> io::Result<Self> {
+        let stat = std::fs::read(format!("/proc/{process}/stat"))?;
+        let layout = parse(&stat).ok_or(io::ErrorKind::InvalidInput)?;
+        // The kernel shows zeros to those who may not trace the process.
+        if layout.stack == 0 {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
         Ok(layout)
     }
 
@@ -138,5 +148,26 @@ mod tests {
         let here = this_code_lies_in_the_code_of_this_program as fn() as usize as u64;
         assert!(layout.code.contains(&here), "{here:#x} {layout:#x?}");
         assert!(layout.stack > layout.code.end && layout.heap.end >= layout.heap.start);
+    }
+
+    #[test]
+    fn the_layout_of_a_program_is_known_whatever_its_name() {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+        let directory = std::env::temp_dir().join(format!("refit-layout-{}", std::process::id()));
+        std::fs::create_dir(&directory).expect("a directory");
+        let program = directory.join(OsStr::from_bytes(b"sl) \xff"));
+        std::os::unix::fs::symlink("/bin/sleep", &program).expect("it is linked");
+        let mut child =
+            std::process::Command::new(&program).arg("1000").spawn().expect("it starts");
+        // The kernel lets the parent go on before it has recorded the child's layout.
+        while crate::process::arguments(child.id()).is_empty() {
+            std::thread::yield_now();
+        }
+        let found = Layout::of(child.id());
+        child.kill().and_then(|()| child.wait()).expect("it can be ended");
+        std::fs::remove_dir_all(&directory).expect("it can be removed");
+        let code = found.expect("it runs").code;
+        assert!(code.start != 0 && code.end > code.start);
     }
 }
