@@ -101,10 +101,10 @@ impl Journal {
         self.lock().totals.clone()
     }
 
-    /// Waits for the entry with number `seq`, but no longer than `patience`.
-    pub fn follow(&self, seq: u64, patience: Duration) -> Follow {
+    /// Waits for the entry with number `seq`, but no longer than `timeout`.
+    pub fn follow(&self, seq: u64, timeout: Duration) -> Follow {
         let mut inner = self.lock();
-        self.written.wait_while_for(&mut inner, |i| i.next_seq <= seq, patience);
+        self.written.wait_while_for(&mut inner, |i| i.next_seq <= seq, timeout);
         match inner.entries.front() {
             _ if inner.next_seq <= seq => Follow::Quiet,
             Some(first) if first.seq > seq => Follow::Lost(first.seq - seq),

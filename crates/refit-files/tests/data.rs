@@ -305,8 +305,8 @@ assert page[0] == 0
             Ok(child) => child,
             Err(error) => return eprintln!("skipped: python3: {error}"),
         };
-        let mut told = [0; 7];
-        child.stdout.take().unwrap().read_exact(&mut told).unwrap();
+        let mut output = [0; 7];
+        child.stdout.take().unwrap().read_exact(&mut output).unwrap();
         collected.write_all_at(b"end", page + (1 << 20)).unwrap();
         child.stdin.take().unwrap().write_all(b"\n").unwrap();
         assert!(child.wait().unwrap().success());

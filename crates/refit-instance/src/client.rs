@@ -39,7 +39,7 @@ pub(crate) const WORK_TIMEOUT: Duration = Duration::from_secs(600);
 pub struct Client {
     socket: PathBuf,
     runtime: Runtime,
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// An answer of many lines that is read as it grows. Dropping it tells the instance that the client
@@ -48,7 +48,7 @@ pub struct Client {
 pub struct Lines<T> {
     socket: PathBuf,
     runtime: Runtime,
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
     /// The time for which the client has waited for data without receiving any.
     waited: Duration,
     body: Incoming,
@@ -66,13 +66,13 @@ impl Client {
     ///
     /// The host has run out of descriptors.
     pub fn new(socket: &Path) -> Result<Self, Refusal> {
-        Ok(Client { socket: socket.to_owned(), runtime: runtime()?, patience: SILENCE_TIMEOUT })
+        Ok(Client { socket: socket.to_owned(), runtime: runtime()?, timeout: SILENCE_TIMEOUT })
     }
 
     /// Sets how long the instance may be silent before a call fails; the default is ten seconds.
     #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -89,12 +89,12 @@ impl Client {
         path: &str,
     ) -> Result<T, Refusal> {
         let request = get(operation, path)?;
-        understood(operation, &self.body(self.patience, operation, request)?)
+        understood(operation, &self.body(self.timeout, operation, request)?)
     }
 
     pub(crate) fn body(
         &self,
-        patience: Duration,
+        timeout: Duration,
         operation: &str,
         request: Request<Full<Bytes>>,
     ) -> Result<Bytes, Refusal> {
@@ -102,7 +102,7 @@ impl Client {
             let response = send(&self.socket, operation, request).await?;
             collect(operation, response.into_body()).await
         };
-        self.within(patience, operation, &self.runtime, exchange)
+        self.within(timeout, operation, &self.runtime, exchange)
     }
 
     pub(crate) fn lines<T>(
@@ -112,12 +112,12 @@ impl Client {
     ) -> Result<Lines<T>, Refusal> {
         let runtime = runtime()?;
         let sent = send(&self.socket, operation, request);
-        let response = self.within(self.patience, operation, &runtime, sent)?;
+        let response = self.within(self.timeout, operation, &runtime, sent)?;
         let expected = response.headers().get(OBJECTS_HEADER);
         Ok(Lines {
             socket: self.socket.clone(),
             runtime,
-            patience: self.patience,
+            timeout: self.timeout,
             waited: Duration::ZERO,
             expected: expected.and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok()),
             body: response.into_body(),
@@ -130,13 +130,13 @@ impl Client {
 
     fn within<T>(
         &self,
-        patience: Duration,
+        timeout: Duration,
         operation: &str,
         runtime: &Runtime,
         answer: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Refusal> {
-        let in_time = runtime.block_on(async { tokio::time::timeout(patience, answer).await });
-        in_time.unwrap_or_else(|_| Err(silent(&self.socket, operation, patience)))
+        let in_time = runtime.block_on(async { tokio::time::timeout(timeout, answer).await });
+        in_time.unwrap_or_else(|_| Err(silent(&self.socket, operation, timeout)))
     }
 }
 
@@ -181,11 +181,11 @@ impl<T> Lines<T> {
     fn more(&mut self, until: Option<Instant>) -> Result<bool, Refusal> {
         loop {
             let began = Instant::now();
-            let left = until.map_or(self.patience, |u| u.saturating_duration_since(began));
+            let left = until.map_or(self.timeout, |u| u.saturating_duration_since(began));
             if left.is_zero() {
                 return Ok(false);
             }
-            let wait = left.min(self.patience.saturating_sub(self.waited));
+            let wait = left.min(self.timeout.saturating_sub(self.waited));
             let body = &mut self.body;
             let frame =
                 self.runtime.block_on(async { tokio::time::timeout(wait, body.frame()).await });
@@ -199,8 +199,8 @@ impl<T> Lines<T> {
                 Ok(None) => return Ok(false),
                 Err(_) => self.waited += began.elapsed(),
             }
-            if self.waited >= self.patience {
-                return Err(silent(&self.socket, &self.operation, self.patience));
+            if self.waited >= self.timeout {
+                return Err(silent(&self.socket, &self.operation, self.timeout));
             }
         }
     }
@@ -313,12 +313,12 @@ async fn collect(operation: &str, body: Incoming) -> Result<Bytes, Refusal> {
     Ok(body.collect().await.map_err(|e| broken_off(operation, &e))?.to_bytes())
 }
 
-fn silent(socket: &Path, operation: &str, patience: Duration) -> Refusal {
+fn silent(socket: &Path, operation: &str, timeout: Duration) -> Refusal {
     let pid = pid_of(socket);
     Refusal::new(
         Kind::Unreachable,
         operation,
-        format!("instance {pid} has not answered for {} s", patience.as_secs_f64()),
+        format!("instance {pid} has not answered for {} s", timeout.as_secs_f64()),
         format!(
             "check whether process {pid} is stopped or busy; it may still carry out the request"
         ),

@@ -141,7 +141,7 @@ impl Client {
     pub fn follow(&self, request: &FollowRequest) -> Result<(), Refusal> {
         let operation = "follow the program";
         let request = post(operation, "/programs", request)?;
-        self.body(self.patience, operation, request).map(drop)
+        self.body(self.timeout, operation, request).map(drop)
     }
 
     /// Moves a process, or one of its threads, to another instance.
@@ -153,6 +153,6 @@ impl Client {
     pub fn move_to(&self, request: &MoveRequest) -> Result<(), Refusal> {
         let operation = format!("move {}", request.pid);
         let request = post(&operation, "/moves", request)?;
-        self.body(self.patience, &operation, request).map(drop)
+        self.body(self.timeout, &operation, request).map(drop)
     }
 }

@@ -77,7 +77,7 @@ impl Client {
     pub fn limit(&self, limit_bytes: Option<u64>) -> Result<LimitAnswer, Refusal> {
         let operation = "limit memory";
         let request = post(operation, "/memory", &LimitRequest { limit_bytes })?;
-        understood(operation, &self.body(self.patience, operation, request)?)
+        understood(operation, &self.body(self.timeout, operation, request)?)
     }
 
     /// Returns a process of the program that runs under the instance, or `None` if the program has

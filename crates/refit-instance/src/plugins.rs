@@ -106,6 +106,6 @@ impl Client {
     pub fn unload(&self, path: &Path) -> Result<(), Refusal> {
         let operation = format!("unload {}", path.display());
         let body = PluginRequest { path: path.to_owned() };
-        self.body(self.patience, &operation, post(&operation, "/plugins/unload", &body)?).map(drop)
+        self.body(self.timeout, &operation, post(&operation, "/plugins/unload", &body)?).map(drop)
     }
 }

@@ -353,12 +353,12 @@ REFIT_COLD_ void refit_register(refit_event *event)
 	for (i = 0; i < count; i++) {
 		uint64_t index = (hash + i) & (count - 1), none = 0;
 		uint64_t *entry = refit_current_.words + REFIT_HEADER + index * REFIT_DEFINITION;
-		int patience = 1000;
+		int attempts = 1000;
 		if (__atomic_compare_exchange_n(&entry[REFIT_DEF_STATE], &none, 1, 0, __ATOMIC_ACQ_REL,
 						__ATOMIC_ACQUIRE))
 			refit_fill_(entry, event);
 		else
-			while (REFIT_LOAD_(&entry[REFIT_DEF_STATE]) != 2 && patience-- > 0)
+			while (REFIT_LOAD_(&entry[REFIT_DEF_STATE]) != 2 && attempts-- > 0)
 				syscall(SYS_sched_yield);
 		if (REFIT_LOAD_(&entry[REFIT_DEF_STATE]) == 2
 		    && refit_is_(entry, REFIT_KIND_EVENT_, event->manager, event->name)) {

@@ -99,9 +99,9 @@ impl Implementations<LedgerInterface> for Both {
 
 #[test]
 fn every_call_is_answered_once_and_in_order() {
-    let told = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let swaps = told("REFIT_SOAK_SWAPS").unwrap_or(2_000);
-    let threads = told("REFIT_SOAK_THREADS").map_or(3, |n| n.clamp(1, THREADS as u64) as usize);
+    let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let swaps = number("REFIT_SOAK_SWAPS").unwrap_or(2_000);
+    let threads = number("REFIT_SOAK_THREADS").map_or(3, |n| n.clamp(1, THREADS as u64) as usize);
     let root = Both.root("one lock").expect("it is in the list");
     let ledger: LedgerRef = create("soak", root, Arc::new(Both));
     let stop = AtomicBool::new(false);

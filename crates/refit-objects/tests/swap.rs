@@ -394,7 +394,7 @@ fn a_request_that_the_swap_waits_for_can_destroy_the_object() {
 /// A root of the counter that reports when it relinquishes.
 struct Telling {
     sum: Arc<AtomicU64>,
-    told: Arc<AtomicU64>,
+    calls: Arc<AtomicU64>,
 }
 
 impl Root<CounterInterface> for Telling {
@@ -412,7 +412,7 @@ impl Root<CounterInterface> for Telling {
         Ok(())
     }
     fn relinquish(&self, _ending: Ending<'_>) {
-        self.told.fetch_add(1, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
         panic!("a loser's trouble is nobody else's");
     }
 }
@@ -420,10 +420,10 @@ impl Root<CounterInterface> for Telling {
 #[test]
 fn the_loser_of_a_swap_lets_go_once_and_the_winner_never() {
     let c = counter("let-go", "shared");
-    let told: [Arc<AtomicU64>; 2] = Default::default();
-    let count = || told.clone().map(|t| t.load(Ordering::Relaxed));
+    let calls: [Arc<AtomicU64>; 2] = Default::default();
+    let count = || calls.clone().map(|t| t.load(Ordering::Relaxed));
     let root = |n: usize| {
-        Box::new(Telling { sum: Arc::default(), told: Arc::clone(&told[n]) })
+        Box::new(Telling { sum: Arc::default(), calls: Arc::clone(&calls[n]) })
             as Box<dyn Root<CounterInterface>>
     };
     let never = patient(|phase| if phase == Phase::Commit { Err("no".into()) } else { Ok(()) });

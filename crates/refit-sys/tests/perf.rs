@@ -28,7 +28,7 @@ fn until(watches: &mut [Watch], mut seen: impl FnMut(&SchedulerEvent) -> bool) {
     while !found {
         assert!(Instant::now() < end, "it did not come");
         for watch in &mut *watches {
-            watch.read(|told| found |= seen(&told));
+            watch.read(|event| found |= seen(&event));
         }
     }
 }
@@ -54,12 +54,12 @@ fn a_thread_that_waits_leaves_and_comes_back() {
     drop(here);
     let other = other.expect("it began").join().expect("it ends");
     let (mut left, mut came, mut named, mut ended) = (0, 0, false, false);
-    until(&mut watches, |told| {
-        match &told.kind {
-            EventKind::Out { .. } if told.thread == own => left += 1,
-            EventKind::In(_) if told.thread == own => came += 1,
-            EventKind::Named(name) if told.thread == other => named = name == "answers",
-            EventKind::Ended if told.thread == other => ended = true,
+    until(&mut watches, |event| {
+        match &event.kind {
+            EventKind::Out { .. } if event.thread == own => left += 1,
+            EventKind::In(_) if event.thread == own => came += 1,
+            EventKind::Named(name) if event.thread == other => named = name == "answers",
+            EventKind::Ended if event.thread == other => ended = true,
             _ => {}
         }
         left > 0 && came > 0 && named && ended
@@ -92,7 +92,7 @@ fn a_processor_tells_who_came_after_whom() {
     // Others can come between the two now and then, but not a thousand times.
     until(
         &mut [watch],
-        |told| matches!(told.kind, EventKind::Out { next: Some(next), .. } if (told.thread, next) == (mine, other)),
+        |event| matches!(event.kind, EventKind::Out { next: Some(next), .. } if (event.thread, next) == (mine, other)),
     );
 }
 

@@ -29,7 +29,7 @@ impl Client {
     /// The instance does not answer or refuses the request.
     pub fn metrics(&self) -> Result<String, Refusal> {
         let operation = "read metrics";
-        let text = self.body(self.patience, operation, get(operation, "/metrics")?)?;
+        let text = self.body(self.timeout, operation, get(operation, "/metrics")?)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
@@ -102,7 +102,7 @@ impl Client {
         let operation =
             format!("{} the upgrade of {class}", if paused { "pause" } else { "resume" });
         let body = Pause { class: class.to_owned(), paused };
-        self.body(self.patience, &operation, post(&operation, "/pause", &body)?).map(drop)
+        self.body(self.timeout, &operation, post(&operation, "/pause", &body)?).map(drop)
     }
 
     /// Wraps objects. The reports arrive as the changes end.
@@ -182,7 +182,7 @@ impl Client {
     pub fn record(&self, session: &Path) -> Result<(), Refusal> {
         let operation = format!("record into {}", session.display());
         let body = RecordRequest { session: session.to_owned() };
-        self.body(self.patience, &operation, post(&operation, "/record", &body)?).map(drop)
+        self.body(self.timeout, &operation, post(&operation, "/record", &body)?).map(drop)
     }
 
     /// Returns the paths of the sessions in which the instance takes part.
@@ -204,7 +204,7 @@ impl Client {
         let query = EndRecordQuery { session: Some(crate::path_text::text(session)) };
         let path = with_query(operation, "/record", &query)?;
         let request = request(operation, "DELETE", &path, Bytes::new())?;
-        self.body(self.patience, operation, request).map(drop)
+        self.body(self.timeout, operation, request).map(drop)
     }
 
     /// Unmounts. Returns when everything has been stored. With `discard`, data that cannot be

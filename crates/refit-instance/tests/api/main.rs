@@ -287,8 +287,8 @@ fn an_instance_that_hangs_is_told_by_name() {
     let top = tempfile::tempdir().expect("a temporary directory");
     let socket = top.path().join("4711.sock");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("it listens");
-    let patience = std::time::Duration::from_millis(50);
-    let client = Client::new(&socket).expect("a client").with_patience(patience);
+    let timeout = std::time::Duration::from_millis(50);
+    let client = Client::new(&socket).expect("a client").with_timeout(timeout);
     let refusals = [
         client.health().map(drop).expect_err("nobody answers"),
         client.objects("*").map(drop).expect_err("nobody answers"),
@@ -304,11 +304,11 @@ fn an_instance_that_hangs_is_told_by_name() {
 #[test]
 fn a_quiet_journal_is_no_hanging_instance() {
     let stage = stage();
-    let patience = std::time::Duration::from_secs(5);
-    let client = Client::new(&stage.instance.socket()).expect("a client").with_patience(patience);
+    let timeout = std::time::Duration::from_secs(5);
+    let client = Client::new(&stage.instance.socket()).expect("a client").with_timeout(timeout);
     let query = ChangesQuery { follow: true, ..ChangesQuery::default() };
     let mut lines = client.changes(&query).expect("it answers");
-    let nothing = lines.next_within(patience + std::time::Duration::from_secs(1));
+    let nothing = lines.next_within(timeout + std::time::Duration::from_secs(1));
     assert!(matches!(nothing, Some(Ok(None))), "{nothing:?}");
 }
 

@@ -224,7 +224,7 @@ impl Model {
         let pages = self.all_that_are(Place::Leaving, most);
         let bytes: Vec<u8> = pages.iter().flat_map(|page| page_of(self.program[page])).collect();
         match subject.cache.take_back(&pages, &bytes) {
-            Ok(()) => self.gone(&pages),
+            Ok(()) => self.evict(&pages),
             Err(error) => {
                 assert!(self.full && error == CacheError::Host(libc::ENOSPC), "{error}");
                 let leaving = subject.cache.stats().resident;
@@ -240,10 +240,10 @@ impl Model {
             subject.behind.keep(*page, &page_of(self.program[page]));
         }
         subject.cache.left(&pages);
-        self.gone(&pages);
+        self.evict(&pages);
     }
 
-    fn gone(&mut self, pages: &[u64]) {
+    fn evict(&mut self, pages: &[u64]) {
         for page in pages {
             self.here.remove(page);
             let held = self.program.remove(page).expect("it was in the program");

@@ -104,15 +104,15 @@ fn others_are_chosen_when_some_always_stay() {
         for fixed in [0..100_u64, 300..400] {
             let subject = Subject::new(implementation, 400, store(0));
             assert_eq!(subject.cache.adopt(&(0..400).collect::<Vec<_>>()), 400);
-            let mut gone = 0;
+            let mut evicted = 0;
             for _ in 0..100 {
                 let (stay, go): (Vec<_>, Vec<_>) =
                     subject.cache.recall(64).into_iter().partition(|page| fixed.contains(page));
                 subject.cache.stay(&stay);
                 subject.cache.left(&go);
-                gone += go.len();
+                evicted += go.len();
             }
-            assert_eq!(gone, 300, "{implementation}: {fixed:?} stay");
+            assert_eq!(evicted, 300, "{implementation}: {fixed:?} stay");
             subject.end_all();
         }
     }

@@ -163,14 +163,14 @@ impl Program {
             let before: Vec<Option<u64>> = {
                 let _changes = self.changes.write().expect("nobody panics here");
                 self.subject.cache.doom(range.start, range.end);
-                let told = |page| {
+                let content = |page| {
                     let mut slot = self.slot(page);
                     if slot.there.is_none() {
                         slot.holds = 0;
                     }
                     slot.there.map(|_| slot.installed)
                 };
-                range.clone().map(told).collect()
+                range.clone().map(content).collect()
             };
             thread::yield_now();
             for (page, before) in range.zip(before) {
@@ -232,9 +232,9 @@ fn no_version_of_a_page_is_lost_and_none_is_stale() {
     });
     let Program { subject, slots, .. } = program;
     let there = |page: &u64| slots[*page as usize].lock().is_ok_and(|slot| slot.there.is_some());
-    let (_, gone): (Vec<_>, Vec<_>) =
+    let (_, evicted): (Vec<_>, Vec<_>) =
         subject.cache.recall(PAGES as usize).into_iter().partition(&there);
-    subject.cache.left(&gone);
+    subject.cache.left(&evicted);
     let inside = (0..PAGES).filter(there).count() as u64;
     assert_eq!(subject.cache.stats().resident, inside, "as many as the program has");
     assert_eq!(subject.budget.stats().taken, inside);

@@ -25,7 +25,7 @@ struct Memory {
     pm: PhysicalMemoryRef,
     cache: FileCacheRef,
     /// The number of times that a call is repeated for lack of frames.
-    patience: usize,
+    attempts: usize,
 }
 
 impl Memory {
@@ -37,14 +37,14 @@ impl Memory {
         let factory = FileCacheFactory::new("test", implementation);
         let cache =
             create_file_cache(&factory, "test", parts, PAGES * PAGE_SIZE_U64).expect("a cache");
-        Self { frames, pm, cache, patience: 10_000 }
+        Self { frames, pm, cache, attempts: 10_000 }
     }
 
     fn with_frames<R>(
         &self,
         mut call: impl FnMut(FileCacheRef) -> Result<R, CacheError>,
     ) -> Result<R, CacheError> {
-        for _ in 0..self.patience {
+        for _ in 0..self.attempts {
             match call(self.cache) {
                 Err(CacheError::NoFrame) if reclaim(self.pm, &self.frames, 8).freed == 0 => {
                     std::thread::yield_now();
@@ -167,7 +167,7 @@ fn a_store_that_is_full_or_fails_loses_nothing() {
     let small = SwapFile::create(folder.path(), 20 * PAGE_SIZE_U64).expect("a file");
     for file in [SwapFile::new(full, 400 * PAGE_SIZE_U64), small] {
         let store = PageStore::new(0, Some(file));
-        let memory = Memory { patience: 100, ..Memory::new("shared", 40, &store) };
+        let memory = Memory { attempts: 100, ..Memory::new("shared", 40, &store) };
         let mut numbers = Numbers(3);
         let mut written = Vec::new();
         let refused = loop {

@@ -32,9 +32,9 @@ fn blocks(frames: &Arc<FramePool>, host: &Arc<HostFile>) -> Blocks {
     let cache = |implementation: &'static str| {
         let (frames, host) = (Arc::clone(frames), Arc::clone(host));
         Block::new(implementation, FileCacheInterface::info(), ports, move |name, at| {
-            let gone = "it is gone".to_owned();
-            let pm = reference::<PhysicalMemoryInterface>(at.at("pm")).ok_or(gone.clone())?;
-            let fr = reference::<FileRepresentativeInterface>(at.at("fr")).ok_or(gone)?;
+            let missing = "it is gone".to_owned();
+            let pm = reference::<PhysicalMemoryInterface>(at.at("pm")).ok_or(missing.clone())?;
+            let fr = reference::<FileRepresentativeInterface>(at.at("fr")).ok_or(missing)?;
             let parts = CacheParts { pm, frames: Arc::clone(&frames), fr };
             let factory = FileCacheFactory::new("composed", implementation);
             let size = host.bytes().len() as u64;

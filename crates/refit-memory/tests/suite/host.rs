@@ -234,7 +234,7 @@ pub(crate) struct Subject {
     pub(crate) cache: FileCacheRef,
     /// The number of times that a call is repeated for lack of frames. If dirty pages cannot be
     /// written, the remaining frames may never suffice for one call.
-    pub(crate) patience: usize,
+    pub(crate) attempts: usize,
 }
 
 impl Subject {
@@ -258,7 +258,7 @@ impl Subject {
         let cache =
             create_file_cache(&FileCacheFactory::new("test", implementation), "test", parts, size)
                 .unwrap();
-        Self { host, frames, pm, cache, patience: 30 }
+        Self { host, frames, pm, cache, attempts: 30 }
     }
 
     pub(crate) fn swap(&self, to: &str) {
@@ -312,7 +312,7 @@ impl Subject {
         len: usize,
         mut call: impl FnMut(&FileCacheRef) -> Result<R, CacheError>,
     ) -> Result<R, CacheError> {
-        for _ in 0..self.patience {
+        for _ in 0..self.attempts {
             match call(&self.cache) {
                 Err(CacheError::NoFrame) => {
                     if self.reclaim(len / PAGE_SIZE + 2) == 0 {

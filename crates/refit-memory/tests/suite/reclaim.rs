@@ -88,7 +88,7 @@ fn physical_memory_can_be_swapped_while_frames_are_taken_back() {
     let done = AtomicBool::new(false);
     let use_file = |file: &Subject, seed: u64| {
         let mut file = file.clone();
-        file.patience = 100_000;
+        file.attempts = 100_000;
         for round in (0..).take_while(|_| !done.load(Relaxed)) {
             let at = round * 5 % 30 * PAGE_SIZE_U64 + 100;
             let data = pattern(seed + round, 3 * PAGE_SIZE_U64 as usize);

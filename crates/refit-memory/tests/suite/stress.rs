@@ -87,7 +87,7 @@ fn grow(file: &Subject, done: &AtomicBool, size: &AtomicU64) {
 
 fn run(first: &str, swaps: bool, failures: bool) {
     let mut file = Subject::new(first, 24, vec![0; END as usize]);
-    file.patience = 20_000;
+    file.attempts = 20_000;
     let file = file;
     let (done, size) = (AtomicBool::new(false), AtomicU64::new(END));
     let helpers: [&(dyn Fn(u64) + Sync); 4] = [

@@ -113,8 +113,8 @@ fn what_cannot_be_understood_and_a_panic_end_the_connection_with_a_reason() {
     // The instance can join again.
     until(|| pair.two.join_here(&pair.path).is_ok());
     let pair = pair.settled();
-    let asked = pair.one.ask(TWO, &Nothing(2), &[]);
-    assert!(matches!(asked, Err(MessageError::Unanswered(_) | MessageError::Lost { .. })));
+    let outcome = pair.one.ask(TWO, &Nothing(2), &[]);
+    assert!(matches!(outcome, Err(MessageError::Unanswered(_) | MessageError::Lost { .. })));
     assert_eq!(next(&pair.by_two.lost).1, "the handler of its message of kind 4 panicked");
 }
 
@@ -124,11 +124,11 @@ fn a_handler_cannot_wait_for_an_answer_but_sends_and_answers() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("one");
     let own: &'static OnceLock<std::sync::Arc<Layer>> = Box::leak(Box::default());
-    let (told, hears) = mpsc::channel();
+    let (errors, hears) = mpsc::channel();
     let one = Layer::builder(ONE)
         .on(move |from, Note(count), _| {
             let layer = own.get().unwrap();
-            told.send(layer.ask(from, &Double(count), &[]).unwrap_err().to_string()).unwrap();
+            errors.send(layer.ask(from, &Double(count), &[]).unwrap_err().to_string()).unwrap();
             layer.send(from, &Note(count + 1), &[]).unwrap();
         })
         .start()

@@ -24,7 +24,7 @@ use tracing::debug;
 use super::program::Program;
 use super::refusal::Refusal;
 use super::still::Still;
-use super::tasks::{self, Patience, Stood};
+use super::tasks::{self, Deadlines, Stood};
 
 impl Program {
     /// Stops all threads, does `work`, and lets them continue. Returns the result of `work`, and
@@ -122,7 +122,7 @@ impl<'p> Still<'p> {
         let mut sharers = Sharers::default();
         sharers.of(program.face(), program.id());
         let began = Instant::now();
-        let patience = Patience { waiting: began + turn, running: began + within.max(turn) };
+        let deadlines = Deadlines { waiting: began + turn, running: began + within.max(turn) };
         let (threads, asleep) = (BTreeMap::new(), BTreeMap::new());
         let (own, ended) = (BTreeSet::new(), BTreeSet::new());
         let limited = BTreeMap::new();
@@ -130,7 +130,7 @@ impl<'p> Still<'p> {
         let mut others = Vec::new();
         loop {
             while let fresh @ [_, ..] = &still.unheld(&others)[..] {
-                still.bring(fresh, patience)?;
+                still.bring(fresh, deadlines)?;
             }
             let found = living(program.id()).map(|face| sharers.of(face, program.id()));
             let found = found.unwrap_or_default();
@@ -151,7 +151,7 @@ impl<'p> Still<'p> {
 
     /// Stops these tasks: all are asked before any is waited for, since the first to be asked wait
     /// for the last.
-    fn bring(&mut self, fresh: &[(u32, bool)], patience: Patience) -> Result<(), Refusal> {
+    fn bring(&mut self, fresh: &[(u32, bool)], deadlines: Deadlines) -> Result<(), Refusal> {
         let id = self.program.id();
         let mut stopping = Vec::new();
         for &(thread, own) in fresh {
@@ -164,7 +164,7 @@ impl<'p> Still<'p> {
         let mut stopping = stopping.into_iter();
         while let Some((held, own)) = stopping.next() {
             let thread = held.thread();
-            match tasks::settle(id, own, held, patience) {
+            match tasks::settle(id, own, held, deadlines) {
                 Ok(Stood::Stopped(held)) => drop(self.threads.insert(thread, held)),
                 Ok(Stood::Asleep(held, waits)) => {
                     self.asleep.insert(thread, (held, waits));

@@ -36,7 +36,7 @@ pub(super) enum Stood {
 
 /// Deadlines of one attempt.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Deadlines {
     /// Deadline for tasks that wait where they cannot be examined.
     pub(super) waiting: Instant,
     /// Deadline for tasks that only need a processor.
@@ -63,11 +63,11 @@ pub(super) fn settle(
     program: u32,
     is_own: bool,
     mut held: Tracee,
-    patience: Patience,
+    deadlines: Deadlines,
 ) -> Result<Stood, (Tracee, Refusal)> {
     let thread = held.thread();
     loop {
-        let slice = (Instant::now() + GRACE).min(patience.running);
+        let slice = (Instant::now() + GRACE).min(deadlines.running);
         match held.settle(slice) {
             Ok(Stop::Exec) if is_own => {
                 return Err((held, Refusal::Replaced { id: program }));
@@ -91,7 +91,7 @@ pub(super) fn settle(
         }
         let now = Instant::now();
         let runs = life(thread).is_some_and(|life| life.state == b'R');
-        if now >= if runs { patience.running } else { patience.waiting } {
+        if now >= if runs { deadlines.running } else { deadlines.waiting } {
             let refusal = Refusal::restless(program, thread);
             return Err((held, refusal));
         }

@@ -279,11 +279,11 @@ fn sites_go_one_by_one_under_running_threads_and_handlers() {
         victim::until(|| installed.flags().expect("read") == [true, true, true, false]);
         let addresses: Vec<u64> = sites.iter().map(|site| site.address).collect();
         assert!(installed.is_removable(addresses[0]) && !installed.is_removable(addresses[3]));
-        let patience = Duration::from_secs(10);
+        let timeout = Duration::from_secs(10);
         let removed =
-            installed.remove_sites(&program, &addresses[..2], patience).expect("taken out");
+            installed.remove_sites(&program, &addresses[..2], timeout).expect("taken out");
         assert_eq!((removed.sites, removed.foreign), (2, 0));
-        let again = installed.remove_sites(&program, &addresses[..2], patience).expect("nothing");
+        let again = installed.remove_sites(&program, &addresses[..2], timeout).expect("nothing");
         assert_eq!((again.sites, again.foreign), (0, 0));
         let removed = remains::repair(&program).expect("taken out");
         assert_eq!((removed.sites, removed.foreign), (1, 0));

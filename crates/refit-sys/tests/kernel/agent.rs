@@ -63,8 +63,8 @@ impl Program {
     /// Returns whether the program has a child of any kind, ended or not.
     fn has_child(&mut self) -> bool {
         let how = (libc::__WALL | libc::WNOHANG) as u64;
-        let asked = self.held.call(self.instruction, libc::SYS_wait4, [u64::MAX, 0, how, 0, 0, 0]);
-        match asked {
+        let waited = self.held.call(self.instruction, libc::SYS_wait4, [u64::MAX, 0, how, 0, 0, 0]);
+        match waited {
             Ok(_) => true,
             Err(CallError::Call(error)) if error.raw_os_error() == Some(libc::ECHILD) => false,
             Err(error) => panic!("{error}"),
@@ -92,7 +92,7 @@ fn call(number: i64, arguments: [u64; 6]) -> Call {
     Call { number, arguments }
 }
 
-fn gone(made: io::Result<Vec<i64>>) -> bool {
+fn ended(made: io::Result<Vec<i64>>) -> bool {
     made.expect_err("it is gone").raw_os_error() == Some(libc::ESRCH)
 }
 
@@ -173,16 +173,16 @@ fn an_agent_moves_pages_of_its_program() {
         println!("skipped: this kernel lacks {:?}", Features::MOVE);
         return;
     }
-    let told = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
+    let shared = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
     let byte = |at: usize| {
         let mut byte = [0];
-        told.read_at(at, &mut byte);
+        shared.read_at(at, &mut byte);
         byte[0]
     };
     let (from, to) = (Pages::anonymous(1), Pages::anonymous(1));
     let child = Child::of(|| {
         from.set(0, 42);
-        told.write_at(0, &[1]);
+        shared.write_at(0, &[1]);
         while byte(1) == 0 {
             std::thread::yield_now();
         }
@@ -206,7 +206,7 @@ fn an_agent_moves_pages_of_its_program() {
     assert_eq!(agent.make(&[shift], &mut data).expect("it answers"), [0]);
     assert_eq!(data[32..], (PAGE_SIZE as u64).to_ne_bytes());
     program.held.resume(0).expect("it goes on");
-    told.write_at(1, &[1]);
+    shared.write_at(1, &[1]);
     assert_eq!(program.child.wait(), 84);
 }
 
@@ -229,12 +229,12 @@ fn an_agent_that_was_killed_is_told_to_be_gone() {
     let (agent, task) = program.set_up();
     Pidfd::open(task.thread()).expect("it is there").signal(libc::SIGKILL).expect("it is there");
     assert_eq!(next(&task), Event::Killed(libc::SIGKILL));
-    assert!(gone(agent.make(&[], &mut [])));
-    assert!(gone(agent.make(&[call(libc::SYS_getpid, [0; 6])], &mut [])));
+    assert!(ended(agent.make(&[], &mut [])));
+    assert!(ended(agent.make(&[call(libc::SYS_getpid, [0; 6])], &mut [])));
     // The agent ends in the middle of a batch.
     let (agent, task) = program.set_up();
     let exit = call(libc::SYS_exit, [3, 0, 0, 0, 0, 0]);
-    assert!(gone(agent.make(&[exit], &mut [])));
+    assert!(ended(agent.make(&[exit], &mut [])));
     assert_eq!(next(&task), Event::Exited(3));
 }
 
@@ -257,14 +257,14 @@ fn an_agent_that_is_ended_and_reaped_leaves_nothing() {
 #[test]
 fn what_cannot_be_planted_leaves_nothing() {
     let (_reader, writer) = io::pipe().expect("a pipe");
-    let told = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
+    let shared = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
     // The descriptor that is asked for exists there, but is no socket.
     let other = Child::of(|| {
         for number in 3..512 {
             // SAFETY: descriptors of this process, which nobody else in it uses any more.
             unsafe { libc::dup2(writer.as_raw_fd(), number) };
         }
-        told.write_at(0, &[1]);
+        shared.write_at(0, &[1]);
         loop {
             // SAFETY: waits for a signal.
             unsafe { libc::pause() };
@@ -272,7 +272,7 @@ fn what_cannot_be_planted_leaves_nothing() {
     });
     until("the descriptors of the child", || {
         let mut byte = [0];
-        told.read_at(0, &mut byte);
+        shared.read_at(0, &mut byte);
         byte == [1]
     });
     let Some(mut program) = Program::of(idle()) else { return };

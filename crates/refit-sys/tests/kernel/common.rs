@@ -151,8 +151,8 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Returns the result, or `None` with a message where this host does not permit the operation.
-pub(crate) fn offered<T>(what: &str, asked: io::Result<T>) -> Option<T> {
-    match asked {
+pub(crate) fn offered<T>(what: &str, answer: io::Result<T>) -> Option<T> {
+    match answer {
         Ok(got) => Some(got),
         Err(error)
             if matches!(

@@ -13,9 +13,9 @@ use refit_sys::trace::{Options, Tracee};
 
 use crate::common::{Child, LONG, PAGE_SIZE, idle, offered, until};
 
-fn word(told: &SharedMapping, at: usize) -> u32 {
+fn word(shared: &SharedMapping, at: usize) -> u32 {
     let mut word = [0; 4];
-    told.read_at(at, &mut word);
+    shared.read_at(at, &mut word);
     u32::from_ne_bytes(word)
 }
 
@@ -40,25 +40,25 @@ impl Drop for Stopped {
 /// keeper cannot run: its tracee is killed with it, and the pipe stays open.
 #[test]
 fn descriptors_of_one_that_was_killed_stay_open_until_its_keeper_ends() {
-    let told = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
+    let shared = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
     let child = Child::of(|| {
         let traced = idle();
         let Ok(held) = Tracee::seize_with(traced.id(), Options::EXIT_KILL) else { return 4 };
         let Ok(keeper) = keep_descriptors() else { return 2 };
         let Ok((reader, writer)) = std::io::pipe() else { return 3 };
         let end = |of: i32| (of + 1).to_ne_bytes();
-        told.write_at(0, &keeper.id().to_ne_bytes());
-        told.write_at(4, &end(reader.as_raw_fd()));
-        told.write_at(12, &held.thread().to_ne_bytes());
+        shared.write_at(0, &keeper.id().to_ne_bytes());
+        shared.write_at(4, &end(reader.as_raw_fd()));
+        shared.write_at(12, &held.thread().to_ne_bytes());
         // Written last, because it announces that the rest is there.
-        told.write_at(8, &end(writer.as_raw_fd()));
+        shared.write_at(8, &end(writer.as_raw_fd()));
         loop {
             // SAFETY: waits for a signal.
             unsafe { libc::pause() };
         }
     });
-    until("what the child tells", || word(&told, 8) != 0);
-    let (keeper, reader, traced) = (word(&told, 0), word(&told, 4) - 1, word(&told, 12));
+    until("what the child tells", || word(&shared, 8) != 0);
+    let (keeper, reader, traced) = (word(&shared, 0), word(&shared, 4) - 1, word(&shared, 12));
     let its = Pidfd::open(keeper).expect("it is there");
     let Some(fd) = offered("pidfd_getfd", its.get_fd(reader)) else { return };
     let status = || std::fs::read_to_string(format!("/proc/{keeper}/status")).expect("it is there");
@@ -81,10 +81,10 @@ fn descriptors_of_one_that_was_killed_stay_open_until_its_keeper_ends() {
 
 /// Returns the poll events of a pipe.
 fn ready(pipe: &File) -> i16 {
-    let mut asked = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut polled = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one structure, as is told.
-    assert!(unsafe { libc::poll(&raw mut asked, 1, 0) } >= 0);
-    asked.revents
+    assert!(unsafe { libc::poll(&raw mut polled, 1, 0) } >= 0);
+    polled.revents
 }
 
 #[test]
@@ -98,9 +98,9 @@ fn a_keeper_that_is_dropped_is_gone_and_the_descriptors_are_there() {
             return 4;
         }
         drop(keeper);
-        let told = std::io::Write::write_all(&mut writer, b"x");
-        let heard = reader.read_exact(&mut [0]);
-        if told.is_err() || heard.is_err() || process::exists(id) {
+        let sent = std::io::Write::write_all(&mut writer, b"x");
+        let received = reader.read_exact(&mut [0]);
+        if sent.is_err() || received.is_err() || process::exists(id) {
             return 5;
         }
         // SAFETY: asks for any child, of whatever kind; no status is wanted.

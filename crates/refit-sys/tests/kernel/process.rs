@@ -45,8 +45,8 @@ fn a_process_is_signalled_waited_for_and_its_memory_released() {
     }
     assert!(process.wait_for_end(LONG).expect("it polls"));
     assert_eq!(child.wait(), -libc::SIGKILL);
-    let gone = process.signal(0).expect_err("it is waited for");
-    assert_eq!(gone.raw_os_error(), Some(libc::ESRCH));
+    let error = process.signal(0).expect_err("it is waited for");
+    assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
     assert!(Pidfd::open(0).is_err());
 }
 
@@ -121,8 +121,8 @@ fn memory_of_another_process_is_read_and_written_as_far_as_it_is_there() {
     let process = Pidfd::open(child.id()).expect("a child");
     process.signal(libc::SIGKILL).expect("it is there");
     child.wait();
-    let gone = memory.read(at, &mut read).expect_err("it has ended");
-    assert!(matches!(gone, AccessError::Gone), "{gone:?}");
+    let error = memory.read(at, &mut read).expect_err("it has ended");
+    assert!(matches!(error, AccessError::Gone), "{error:?}");
 }
 
 #[test]
@@ -171,11 +171,11 @@ fn pages_are_told_one_by_one() {
     pages.withhold();
     pages.set(1, 1);
     pages.set(3, 1);
-    let told = Pagemap::of(own()).expect("our own").pages(pages.all()).expect("mapped");
-    let present: Vec<bool> = told.iter().map(|page| page.present()).collect();
+    let entries = Pagemap::of(own()).expect("our own").pages(pages.all()).expect("mapped");
+    let present: Vec<bool> = entries.iter().map(|page| page.present()).collect();
     assert_eq!(present, [false, true, false, true]);
-    assert!(told.iter().all(|page| !page.swapped() && !page.file() && !page.protected()));
-    assert!(told[1].exclusive());
+    assert!(entries.iter().all(|page| !page.swapped() && !page.file() && !page.protected()));
+    assert!(entries[1].exclusive());
 }
 
 #[test]
@@ -238,9 +238,9 @@ fn a_layout_is_set_by_calls_that_the_process_makes() {
     };
     let mut size = 0_u32;
     // SAFETY: a place for the size of the structure.
-    let told =
+    let refused =
         unsafe { libc::prctl(libc::PR_SET_MM, libc::PR_SET_MM_MAP_SIZE, &raw mut size, 0, 0) };
-    if told != 0 {
+    if refused != 0 {
         println!("skipped: this kernel has no PR_SET_MM_MAP (CONFIG_CHECKPOINT_RESTORE)");
         return;
     }

@@ -43,15 +43,15 @@ fn listen<T: Send + 'static>(
     program: Program,
     what: impl FnOnce() -> T + Send + 'static,
 ) -> Option<(Listener, JoinHandle<T>)> {
-    let (tell, told) = mpsc::channel();
-    let (go, gone) = mpsc::channel();
+    let (send, receive) = mpsc::channel();
+    let (end, ended) = mpsc::channel();
     let thread = thread::spawn(move || {
-        let _ = tell.send(install(&program, how | Install::LISTENER));
-        let _ = gone.recv();
+        let _ = send.send(install(&program, how | Install::LISTENER));
+        let _ = ended.recv();
         what()
     });
-    let installed = offered("seccomp listener", told.recv().expect("it tells"));
-    let _ = go.send(());
+    let installed = offered("seccomp listener", receive.recv().expect("it tells"));
+    let _ = end.send(());
     let fd = installed?.expect("one was asked for");
     Some((Listener::new(fd).expect("sizes that are known"), thread))
 }
@@ -59,7 +59,7 @@ fn listen<T: Send + 'static>(
 fn next(from: &Listener) -> Notification {
     loop {
         match from.receive() {
-            Ok(Some(told)) => return told,
+            Ok(Some(call)) => return call,
             Ok(None) => {}
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::Interrupted, "{error}"),
         }
@@ -104,8 +104,8 @@ fn a_call_may_be_made_after_all() {
     let caller = || unsafe { libc::syscall(libc::SYS_getppid) };
     let program = program.assemble().expect("short");
     let Some((listener, caller)) = listen(Install::WAIT_KILLABLE, program, caller) else { return };
-    let told = next(&listener);
-    assert!(listener.answer(told.id, Answer::Continue).expect("an answer"));
+    let call = next(&listener);
+    assert!(listener.answer(call.id, Answer::Continue).expect("an answer"));
     let parent = i64::from(std::os::unix::process::parent_id());
     assert_eq!(caller.join().expect("it calls"), parent);
 }
@@ -155,27 +155,27 @@ fn a_caller_is_given_a_descriptor_as_its_answer() {
         return;
     };
     let add = AddFd { fd: file.as_fd(), number: None, close_on_exec: true, answer: true };
-    let told = next(&listener);
-    let number = listener.add_fd(told.id, add).expect("5.14").expect("it waits");
-    let told = next(&listener);
+    let call = next(&listener);
+    let number = listener.add_fd(call.id, add).expect("5.14").expect("it waits");
+    let call = next(&listener);
     // The thread is one of this process: the descriptor can be looked at, and closed, here.
     let same = std::fs::read_link(format!("/proc/self/fd/{number}")).expect("it is open");
     assert!(same.to_string_lossy().contains("refit-test"), "{same:?}");
     let over = AddFd { number: Some(number), answer: false, ..add };
-    assert_eq!(listener.add_fd(told.id, over).expect("5.9"), Some(number));
-    assert!(listener.answer(told.id, Answer::Value(0)).expect("an answer"));
+    assert_eq!(listener.add_fd(call.id, over).expect("5.9"), Some(number));
+    assert!(listener.answer(call.id, Answer::Value(0)).expect("an answer"));
     let (given, there, last) = caller.join().expect("it calls");
     assert_eq!((given, there, last), (Ok(i64::from(number)), true, Ok(0)));
     // SAFETY: nobody owns it.
     assert_eq!(unsafe { libc::close(number.cast_signed()) }, 0);
-    let gone = listener.add_fd(told.id, add).expect("too late");
+    let added = listener.add_fd(call.id, add).expect("too late");
     assert_eq!(gone, None);
 }
 
 /// The child's listener comes here as that of a program that refit starts does: by its number.
 #[test]
 fn all_threads_of_another_process_are_told_until_it_is_killed() {
-    let told = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
+    let shared = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
     let child = Child::of(|| {
         let started = std::sync::Arc::new(std::sync::Barrier::new(2));
         let other = started.clone();
@@ -188,14 +188,14 @@ fn all_threads_of_another_process_are_told_until_it_is_killed() {
             Ok(Some(fd)) => fd,
             _ => return 2,
         };
-        told.write_at(0, &(fd.as_raw_fd() + 1).to_ne_bytes());
+        shared.write_at(0, &(fd.as_raw_fd() + 1).to_ne_bytes());
         started.wait();
         let answered = thread.join().is_ok_and(|answered| answered);
         i32::from(!answered || call([6, 0, 0]).is_ok())
     });
     let mut word = [0; 4];
     until("the child's listener", || {
-        told.read_at(0, &mut word);
+        shared.read_at(0, &mut word);
         word != [0; 4] || refit_sys::process::life(child.id()).is_none_or(|life| life.ended())
     });
     if word == [0; 4] {
@@ -233,9 +233,9 @@ fn what_is_to_be_movable_has_no_restartable_sequences_and_a_fixed_layout() {
         let refused = io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS);
         let fixed = personality & libc::ADDR_NO_RANDOMIZE != 0;
         // SAFETY: the kernel has no such operation. The tracer that is to be told is not there.
-        let asked = unsafe { libc::prctl(refit_sys::launch::REQUEST as i32, 1, 1, 0, 0) };
+        let request = unsafe { libc::prctl(refit_sys::launch::REQUEST as i32, 1, 1, 0, 0) };
         let unheard = io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS);
-        i32::from(!(rseq == -1 && refused && fixed && asked == -1 && unheard))
+        i32::from(!(rseq == -1 && refused && fixed && request == -1 && unheard))
     });
     match child.wait() {
         2 => println!("skipped: no filters in a child"),

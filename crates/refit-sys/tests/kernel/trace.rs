@@ -275,10 +275,10 @@ fn what_a_program_is_told_at_its_start_can_be_changed() {
     assert!(!vector.hide(&memory, libc::AT_SYSINFO_EHDR).expect("a stack"), "it is gone");
     assert_eq!(OnStack::find(&memory, registers.rsp).expect("as before"), vector);
     held.let_go().expect("it goes on");
-    let mut told = String::new();
-    io::Read::read_to_string(&mut child.stdout.take().expect("a pipe"), &mut told).expect("text");
+    let mut output = String::new();
+    io::Read::read_to_string(&mut child.stdout.take().expect("a pipe"), &mut output).expect("text");
     assert!(child.wait().expect("a child").success());
-    assert!(told.contains("AT_ENTRY:") && !told.contains("AT_SYSINFO_EHDR"), "{told}");
+    assert!(output.contains("AT_ENTRY:") && !output.contains("AT_SYSINFO_EHDR"), "{output}");
 }
 
 /// Returns the address of a `syscall` instruction of a child.

@@ -219,16 +219,16 @@ fn another_process_is_served_and_so_is_its_child() {
     if userfault(Features::EVENT_FORK).is_none() {
         return;
     }
-    let told = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
+    let shared = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
     let pages = Pages::anonymous(2);
     let child = Child::of(|| {
         // SAFETY: `Pages`, as above.
         let opened = unsafe { Userfault::open(Door::Call, Flags::CLOEXEC | Flags::NONBLOCK) };
         let Ok(opened) = opened else { return 2 };
-        told.write_at(0, &(fd_of(&opened) + 1).to_ne_bytes());
+        shared.write_at(0, &(fd_of(&opened) + 1).to_ne_bytes());
         let word = |at: usize| {
             let mut word = [0; 4];
-            told.read_at(at, &mut word);
+            shared.read_at(at, &mut word);
             i32::from_ne_bytes(word)
         };
         while word(4) == 0 {
@@ -249,7 +249,7 @@ fn another_process_is_served_and_so_is_its_child() {
     });
     let mut word = [0; 4];
     until("the child's descriptor", || {
-        told.read_at(0, &mut word);
+        shared.read_at(0, &mut word);
         word != [0; 4]
     });
     let other = Pidfd::open(child.id()).expect("a child");
@@ -258,7 +258,7 @@ fn another_process_is_served_and_so_is_its_child() {
     let server = Userfault::from(fd);
     server.agree(Features::EVENT_FORK).expect("offered");
     server.register(pages.all(), Modes::MISSING).expect("memory of the child");
-    told.write_at(4, &1_i32.to_ne_bytes());
+    shared.write_at(4, &1_i32.to_ne_bytes());
     let (address, ..) = fault(&server);
     server.copy(address, &[4; PAGE_SIZE], CopyModes::empty()).expect("none is there");
     let forked = next(&server);
@@ -277,9 +277,9 @@ fn several_messages_are_read_at_once() {
     let pages = Pages::anonymous(8);
     server.register(pages.all(), Modes::MISSING).expect("anonymous memory");
     let readers: Vec<_> = (0..8).map(|page| thread::spawn(move || pages.get(page))).collect();
-    let told = format!("/proc/self/fdinfo/{}", fd_of(&server));
+    let path = format!("/proc/self/fdinfo/{}", fd_of(&server));
     until("eight that wait", || {
-        std::fs::read_to_string(&told).is_ok_and(|told| told.contains("pending:\t8\n"))
+        std::fs::read_to_string(&path).is_ok_and(|text| text.contains("pending:\t8\n"))
     });
     let mut messages = Vec::new();
     assert_eq!(server.read(&mut messages).expect("agreed"), 8);

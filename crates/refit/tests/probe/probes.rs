@@ -185,6 +185,25 @@ fn metrics_are_told_as_text() {
 }
 
 #[test]
+fn events_of_a_session_and_of_its_splices_name_the_session() {
+    let shell = Shell::start();
+    let probe = "uprobe:*:sqlite3_step { count }";
+    let filter = "refit_probe=debug,refit_splice=debug";
+    let command = ["--log", filter, "probe", "-p", &shell.id(), "-e", probe, "--for", "1ms"];
+    let said = text(&run(&command).stderr);
+    let session = format!("probes{{probe=1 process={} kind=watch}}", shell.id());
+    let events: Vec<&str> = said.lines().filter(|line| line.contains(" refit_")).collect();
+    assert!(!events.is_empty(), "{said}");
+    for event in &events {
+        assert!(event.contains(&session), "{event}");
+    }
+    for step in ["probes are being installed", "probes installed", "probes removed"] {
+        assert!(events.iter().any(|event| event.contains(step)), "{step}: {said}");
+    }
+    assert!(events.iter().any(|event| event.contains("refit_splice")), "{said}");
+}
+
+#[test]
 fn what_a_killed_refit_left_is_taken_out() {
     let mut shell = Shell::start();
     let mut child = refit(&["probe", "-p", &shell.id(), "-e", "uprobe:*:sqlite3_step { count }"])

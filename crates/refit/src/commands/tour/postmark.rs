@@ -116,9 +116,9 @@ impl Running {
         Running { pid, ended, transactions }
     }
 
-    /// Waits up to `patience` for its end.
-    pub(super) fn wait(&mut self, patience: Duration) -> Result<Option<Outcome>, Failure> {
-        match self.ended.recv_timeout(patience) {
+    /// Waits up to `timeout` for its end.
+    pub(super) fn wait(&mut self, timeout: Duration) -> Result<Option<Outcome>, Failure> {
+        match self.ended.recv_timeout(timeout) {
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Ok(Ok((output, wall))) => {
                 let said = String::from_utf8_lossy(&output.stdout);
