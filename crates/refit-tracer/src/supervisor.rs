@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `state` | [`Supervisor`], and what it reports of its processes |
 //! | `follow` | the event loop's thread: what each event of a task leads to |
-//! | `event_loop`, `task` | the data of that thread alone: which tasks are stopped, and for what |
+//! | `event_loop` | doing work with a stopped task, and resuming it |
+//! | `task`, `tasks` | a task: whether it is stopped, and for what; the table of all |
+//! | `processes` | what is known of each process |
 //! | `requests` | work that other threads leave for it |
 //! | `work` | the types of that work |
 //! | `stop_all` | stopping all threads of a process at once |
@@ -21,6 +23,7 @@ mod event_loop;
 mod filtered;
 mod follow;
 mod move_request;
+mod processes;
 mod processors;
 mod requests;
 mod restarted_calls;
@@ -30,6 +33,7 @@ mod shown;
 mod state;
 mod stop_all;
 mod task;
+mod tasks;
 mod watching;
 mod work;
 

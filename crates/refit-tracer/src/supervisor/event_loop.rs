@@ -1,72 +1,29 @@
 //! The data of the event loop's thread: which tasks are stopped, for what, and how they go on.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
 use refit_sys::trace::Tracee;
 
 use crate::resume::{Resume, StopReason};
-use crate::supervisor::restarted_calls::RestartedCalls;
-use crate::supervisor::short_writes::ShortWrites;
 use crate::supervisor::task::Task;
+use crate::supervisor::tasks::TaskTable;
 use crate::supervisor::work::{Tell, Work};
+use crate::supervisor::{restarted_calls, short_writes};
 
-/// The stopped tasks of a supervisor; only the thread that traces them has it.
+/// What only the thread that traces a supervisor's tasks has.
 pub(super) struct EventLoop {
     /// The process that was followed first.
     pub(super) first: u32,
-    /// The tasks that were ever interrupted or stopped for work, by number.
-    tasks: BTreeMap<u32, Task>,
+    pub(super) tasks: Arc<TaskTable>,
     /// Processes that were noticed to execute another program before the kernel reported it, and
     /// the numbers of the threads that called `execve`.
     pub(super) noticed_execs: Vec<(u32, u32)>,
-    short_writes: Arc<ShortWrites>,
-    restarted_calls: Arc<RestartedCalls>,
 }
 
 impl EventLoop {
-    pub(super) fn new(
-        first: u32,
-        short_writes: Arc<ShortWrites>,
-        restarted_calls: Arc<RestartedCalls>,
-    ) -> Self {
-        Self {
-            first,
-            tasks: BTreeMap::new(),
-            noticed_execs: Vec::new(),
-            short_writes,
-            restarted_calls,
-        }
-    }
-
-    /// Returns a task, of which nothing needs to be known yet.
-    pub(super) fn task(&mut self, task: u32) -> &mut Task {
-        self.tasks.entry(task).or_insert_with(|| Task::new(task))
-    }
-
-    /// Returns whether a thread is stopped already.
-    pub(super) fn is_stopped(&self, task: u32) -> bool {
-        self.tasks.get(&task).is_some_and(Task::is_stopped)
-    }
-
-    /// Returns whether a thread is stopped at its exit.
-    pub(super) fn is_exiting(&self, task: u32) -> bool {
-        self.tasks.get(&task).is_some_and(Task::is_exiting)
-    }
-
-    fn is_interrupted(&self, task: u32) -> bool {
-        self.tasks.get(&task).is_some_and(Task::is_interrupted)
-    }
-
-    /// Ends the interruption of a thread. Returns the work that it was interrupted for.
-    pub(super) fn take_work(&mut self, task: u32) -> Option<Vec<Work>> {
-        self.tasks.get_mut(&task)?.take_work()
-    }
-
-    /// Lets a thread exit. Returns whether it is stopped at its exit.
-    pub(super) fn let_exit(&mut self, task: u32) -> bool {
-        self.tasks.get_mut(&task).is_some_and(Task::let_exit)
+    pub(super) fn new(first: u32, tasks: Arc<TaskTable>) -> Self {
+        Self { first, tasks, noticed_execs: Vec::new() }
     }
 
     /// Does all work with a stopped tracee. The last work decides how it goes on.
@@ -112,18 +69,21 @@ impl EventLoop {
     /// in between would overwrite what the signal reports.
     pub(super) fn do_expected(&mut self, tracee: &mut Tracee) -> Option<io::Result<()>> {
         let task = tracee.thread();
-        if self.is_interrupted(task) && tracee.has_faulted().is_ok_and(|faulted| faulted) {
+        if self.tasks.is(task, Task::is_interrupted)
+            && tracee.has_faulted().is_ok_and(|faulted| faulted)
+        {
             // The interruption stops it again behind the signal.
             return Some(tracee.resume(0));
         }
-        let works = self.take_work(task)?;
+        let works = self.tasks.find(task, Task::take_work)?;
         Some(self.run(tracee, StopReason::Requested, works))
     }
 
     /// Interrupts a thread again that was interrupted, and has stopped for something else first:
     /// any stop cancels an interruption that is still to come.
     pub(super) fn interrupt_again(&self, tracee: &Tracee) -> io::Result<()> {
-        if self.is_interrupted(tracee.thread()) { tracee.interrupt() } else { Ok(()) }
+        let interrupted = self.tasks.is(tracee.thread(), Task::is_interrupted);
+        if interrupted { tracee.interrupt() } else { Ok(()) }
     }
 
     /// Resumes a stopped tracee, or keeps it.
@@ -131,8 +91,8 @@ impl EventLoop {
         if resume != Resume::Stay {
             self.interrupt_again(tracee)?;
         }
-        let resume = self.short_writes.adjust(tracee, resume);
-        match self.restarted_calls.adjust(tracee, resume) {
+        let resume = short_writes::adjust(&self.tasks, tracee, resume);
+        match restarted_calls::adjust(&self.tasks, tracee, resume) {
             Resume::Continue => tracee.resume(0),
             Resume::ToSystemCall(signal) => tracee.resume_to_system_call(signal),
             Resume::Once(signal) => {
@@ -141,17 +101,12 @@ impl EventLoop {
             }
             Resume::Stay => {
                 let task = tracee.thread();
-                let Some(works) = self.task(task).keep() else { return Ok(()) };
+                let Some(works) = self.tasks.entry(task, Task::keep) else { return Ok(()) };
                 let mut again = Tracee::of(task);
                 let done = self.run(&mut again, StopReason::Kept, works);
                 again.leave();
                 done
             }
         }
-    }
-
-    /// Forgets a task that has ended, or executes another program.
-    pub(super) fn forget(&mut self, task: u32) {
-        self.tasks.remove(&task);
     }
 }

@@ -15,7 +15,7 @@ use refit_sys::trace::{Event, SystemCall, Tracee};
 
 use crate::resume::Resume;
 use crate::supervisor::Supervisor;
-use crate::supervisor::sandbox::Sandbox;
+use crate::supervisor::sandbox;
 
 const UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
 
@@ -28,9 +28,9 @@ impl Supervisor {
         let (call, own_convention) = tracee.system_call_by().ok()?;
         let SystemCall::Seccomp { number, arguments, .. } = call else { return None };
         let number = number.cast_signed();
-        if message == KILLS && self.sandbox.is_strict(tracee.thread()) {
+        if message == KILLS && self.is_strict(tracee.thread()) {
             // This fails only if the thread was killed meanwhile.
-            let _ = Sandbox::kill_strict(tracee);
+            let _ = sandbox::kill_strict(tracee);
             return Some(self.hook.resume(tracee.thread()));
         }
         if !own_convention || !self.is_reported_by_refit(message, number, &arguments) {
@@ -41,9 +41,9 @@ impl Supervisor {
             let _ = trace_new_task(tracee, number);
         }
         if message == LIMITS {
-            self.sandbox.on_limit(tracee, number, &arguments);
+            self.on_limit(tracee, number, &arguments);
             let awaited = self.hook.on_event(tracee, event);
-            let entering = self.sandbox.is_entering(tracee.thread());
+            let entering = self.is_entering_strict(tracee.thread());
             let resume = || self.hook.resume(tracee.thread());
             let resume = if entering { Resume::ToSystemCall(0) } else { resume() };
             return Some(awaited.unwrap_or(resume));

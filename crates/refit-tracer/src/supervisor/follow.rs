@@ -9,16 +9,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use refit_sys::status::Status;
 use refit_sys::trace::{self, Event, Tracee};
 use rustix::io::Errno;
 use tracing::{debug, info};
 
 use crate::resume::{Resume, StopReason};
 use crate::supervisor::event_loop::EventLoop;
-use crate::supervisor::state::{Borrower, ClearWord, Watcher};
+use crate::supervisor::processes::Loan;
+use crate::supervisor::state::Watcher;
+use crate::supervisor::task::{ClearWord, Task};
 use crate::supervisor::work::is;
-use crate::supervisor::{Supervisor, TRACE_OPTIONS, TRACE_OPTIONS_WITH_EXIT};
+use crate::supervisor::{
+    Supervisor, TRACE_OPTIONS, TRACE_OPTIONS_WITH_EXIT, restarted_calls, short_writes,
+};
 use crate::{process, signals, vdso};
 
 impl Supervisor {
@@ -30,17 +33,15 @@ impl Supervisor {
     /// The process cannot be traced (`ESRCH`, `EPERM`); what the kernel reports afterwards.
     pub fn follow(&self, process: u32, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         Tracee::seize_with(process, TRACE_OPTIONS_WITH_EXIT)?.leave();
-        self.tasks().insert(process);
+        self.tasks.entry(process, |task| task.started = true);
         if self.movable {
             // Until it executes the program.
-            self.bound.lock().insert(process);
+            self.processes.entry(process, |state| state.bound = true);
         }
         self.wakeup.hear()?;
         info!(process, movable = self.movable, "is followed");
         ready()?;
-        let (short_writes, restarted) =
-            (Arc::clone(&self.short_writes), Arc::clone(&self.restarted_calls));
-        let mut event_loop = EventLoop::new(process, short_writes, restarted);
+        let mut event_loop = EventLoop::new(process, Arc::clone(&self.tasks));
         let result = loop {
             match trace::next_unless(&self.wakeup) {
                 Ok((task, event)) => {
@@ -88,9 +89,9 @@ impl Supervisor {
         event_loop: &mut EventLoop,
     ) -> io::Result<()> {
         let mut tracee = Tracee::of(task);
-        self.short_writes.on_event(&tracee, event);
-        self.restarted_calls.on_event(&tracee, event);
-        self.sandbox.on_event(&tracee, event);
+        short_writes::on_event(&self.tasks, &tracee, event);
+        restarted_calls::on_event(&self.tasks, &tracee, event);
+        self.on_entered_strict(&tracee, event);
         let decided = self.on_filtered(&tracee, event);
         let decided = decided.or_else(|| self.hook.on_event(&tracee, event));
         let decided = decided.or_else(|| self.on_move_request(&tracee, event));
@@ -117,20 +118,23 @@ impl Supervisor {
         let task = tracee.thread();
         match event {
             Event::Signal(signal) => return self.deliver(tracee, signal, event_loop),
-            Event::SystemCall if let Some(resume) = self.restarted_calls.on_call(tracee) => {
+            Event::SystemCall
+                if let Some(resume) = restarted_calls::on_call(&self.tasks, tracee) =>
+            {
                 return event_loop.resume(tracee, resume);
             }
-            Event::Stopped(_) => return self.on_job_control_stop(tracee, event_loop),
+            Event::Stopped(_) => return self.on_job_control_stop(tracee),
             Event::Clone { child } | Event::Fork { child } => {
                 self.note_clear_word(tracee, child);
                 self.note_shared_memory(task, child);
             }
             Event::Vfork { child } => {
                 let lender = process::process_of(task).unwrap_or(task);
-                self.borrowers.lock().insert(child, Borrower { lender, blocked: Some(task) });
+                let loan = Loan { lender, blocked: Some(task) };
+                self.processes.entry(child, |state| state.loan = Some(loan));
             }
             Event::Exited(_) | Event::Killed(_) => {
-                self.on_end(task, event_loop);
+                self.on_end(task);
                 return Ok(());
             }
             // Where nothing is movable, a task other than the first reports this only if it is
@@ -141,17 +145,16 @@ impl Supervisor {
                 }
                 // Threads that wait for work with the task learn here that it is gone: its end may
                 // be reported much later if it is the first thread of its process.
-                event_loop.forget(task);
+                drop(self.tasks.find(task, Task::drop_work));
                 if self.hook.thread_exits(task) {
-                    event_loop.task(task).exit();
+                    self.tasks.entry(task, Task::exit);
                     return Ok(());
                 }
             }
             Event::Interrupted => {
-                // Only refit interrupts tracees. The coordinator of a thread that runs elsewhere
-                // decides what becomes of its call.
-                self.restarted_calls.on_interrupt(tracee, !self.hook.is_tracked(task));
-                if !self.tasks().contains(&task) {
+                // Only refit interrupts tracees.
+                self.on_interrupt(tracee);
+                if !self.tasks.is(task, |task| task.started) {
                     if refit_sys::agent::is_lost(tracee) {
                         return process::kill(task);
                     }
@@ -171,14 +174,10 @@ impl Supervisor {
     }
 
     /// Leaves a task in the stop of its process until the process is continued.
-    fn on_job_control_stop(
-        &self,
-        tracee: &mut Tracee,
-        event_loop: &mut EventLoop,
-    ) -> io::Result<()> {
+    fn on_job_control_stop(&self, tracee: &mut Tracee) -> io::Result<()> {
         let task = tracee.thread();
-        self.restarted_calls.on_interrupt(tracee, !self.hook.is_tracked(task));
-        let works = event_loop.take_work(task).unwrap_or_default();
+        self.on_interrupt(tracee);
+        let works = self.tasks.find(task, Task::take_work).unwrap_or_default();
         let (_, tells) = EventLoop::do_all(tracee, StopReason::JobControl, works);
         tells.into_iter().flatten().for_each(|tell| tell());
         match tracee.leave_stopped() {
@@ -192,16 +191,18 @@ impl Supervisor {
     }
 
     /// Forgets a task that has ended.
-    fn on_end(&self, task: u32, event_loop: &mut EventLoop) {
-        let word = self.clear_words.lock().remove(&task);
-        self.tasks().remove(&task);
-        self.bound.lock().remove(&task);
-        self.managed.lock().remove(&task);
-        self.borrowers.lock().remove(&task);
-        self.sandbox.forget(task);
-        self.forget(task, event_loop);
+    fn on_end(&self, task: u32) {
+        let word = self.tasks.remove(task).and_then(|task| task.clear_word);
+        self.processes.remove(task);
         self.hook.task_ended(task, word.map(|word| word.address));
         Self::notify(&self.watcher, task);
+    }
+
+    /// Has the call restarted that an interruption of its thread would end.
+    fn on_interrupt(&self, tracee: &Tracee) {
+        // The coordinator of a thread that runs elsewhere decides what becomes of its call.
+        let follow = !self.hook.is_tracked(tracee.thread());
+        restarted_calls::on_interrupt(&self.tasks, tracee, follow);
     }
 
     /// Handles the first stop of a task. Returns whether it stays stopped until an order for it
@@ -211,10 +212,10 @@ impl Supervisor {
         // This fails only if the task was killed meanwhile.
         let _ =
             tracee.set_options(if self.movable { TRACE_OPTIONS_WITH_EXIT } else { TRACE_OPTIONS });
-        self.inherit(task);
+        self.processes.inherit(task);
         let stays = self.hook.task_started(task) | self.is_awaited(task);
         // Others see the task only now: the hook knows by then that it has not begun.
-        self.tasks().insert(task);
+        self.tasks.entry(task, |task| task.started = true);
         self.notify_program_listener();
         stays
     }
@@ -230,7 +231,7 @@ impl Supervisor {
         event_loop.interrupt_again(tracee)?;
         // The coordinator of a thread that runs elsewhere decides what becomes of its call.
         let follow = !self.hook.is_tracked(task);
-        if self.restarted_calls.on_signal(tracee, signal, follow) {
+        if restarted_calls::on_signal(&self.tasks, tracee, signal, follow) {
             return tracee.resume_to_system_call(signal);
         }
         tracee.resume(signal)
@@ -242,11 +243,8 @@ impl Supervisor {
         debug!(process = task, by = former, "executes another program");
         // All other threads of the process report their ends, except the first one, whose number
         // `former` takes.
-        self.clear_words.lock().retain(|thread, _| ![former, task].contains(thread));
-        self.tasks().remove(&former);
-        [former, task].into_iter().for_each(|one| self.forget(one, event_loop));
-        self.borrowers.lock().remove(&task);
-        self.tasks().insert(task);
+        self.tasks.replace_program(task, former);
+        self.processes.entry(task, |state| state.loan = None);
         self.hide_vdso(tracee);
         self.hook.program_replaced(task, former);
         self.notify_program_listener();
@@ -257,18 +255,11 @@ impl Supervisor {
         }
     }
 
-    /// Forgets the requests and calls of a task that has ended.
-    fn forget(&self, task: u32, event_loop: &mut EventLoop) {
-        event_loop.forget(task);
-        self.move_requests.forget(task);
-        self.restarted_calls.forget(task);
-        self.short_writes.forget(task);
-    }
-
     /// Notes the word that the kernel clears at the end of a thread which `tracee` has just made.
     fn note_clear_word(&self, tracee: &Tracee, thread: u32) {
         if let Ok(Some(address)) = self.with_page(tracee, Tracee::clears_at_end) {
-            self.clear_words.lock().insert(thread, ClearWord { address, process: None });
+            let word = ClearWord { address, process: None };
+            self.tasks.entry(thread, |task| task.clear_word = Some(word));
         }
     }
 
@@ -280,28 +271,8 @@ impl Supervisor {
             && let Some(lender) = lender.filter(|_| process::process_of(child) != lender)
             && refit_sys::process::same_memory(task, child).unwrap_or(false)
         {
-            self.borrowers.lock().insert(child, Borrower { lender, blocked: None });
-        }
-    }
-
-    /// Gives a new process what its parent has: filters, limits, and what binds it to this kernel.
-    fn inherit(&self, task: u32) {
-        self.sandbox.inherit(task);
-        let mut managed = self.managed.lock();
-        if !managed.is_empty()
-            && process::parent_of(task).is_some_and(|from| managed.contains(&from))
-        {
-            // It may have been made before its parent had the filter.
-            let filters = Status::of(task).ok().and_then(|status| status.filters());
-            if filters.is_some_and(|count| count > 0) {
-                managed.insert(task);
-            }
-        }
-        drop(managed);
-        let mut bound = self.bound.lock();
-        // Usually empty, and the parent is read from /proc.
-        if !bound.is_empty() && process::parent_of(task).is_some_and(|from| bound.contains(&from)) {
-            bound.insert(task);
+            let loan = Loan { lender, blocked: None };
+            self.processes.entry(child, |state| state.loan = Some(loan));
         }
     }
 
@@ -309,13 +280,8 @@ impl Supervisor {
     /// movable programs.
     fn hide_vdso(&self, tracee: &Tracee) {
         if self.movable {
-            let hidden = vdso::hide_vdso(tracee).is_ok();
-            let mut bound = self.bound.lock();
-            if hidden {
-                bound.remove(&tracee.thread())
-            } else {
-                bound.insert(tracee.thread())
-            };
+            let bound = vdso::hide_vdso(tracee).is_err();
+            self.processes.entry(tracee.thread(), |state| state.bound = bound);
         }
     }
 

@@ -30,7 +30,7 @@ use refit_sys::trace::{Event, Tracee};
 use crate::request::{Request, ThreadMoveRequest};
 use crate::resume::Resume;
 use crate::supervisor::Supervisor;
-use crate::supervisor::answers::Answers;
+use crate::supervisor::answers::{self, Answers};
 use crate::syscall::about_to_call;
 
 impl Supervisor {
@@ -74,14 +74,14 @@ impl Supervisor {
         }
         shadow_stub::step_back(&mut registers, number);
         tracee.set_registers(&registers).ok()?;
-        self.move_requests.step_back(task, registers.rip);
+        answers::step_back(&self.tasks, task, registers.rip);
         Some(Resume::Once(0))
     }
 
     /// Passes on the request of a thread that stands before its call.
     fn pass_on_request(&self, tracee: &Tracee, answers: &Answers) -> Option<Resume> {
         let task = tracee.thread();
-        let (at, number) = self.move_requests.pass_on(task)?;
+        let (at, number) = self.move_requests.pass_on(&self.tasks, task)?;
         let registers = tracee.registers().ok()?;
         let to = (registers.rdx as u32).cast_signed();
         let request = ThreadMoveRequest { thread: task, to, at, number };
@@ -94,7 +94,7 @@ impl Supervisor {
     /// Returns whether this is the last request of its thread. A thread that was resumed since has
     /// been answered already, or asks again.
     pub fn still_asks(&self, request: ThreadMoveRequest) -> bool {
-        self.move_requests.is_last(request.thread, request.number)
+        answers::is_last(&self.tasks, request.thread, request.number)
     }
 
     /// Has a thread that stands before its call make it.

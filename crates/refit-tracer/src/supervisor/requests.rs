@@ -14,6 +14,7 @@ use tracing::debug;
 use crate::resume::{Resume, StopReason};
 use crate::supervisor::Supervisor;
 use crate::supervisor::event_loop::EventLoop;
+use crate::supervisor::task::Task;
 use crate::supervisor::work::{StopAllWork, SupervisorRequest, Tell, Work};
 
 /// The interval at which a caller wakes the event loop again for a request that it has not fetched,
@@ -221,20 +222,20 @@ impl Supervisor {
         // requests, too.
         let requests = std::mem::take(&mut *self.requests.lock());
         for SupervisorRequest { task, work, kept_only } in requests {
-            if !self.tasks().contains(&task) || event_loop.is_exiting(task) {
+            if !self.tasks.is(task, |task| task.started && !task.is_exiting()) {
                 continue;
             }
             let mut tracee = Tracee::of(task);
-            if event_loop.task(task).take_kept() {
+            if self.tasks.entry(task, Task::take_kept) {
                 // This fails only if the task was killed meanwhile: its end is the next event.
                 let _ = event_loop.run(&mut tracee, StopReason::Kept, vec![work]);
             } else if !kept_only && tracee.interrupt().is_ok() {
-                event_loop.task(task).interrupt(work);
+                self.tasks.entry(task, |task| task.interrupt(work));
             }
             tracee.leave();
         }
         let may_exit = std::mem::take(&mut *self.may_exit.lock());
-        for task in may_exit.into_iter().filter(|&task| event_loop.let_exit(task)) {
+        for task in may_exit.into_iter().filter(|&task| self.tasks.entry(task, Task::let_exit)) {
             let tracee = Tracee::of(task);
             // This fails only if the task is gone.
             let _ = tracee.resume(0);

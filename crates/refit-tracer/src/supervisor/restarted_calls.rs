@@ -23,10 +23,8 @@
 //! replaced by one behind the code of the vDSO ([`slack`]). Calls whose limit is a property of a
 //! socket (`SO_RCVTIMEO`) begin it anew each time.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use refit_sys::foreign::Memory;
 use refit_sys::restart::{self, ERESTARTNOHAND, LimitedCall};
 use refit_sys::trace::{Event, Registers, SystemCall, Tracee};
@@ -34,17 +32,12 @@ use refit_sys::{maps, slack};
 
 use crate::resume::Resume;
 use crate::signals::ignored;
-
-/// Threads whose calls are restarted.
-#[derive(Debug, Default)]
-pub(super) struct RestartedCalls {
-    /// By thread.
-    waits: Mutex<BTreeMap<u32, Restart>>,
-}
+use crate::supervisor::task::Task;
+use crate::supervisor::tasks::TaskTable;
 
 /// A call that is restarted until its deadline.
 #[derive(Clone, Copy, Debug)]
-struct Restart {
+pub(super) struct Restart {
     /// The deadline.
     deadline: Instant,
     limited: LimitedCall,
@@ -56,143 +49,138 @@ struct Restart {
     place: Option<u64>,
 }
 
-impl RestartedCalls {
-    /// Restores the arguments that the program has given, before anybody else handles an event of a
-    /// thread.
-    pub(super) fn on_event(&self, tracee: &Tracee, event: Event) {
-        let mut waits = self.waits.lock();
-        let Some(wait) = waits.get_mut(&tracee.thread()) else { return };
-        if matches!(event, Event::Seccomp { .. }) || is_entry(tracee, event) {
-            // Inside the call.
-            return;
-        }
-        let Some(own) = wait.own.take() else { return };
-        // This fails only if the thread was killed meanwhile.
-        let _ = tracee.registers().and_then(|mut registers| {
-            restart::set_arguments(&mut registers, own);
-            tracee.set_registers(&registers)
-        });
+/// Restores the arguments that the program has given, before anybody else handles an event of a
+/// thread.
+pub(super) fn on_event(tasks: &TaskTable, tracee: &Tracee, event: Event) {
+    if matches!(event, Event::Seccomp { .. }) || is_entry(tracee, event) {
+        // Inside the call.
+        return;
     }
+    let own = tasks.find(tracee.thread(), |task| task.restart.as_mut()?.own.take());
+    let Some(own) = own else { return };
+    // This fails only if the thread was killed meanwhile.
+    let _ = tracee.registers().and_then(|mut registers| {
+        restart::set_arguments(&mut registers, own);
+        tracee.set_registers(&registers)
+    });
+}
 
-    /// Has a call restarted that this signal must not end, as the signal is delivered. Returns
-    /// whether the call is followed to its end; the caller says by `follow` whether it may be.
-    pub(super) fn on_signal(&self, tracee: &Tracee, signal: i32, follow: bool) -> bool {
-        if !ignored(tracee.thread(), signal) {
-            self.forget(tracee.thread());
-            return false;
-        }
-        self.on_interrupt(tracee, follow);
-        self.shorten(tracee)
+/// Has a call restarted that this signal must not end, as the signal is delivered. Returns
+/// whether the call is followed to its end; the caller says by `follow` whether it may be.
+pub(super) fn on_signal(tasks: &TaskTable, tracee: &Tracee, signal: i32, follow: bool) -> bool {
+    if !ignored(tracee.thread(), signal) {
+        forget(tasks, tracee.thread());
+        return false;
     }
+    on_interrupt(tasks, tracee, follow);
+    shorten(tasks, tracee)
+}
 
-    /// Has a call restarted that would end for the interruption alone, when the thread goes on. It
-    /// is followed if it has a time limit and the caller wants that.
-    pub(super) fn on_interrupt(&self, tracee: &Tracee, follow: bool) {
-        let task = tracee.thread();
-        let Ok(mut registers) = tracee.registers() else { return };
-        if let Some(Restart { call: (number, behind), .. }) = self.waits.lock().get(&task).copied()
-            && (registers.rip.wrapping_add(SYSCALL), registers.rax) == (behind, number)
-        {
-            // It has not begun to make the call again.
-            (registers.rip, registers.orig_rax) = (behind, number);
-            registers.rax = (-ERESTARTNOHAND).cast_unsigned();
-        }
-        let limited = limit(task, &registers);
-        if !restart::is_redone(&registers, registers.orig_rax) && limited.is_none() {
-            return self.forget(task);
-        }
-        let now = Instant::now();
-        let known = self.waits.lock().get(&task).copied();
-        let known = known.filter(|known| known.call == (registers.orig_rax, registers.rip));
-        let wait = known.or_else(|| {
-            let limited = limited?;
-            let deadline = now.checked_add(limited.whole)?;
-            let call = (registers.orig_rax, registers.rip);
-            Some(Restart { deadline, limited, call, own: None, place: None })
-        });
-        let late = wait.filter(|wait| now >= wait.deadline).map(|wait| wait.limited.late);
-        registers.rax = late.unwrap_or(-ERESTARTNOHAND).cast_unsigned();
-        // This fails only if the thread was killed meanwhile.
-        let set = tracee.set_registers(&registers).is_ok();
-        match wait.filter(|_| set && late.is_none() && follow) {
-            Some(wait) => drop(self.waits.lock().insert(task, wait)),
-            None => self.forget(task),
-        }
+/// Has a call restarted that would end for the interruption alone, when the thread goes on. It
+/// is followed if it has a time limit and the caller wants that.
+pub(super) fn on_interrupt(tasks: &TaskTable, tracee: &Tracee, follow: bool) {
+    let task = tracee.thread();
+    let Ok(mut registers) = tracee.registers() else { return };
+    if let Some(Restart { call: (number, behind), .. }) = tasks.find(task, |task| task.restart)
+        && (registers.rip.wrapping_add(SYSCALL), registers.rax) == (behind, number)
+    {
+        // It has not begun to make the call again.
+        (registers.rip, registers.orig_rax) = (behind, number);
+        registers.rax = (-ERESTARTNOHAND).cast_unsigned();
     }
-
-    /// Returns how a thread goes on that would go on in this way: one whose call is followed stops
-    /// at the end of that.
-    pub(super) fn adjust(&self, tracee: &Tracee, resume: Resume) -> Resume {
-        match resume {
-            Resume::Continue | Resume::ToSystemCall(0) if self.shorten(tracee) => {
-                Resume::ToSystemCall(0)
-            }
-            Resume::Once(_) | Resume::ToSystemCall(1..) => {
-                self.forget(tracee.thread());
-                resume
-            }
-            _ => resume,
-        }
+    let limited = limit(task, &registers);
+    if !restart::is_redone(&registers, registers.orig_rax) && limited.is_none() {
+        return forget(tasks, task);
     }
+    let now = Instant::now();
+    let known = tasks.find(task, |task| task.restart);
+    let known = known.filter(|known| known.call == (registers.orig_rax, registers.rip));
+    let wait = known.or_else(|| {
+        let limited = limited?;
+        let deadline = now.checked_add(limited.whole)?;
+        let call = (registers.orig_rax, registers.rip);
+        Some(Restart { deadline, limited, call, own: None, place: None })
+    });
+    let late = wait.filter(|wait| now >= wait.deadline).map(|wait| wait.limited.late);
+    registers.rax = late.unwrap_or(-ERESTARTNOHAND).cast_unsigned();
+    // This fails only if the thread was killed meanwhile.
+    let set = tracee.set_registers(&registers).is_ok();
+    match wait.filter(|_| set && late.is_none() && follow) {
+        Some(wait) => tasks.entry(task, |task| task.restart = Some(wait)),
+        None => forget(tasks, task),
+    }
+}
 
-    /// Replaces the limit of a call that is about to be restarted by what is left of it. Returns
-    /// whether the thread has a call that is followed.
-    fn shorten(&self, tracee: &Tracee) -> bool {
-        let task = tracee.thread();
-        let mut waits = self.waits.lock();
-        let Some(mut wait) = waits.get(&task).copied() else { return false };
-        let Ok(mut registers) = tracee.registers() else { return false };
-        if (registers.orig_rax, registers.rip) != wait.call {
-            // The thread was given other registers.
-            waits.remove(&task);
-            return false;
+/// Returns how a thread goes on that would go on in this way: one whose call is followed stops
+/// at the end of that.
+pub(super) fn adjust(tasks: &TaskTable, tracee: &Tracee, resume: Resume) -> Resume {
+    match resume {
+        Resume::Continue | Resume::ToSystemCall(0) if shorten(tasks, tracee) => {
+            Resume::ToSystemCall(0)
         }
-        if wait.own.is_some() || registers.rax.cast_signed() != -ERESTARTNOHAND {
+        Resume::Once(_) | Resume::ToSystemCall(1..) => {
+            forget(tasks, tracee.thread());
+            resume
+        }
+        _ => resume,
+    }
+}
+
+/// Replaces the limit of a call that is about to be restarted by what is left of it. Returns
+/// whether the thread has a call that is followed.
+fn shorten(tasks: &TaskTable, tracee: &Tracee) -> bool {
+    let task = tracee.thread();
+    let Some(mut wait) = tasks.find(task, |task| task.restart) else { return false };
+    let Ok(mut registers) = tracee.registers() else { return false };
+    if (registers.orig_rax, registers.rip) != wait.call {
+        // The thread was given other registers.
+        forget(tasks, task);
+        return false;
+    }
+    if wait.own.is_some() || registers.rax.cast_signed() != -ERESTARTNOHAND {
+        return true;
+    }
+    let remains = wait.deadline.saturating_duration_since(Instant::now());
+    if wait.limited.is_in_memory() {
+        wait.place = wait.place.or_else(|| place(tasks, task));
+        let written = wait.place.and_then(|place| write(task, place, remains));
+        if written.is_none() {
+            // Followed all the same: it ends with the first interruption after its deadline.
             return true;
         }
-        let remains = wait.deadline.saturating_duration_since(Instant::now());
-        if wait.limited.is_in_memory() {
-            wait.place = wait.place.or_else(|| place(task, &waits));
-            let written = wait.place.and_then(|place| write(task, place, remains));
-            if written.is_none() {
-                // Followed all the same: it ends with the first interruption after its deadline.
-                return true;
-            }
-        }
-        let own = restart::arguments(&registers);
-        let place = wait.place.unwrap_or_default();
-        restart::set_arguments(&mut registers, wait.limited.shortened(&own, remains, place));
-        if tracee.set_registers(&registers).is_ok() {
-            wait.own = Some(own);
-            waits.insert(task, wait);
-        }
-        true
     }
+    let own = restart::arguments(&registers);
+    let place = wait.place.unwrap_or_default();
+    restart::set_arguments(&mut registers, wait.limited.shortened(&own, remains, place));
+    if tracee.set_registers(&registers).is_ok() {
+        wait.own = Some(own);
+        tasks.entry(task, |task| task.restart = Some(wait));
+    }
+    true
+}
 
-    /// Returns how a thread goes on that stands at the entry or the exit of a followed call; `None`
-    /// if it is in no such call.
-    pub(super) fn on_call(&self, tracee: &Tracee) -> Option<Resume> {
-        let task = tracee.thread();
-        let mut waits = self.waits.lock();
-        waits.get(&task)?;
-        let ends = match tracee.system_call() {
-            Ok(SystemCall::Exit { value, .. }) => {
-                value != -i64::from(libc::EINTR) && value != -ERESTARTNOHAND
-            }
-            Ok(_) => false,
-            Err(_) => true,
-        };
-        if ends {
-            waits.remove(&task);
-            return Some(Resume::Continue);
+/// Returns how a thread goes on that stands at the entry or the exit of a followed call; `None`
+/// if it is in no such call.
+pub(super) fn on_call(tasks: &TaskTable, tracee: &Tracee) -> Option<Resume> {
+    let task = tracee.thread();
+    tasks.find(task, |task| task.restart)?;
+    let ends = match tracee.system_call() {
+        Ok(SystemCall::Exit { value, .. }) => {
+            value != -i64::from(libc::EINTR) && value != -ERESTARTNOHAND
         }
-        Some(Resume::ToSystemCall(0))
+        Ok(_) => false,
+        Err(_) => true,
+    };
+    if ends {
+        forget(tasks, task);
+        return Some(Resume::Continue);
     }
+    Some(Resume::ToSystemCall(0))
+}
 
-    /// Forgets the call of a thread that has ended, or has left the call.
-    pub(super) fn forget(&self, task: u32) {
-        self.waits.lock().remove(&task);
-    }
+/// Forgets the call of a thread that has left it.
+fn forget(tasks: &TaskTable, task: u32) {
+    tasks.find(task, |task| task.restart.take());
 }
 
 /// Returns whether a thread stands at the entry of a call.
@@ -207,7 +195,7 @@ fn limit(task: u32, registers: &Registers) -> Option<LimitedCall> {
 
 /// Returns an address for the rest of a thread's limit that no other thread has. Only threads of
 /// one program must differ; that others do, too, does no harm.
-fn place(task: u32, waits: &BTreeMap<u32, Restart>) -> Option<u64> {
+fn place(tasks: &TaskTable, task: u32) -> Option<u64> {
     let mappings = maps::of(task).ok()?;
     let memory = Memory::of(task).ok()?;
     let slack = slack::all(&memory, &mappings).next()?;
@@ -215,8 +203,8 @@ fn place(task: u32, waits: &BTreeMap<u32, Restart>) -> Option<u64> {
     // The second half of the slack has other data of refit's.
     let end = slack.start + slack::SIZE / 2;
     let places = (slack.start + slack::MARK.len() as u64..end).step_by(SIZE);
-    let taken = |place: &u64| waits.values().any(|wait| wait.place == Some(*place));
-    { places }.find(|place| !taken(place))
+    let has = |task: &Task, place| task.restart.is_some_and(|restart| restart.place == Some(place));
+    { places }.find(|&place| !tasks.any(|task| has(task, place)))
 }
 
 /// Bytes of a `syscall` instruction.

@@ -15,10 +15,8 @@
 //!                                  └──► its own registers again
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use parking_lot::Mutex;
 use refit_sys::foreign::Memory;
 use refit_sys::seccomp::managed::KILLS;
 use refit_sys::seccomp::{Action, Filter, Install};
@@ -26,38 +24,21 @@ use refit_sys::trace::{Event, Registers, Tracee};
 use refit_sys::{maps, slack};
 
 use crate::process;
+use crate::supervisor::Supervisor;
+use crate::supervisor::processes::ProcessState;
+use crate::supervisor::task::StrictMode;
 
 /// `linux/seccomp.h`.
 const SET_MODE_STRICT: u64 = 0;
 const MODE_STRICT: u64 = 1;
 
-/// The processes and threads that limit their own calls.
-///
-/// # Locks
-/// `entering`, then `strict`; `processes` is taken alone. Each protects the collection in it. They
-/// are of the event loop's thread but for `processes`, which callers of all threads read.
-#[derive(Debug, Default)]
-pub(super) struct Sandbox {
-    /// Processes that limit their calls.
-    processes: Mutex<BTreeSet<u32>>,
-    /// Threads in the replacement of strict mode.
-    strict: Mutex<BTreeSet<u32>>,
-    /// Threads that are about to enter it, and their registers behind the call, except the call's
-    /// result.
-    entering: Mutex<BTreeMap<u32, Registers>>,
-}
-
-impl Sandbox {
-    /// Returns whether a process limits its calls, or has tried to.
-    pub(super) fn has(&self, process: u32) -> bool {
-        self.processes.lock().contains(&process)
-    }
-
+impl Supervisor {
     /// Handles a thread that is about to limit its calls.
     pub(super) fn on_limit(&self, tracee: &Tracee, number: i64, arguments: &[u64; 6]) {
         let task = tracee.thread();
         let process = process::process_of(task).unwrap_or(task);
-        let first = self.processes.lock().insert(process);
+        let limited = |state: &mut ProcessState| std::mem::replace(&mut state.limits_itself, true);
+        let first = !self.processes.entry(process, limited);
         // If it has filters of its own already the kernel refuses strict mode, as it would without
         // ours.
         if first && is_strict(number, arguments) {
@@ -79,69 +60,54 @@ impl Sandbox {
         let (number, [operation, flags, at, ..]) = Install::empty().call(place);
         let asks = Registers { rdi: operation, rsi: flags, rdx: at, ..own };
         tracee.set_registers(&Registers { orig_rax: number.cast_unsigned(), ..asks })?;
-        self.entering.lock().insert(task, own);
+        self.tasks.entry(task, |task| task.strict_mode = StrictMode::Entering(own));
         Ok(())
     }
 
     /// Restores the registers of a thread behind the replaced call, before anybody else handles the
     /// event.
-    pub(super) fn on_event(&self, tracee: &Tracee, event: Event) {
-        let mut entering = self.entering.lock();
-        if event != Event::SystemCall
-            || !entering.contains_key(&tracee.thread())
-            || !tracee.has_returned()
-        {
+    pub(super) fn on_entered_strict(&self, tracee: &Tracee, event: Event) {
+        let task = tracee.thread();
+        if event != Event::SystemCall || !self.is_entering_strict(task) || !tracee.has_returned() {
             return;
         }
-        let Some(own) = entering.remove(&tracee.thread()) else { return };
+        let entered = self.tasks.find(task, |task| {
+            match std::mem::replace(&mut task.strict_mode, StrictMode::Outside) {
+                StrictMode::Entering(own) => Some(own),
+                StrictMode::Outside | StrictMode::Inside => None,
+            }
+        });
+        let Some(own) = entered else { return };
         // This fails only if the thread was killed meanwhile.
         let Ok(now) = tracee.registers() else { return };
         if now.rax == 0 {
-            self.strict.lock().insert(tracee.thread());
+            self.tasks.entry(task, |task| task.strict_mode = StrictMode::Inside);
         }
         let _ = tracee.set_registers(&Registers { rax: now.rax, ..own });
     }
 
     /// Returns whether the end of the call that a thread stands before must be reported.
-    pub(super) fn is_entering(&self, task: u32) -> bool {
-        self.entering.lock().contains_key(&task)
+    pub(super) fn is_entering_strict(&self, task: u32) -> bool {
+        self.tasks.is(task, |task| matches!(task.strict_mode, StrictMode::Entering(_)))
     }
 
     /// Returns whether a thread is in strict mode, so that each report of refit's filter ends it.
     pub(super) fn is_strict(&self, task: u32) -> bool {
-        self.strict.lock().contains(&task)
+        self.tasks.is(task, |task| matches!(task.strict_mode, StrictMode::Inside))
     }
+}
 
-    /// Kills a thread in strict mode that has made a call which is not permitted, and its process
-    /// with it if it is the only thread.
-    pub(super) fn kill_strict(tracee: &Tracee) -> io::Result<()> {
-        let task = tracee.thread();
-        let process = process::process_of(task).unwrap_or(task);
-        if refit_sys::process::threads(process).len() <= 1 {
-            return process::kill(process);
-        }
-        let registers = tracee.registers()?;
-        let exit = libc::SYS_exit.cast_unsigned();
-        tracee.set_registers(&Registers { orig_rax: exit, rdi: libc::SIGKILL as u64, ..registers })
+/// Kills a thread in strict mode that has made a call which is not permitted, and its process
+/// with it if it is the only thread.
+pub(super) fn kill_strict(tracee: &Tracee) -> io::Result<()> {
+    let task = tracee.thread();
+    let process = process::process_of(task).unwrap_or(task);
+    if refit_sys::process::threads(process).len() <= 1 {
+        return process::kill(process);
     }
-
-    /// Has a new process limit its calls as its parent does.
-    pub(super) fn inherit(&self, task: u32) {
-        let mut processes = self.processes.lock();
-        // Usually empty, and the parent is read from /proc.
-        if !processes.is_empty()
-            && process::parent_of(task).is_some_and(|from| processes.contains(&from))
-        {
-            processes.insert(task);
-        }
-    }
-
-    /// Forgets a task that has ended.
-    pub(super) fn forget(&self, task: u32) {
-        self.processes.lock().remove(&task);
-        self.strict.lock().remove(&task);
-        self.entering.lock().remove(&task);
-    }
+    let registers = tracee.registers()?;
+    let exit = libc::SYS_exit.cast_unsigned();
+    tracee.set_registers(&Registers { orig_rax: exit, rdi: libc::SIGKILL as u64, ..registers })
 }
 
 /// Returns whether a call asks for strict mode, judging its arguments as the kernel does.

@@ -22,11 +22,9 @@
 //! If the rest fails (nobody reads any more, the memory is not mapped), the call ends with the
 //! count so far, as it would have without the stop.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 
-use parking_lot::Mutex;
 use refit_sys::foreign::Memory;
 use refit_sys::restart::{self, Call, Left};
 use refit_sys::shadow_stub;
@@ -34,17 +32,12 @@ use refit_sys::trace::{Event, Registers, Tracee};
 
 use crate::resume::Resume;
 use crate::signals;
+use crate::supervisor::tasks::TaskTable;
 use crate::syscall::is_interrupted;
 
-/// Threads whose calls were cut short.
-#[derive(Debug, Default)]
-pub(crate) struct ShortWrites {
-    of: Mutex<BTreeMap<u32, Rest>>,
-}
-
-/// The state of such a call.
+/// The state of a call that was cut short.
 #[derive(Clone, Copy, Debug)]
-enum Rest {
+pub(super) enum Rest {
     /// The thread stands behind the call, which has this number.
     Short(u64),
     /// The thread makes a call at the address `at` for the rest of its own, of which `done` bytes
@@ -52,78 +45,74 @@ enum Rest {
     UnderWay { own: Call, at: u64, done: u64 },
 }
 
-impl ShortWrites {
-    /// Makes the registers of a thread such as the kernel could have left them, before anybody else
-    /// handles the event.
-    pub(super) fn on_event(&self, tracee: &Tracee, event: Event) {
-        let task = tracee.thread();
-        if matches!(event, Event::Seccomp { .. }) {
-            // Inside a call.
-            return;
-        }
-        let returned = match event {
-            Event::Interrupted => true,
-            Event::SystemCall => tracee.has_returned(),
-            _ => false,
-        };
-        let before = self.of.lock().get(&task).copied();
-        let goes_on = match before {
-            Some(Rest::UnderWay { own, at, done }) => {
-                // At the entry nothing has changed yet; a call that the kernel restarts ends later.
-                if event == Event::SystemCall && !(returned && ended(tracee)) {
-                    return;
-                }
-                self.forget(task);
-                add(tracee, own, at, done).unwrap_or(false)
-            }
-            Some(Rest::Short(_)) => {
-                self.forget(task);
-                true
-            }
-            None => true,
-        };
-        if returned
-            && goes_on
-            && let Some(number) = short(tracee)
-        {
-            self.of.lock().insert(task, Rest::Short(number));
-        }
+/// Makes the registers of a thread such as the kernel could have left them, before anybody else
+/// handles the event.
+pub(super) fn on_event(tasks: &TaskTable, tracee: &Tracee, event: Event) {
+    let task = tracee.thread();
+    if matches!(event, Event::Seccomp { .. }) {
+        // Inside a call.
+        return;
     }
-
-    /// Returns whether a thread stands behind a call that was cut short.
-    pub(super) fn is_short(&self, task: u32) -> bool {
-        matches!(self.of.lock().get(&task), Some(Rest::Short(_)))
-    }
-
-    /// Forgets the rest of a thread's call: the thread has other registers, or has ended.
-    pub(super) fn forget(&self, task: u32) {
-        self.of.lock().remove(&task);
-    }
-
-    /// Returns how a thread goes on that would go on in this way: it does the rest of its call
-    /// first, unless a signal is delivered.
-    pub(super) fn adjust(&self, tracee: &Tracee, resume: Resume) -> Resume {
-        let task = tracee.thread();
-        let mut of = self.of.lock();
-        let Some(rest) = of.get(&task).copied() else { return resume };
-        match (resume, rest) {
-            (Resume::Continue | Resume::ToSystemCall(0), Rest::Short(number)) => {
-                // This fails only if the thread was killed meanwhile, or its memory cannot be read
-                // any more.
-                let Ok(Some(under_way)) = take_up(tracee, number) else {
-                    of.remove(&task);
-                    return resume;
-                };
-                of.insert(task, under_way);
-                Resume::ToSystemCall(0)
+    let returned = match event {
+        Event::Interrupted => true,
+        Event::SystemCall => tracee.has_returned(),
+        _ => false,
+    };
+    let goes_on = match tasks.find(task, |task| task.short_write) {
+        Some(Rest::UnderWay { own, at, done }) => {
+            // At the entry nothing has changed yet; a call that the kernel restarts ends later.
+            if event == Event::SystemCall && !(returned && ended(tracee)) {
+                return;
             }
-            (Resume::Continue, Rest::UnderWay { .. }) => Resume::ToSystemCall(0),
-            (Resume::Once(_) | Resume::ToSystemCall(1..), Rest::Short(_)) => {
-                of.remove(&task);
-                resume
-            }
-            _ => resume,
+            forget(tasks, task);
+            add(tracee, own, at, done).unwrap_or(false)
         }
+        Some(Rest::Short(_)) => {
+            forget(tasks, task);
+            true
+        }
+        None => true,
+    };
+    if returned
+        && goes_on
+        && let Some(number) = short(tracee)
+    {
+        tasks.entry(task, |task| task.short_write = Some(Rest::Short(number)));
+    }
+}
+
+/// Returns whether a thread stands behind a call that was cut short.
+pub(super) fn is_short(tasks: &TaskTable, task: u32) -> bool {
+    tasks.is(task, |task| matches!(task.short_write, Some(Rest::Short(_))))
+}
+
+/// Forgets the rest of a thread's call: the thread has other registers.
+pub(super) fn forget(tasks: &TaskTable, task: u32) {
+    tasks.find(task, |task| task.short_write.take());
+}
+
+/// Returns how a thread goes on that would go on in this way: it does the rest of its call first,
+/// unless a signal is delivered.
+pub(super) fn adjust(tasks: &TaskTable, tracee: &Tracee, resume: Resume) -> Resume {
+    let task = tracee.thread();
+    let Some(rest) = tasks.find(task, |task| task.short_write) else { return resume };
+    match (resume, rest) {
+        (Resume::Continue | Resume::ToSystemCall(0), Rest::Short(number)) => {
+            // This fails only if the thread was killed meanwhile, or its memory cannot be read any
+            // more.
+            let Ok(Some(under_way)) = take_up(tracee, number) else {
+                forget(tasks, task);
+                return resume;
+            };
+            tasks.entry(task, |task| task.short_write = Some(under_way));
+            Resume::ToSystemCall(0)
+        }
+        (Resume::Continue, Rest::UnderWay { .. }) => Resume::ToSystemCall(0),
+        (Resume::Once(_) | Resume::ToSystemCall(1..), Rest::Short(_)) => {
+            forget(tasks, task);
+            resume
+        }
+        _ => resume,
     }
 }
 

@@ -3,23 +3,23 @@
 //! A task belongs to the supervisor from its first instruction until its parent can learn of its
 //! end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use refit_sys::trace::{Options, Tracee};
 use refit_sys::wait_interrupt::Wakeup;
 
 use crate::hook::{Hook, TracerHook};
 use crate::process::{self, Process};
 use crate::supervisor::answers::MoveRequests;
-use crate::supervisor::restarted_calls::RestartedCalls;
-use crate::supervisor::sandbox::Sandbox;
-use crate::supervisor::short_writes::ShortWrites;
+use crate::supervisor::processes::ProcessTable;
+use crate::supervisor::short_writes;
 use crate::supervisor::shown::Shown;
+use crate::supervisor::tasks::TaskTable;
 use crate::supervisor::work::{StopAllWork, SupervisorRequest};
 use crate::syscall;
 
@@ -84,7 +84,8 @@ pub(super) type DumpWatcher = Box<dyn Fn(u32, i32) -> bool + Send + Sync>;
 /// otherwise none is held while another is taken.
 #[derive(Default)]
 pub struct Supervisor {
-    pub(super) tasks: Mutex<BTreeSet<u32>>,
+    pub(super) tasks: Arc<TaskTable>,
+    pub(super) processes: ProcessTable,
     /// Wakes the event loop for a request.
     pub(super) wakeup: Wakeup,
     /// Set when the event loop has ended.
@@ -98,23 +99,10 @@ pub struct Supervisor {
     pub(super) watcher: Mutex<Option<Watcher>>,
     pub(super) births: Mutex<Option<BirthWatcher>>,
     pub(super) dumps: Mutex<Option<DumpWatcher>>,
-    /// Processes that limit their own calls.
-    pub(super) sandbox: Sandbox,
-    /// Calls that are restarted where an interruption stays invisible to the program.
-    pub(super) restarted_calls: Arc<RestartedCalls>,
     /// Receives the first process before it ends.
     pub(super) exit_observer: Mutex<Option<Watcher>>,
-    /// By thread: the word that the kernel clears at its end.
-    pub(super) clear_words: Mutex<BTreeMap<u32, ClearWord>>,
     /// Whether its programs must hold nothing of the kernel that runs them.
     pub(super) movable: bool,
-    /// Processes of a movable program that hold something of it all the same.
-    pub(super) bound: Mutex<BTreeSet<u32>>,
-    /// Processes that refit gave a filter after their start, and the processes that they have made
-    /// since.
-    pub(super) managed: Mutex<BTreeSet<u32>>,
-    /// Processes that use the memory of another one.
-    pub(super) borrowers: Mutex<BTreeMap<u32, Borrower>>,
     /// Decides about threads that run elsewhere.
     pub(super) hook: Hook,
     /// Threads that ask to run elsewhere.
@@ -123,25 +111,6 @@ pub struct Supervisor {
     pub(super) program_listener: Mutex<Option<Sender<()>>>,
     /// The processors that its programs see; `None`: those that they may use.
     pub(super) shown: Option<Shown>,
-    /// Calls that a stop has cut short.
-    pub(super) short_writes: Arc<ShortWrites>,
-}
-
-/// A process that uses the memory of another one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Borrower {
-    /// The process whose memory it is.
-    pub(super) lender: u32,
-    /// The thread of that process which is blocked in `vfork` until the borrower execs or exits.
-    pub(super) blocked: Option<u32>,
-}
-
-/// A word of a program that the kernel clears when a thread ends (`CLONE_CHILD_CLEARTID`).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ClearWord {
-    pub(super) address: u64,
-    /// The thread's process, looked up when it is first asked for.
-    pub(super) process: Option<u32>,
 }
 
 impl Supervisor {
@@ -160,25 +129,20 @@ impl Supervisor {
     /// Returns the number of seccomp filters that refit has given to a process, or that it has from
     /// its parent.
     pub fn filter_count(&self, process: u32) -> u32 {
-        u32::from(self.movable || self.managed.lock().contains(&process))
+        u32::from(self.movable || self.processes.state(process).managed)
     }
 
     /// Records that a process has the filter of those that refit manages
     /// ([`refit_sys::seccomp::managed`]), and with it the processes that it makes.
     pub fn add_managed(&self, process: u32) {
-        self.managed.lock().insert(process);
+        self.processes.entry(process, |state| state.managed = true);
     }
 
     /// Returns the addresses of the words of a process that the kernel clears when threads end, and
     /// that joiners wait for (`CLONE_CHILD_CLEARTID`). The kernel waits for no page at that time:
     /// it does not write to a word whose page is absent, and the joiner would wait forever.
     pub fn clear_words(&self, process: u32) -> Vec<u64> {
-        let mut words = self.clear_words.lock();
-        for (thread, word) in words.iter_mut().filter(|(_, word)| word.process.is_none()) {
-            word.process = process::process_of(*thread);
-        }
-        let own = words.values().filter(|word| word.process == Some(process));
-        own.map(|word| word.address).collect()
+        self.tasks.clear_words(process)
     }
 
     /// Checks whether a process can migrate.
@@ -189,21 +153,23 @@ impl Supervisor {
         if !self.movable {
             return Err(NotMovable::NotStartedMovable);
         }
-        if self.borrowers.lock().contains_key(&process) {
+        let state = self.processes.state(process);
+        if state.loan.is_some() {
             return Err(NotMovable::BorrowsMemory);
         }
-        let parent = process::parent_of(process).filter(|parent| self.tasks().contains(parent));
+        let followed = |parent: &u32| self.tasks.is(*parent, |task| task.started);
+        let parent = process::parent_of(process).filter(followed);
         let same = |parent| refit_sys::process::same_memory(process, parent);
         if parent.is_some_and(|parent| same(parent).is_ok_and(|same| same)) {
             return Err(NotMovable::SharesMemory);
         }
-        if self.sandbox.has(process) {
+        if state.limits_itself {
             return Err(NotMovable::LimitsItself);
         }
         if self.hook.is_starting(process) {
             return Err(NotMovable::NotBegun);
         }
-        if self.bound.lock().contains(&process) {
+        if state.bound {
             return Err(NotMovable::HoldsVdso);
         }
         Ok(())
@@ -212,41 +178,39 @@ impl Supervisor {
     /// Returns whether a stop has cut a thread's call short, so that the rest of the call is still
     /// to do.
     pub fn has_short_write(&self, thread: u32) -> bool {
-        self.short_writes.is_short(thread)
+        short_writes::is_short(&self.tasks, thread)
     }
 
     /// Drops the rest of such a call: the thread leaves with the short count.
     pub fn forget_short_write(&self, thread: u32) {
-        self.short_writes.forget(thread);
+        short_writes::forget(&self.tasks, thread);
     }
 
     /// Returns whether a process limits its own calls (seccomp), and so must stay at its origin.
     pub fn limits_itself(&self, process: u32) -> bool {
-        self.sandbox.has(process)
+        self.processes.state(process).limits_itself
     }
 
     /// Returns its present processes, by number.
     pub fn processes(&self) -> Vec<Process> {
-        let bound = self.bound.lock().clone();
-        let look = |id| process::look(id, self.movable && !bound.contains(&id));
+        let look = |id| process::look(id, self.movable && !self.processes.state(id).bound);
         self.process_numbers().into_iter().filter_map(look).collect()
     }
 
     /// Returns whether a process is one of its own.
     pub fn has(&self, process: u32) -> bool {
-        let known = self.tasks().contains(&process);
+        let known = self.tasks.is(process, |task| task.started);
         known && process::process_of(process) == Some(process)
     }
 
     /// Returns the numbers of its present processes.
     pub fn process_numbers(&self) -> BTreeSet<u32> {
-        let tasks = self.tasks().clone();
-        tasks.into_iter().filter_map(process::process_of).collect()
+        self.tasks.started().into_iter().filter_map(process::process_of).collect()
     }
 
     /// Returns whether a thread is blocked in `vfork` while a child uses its memory.
     pub fn is_in_vfork(&self, thread: u32) -> bool {
-        self.borrowers.lock().values().any(|one| one.blocked == Some(thread))
+        self.processes.is_in_vfork(thread)
     }
 
     /// Reads what a thread has passed to the call that it is in, whose page may be at another node.
@@ -256,10 +220,6 @@ impl Supervisor {
         read: impl Fn(&Tracee) -> io::Result<R>,
     ) -> io::Result<R> {
         syscall::with_page(tracee, || self.hook.has_remote_pages(), read)
-    }
-
-    pub(super) fn tasks(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        self.tasks.lock()
     }
 }
 

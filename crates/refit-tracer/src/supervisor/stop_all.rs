@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use crate::supervisor::Supervisor;
 use crate::supervisor::event_loop::EventLoop;
+use crate::supervisor::task::Task;
 use crate::supervisor::work::{StopAllWork, is};
 
 /// The time within which all threads stop. A thread that waits for a page does not stop, and
@@ -44,7 +45,7 @@ impl Supervisor {
             if more.is_empty() {
                 break true;
             }
-            for &thread in more.iter().filter(|&&thread| !event_loop.is_stopped(thread)) {
+            for &thread in more.iter().filter(|&&thread| !self.tasks.is(thread, Task::is_stopped)) {
                 let tracee = Tracee::of(thread);
                 // A thread that has ended reports that.
                 let _ = tracee.interrupt();
@@ -53,7 +54,7 @@ impl Supervisor {
             let mut late = false;
             for thread in more {
                 let ended = refit_sys::process::life(thread).is_none_or(|life| life.ended());
-                if ended || event_loop.is_stopped(thread) || self.is_in_vfork(thread) {
+                if ended || self.tasks.is(thread, Task::is_stopped) || self.is_in_vfork(thread) {
                     stopped.insert(thread, None);
                     continue;
                 }
@@ -83,9 +84,7 @@ impl Supervisor {
     /// Returns the threads of a process, and the processes that borrow its memory.
     fn with_memory_of(&self, process: u32) -> Vec<u32> {
         let mut threads = refit_sys::process::threads(process);
-        let borrowers = self.borrowers.lock();
-        let of_this = borrowers.iter().filter(|(_, borrower)| borrower.lender == process);
-        threads.extend(of_this.map(|(&child, _)| child));
+        threads.extend(self.processes.borrowers(process));
         threads
     }
 }

@@ -1,22 +1,30 @@
-//! A task as the event loop sees it: whether it is stopped, and for whom.
+//! A task: whether it is stopped, and for whom, and what is known of its calls.
 //!
 //! ```text
 //!              interrupt                      take_work
 //!   Running ─────────────► Interrupted ───────────────────► Running
-//!    ▲  │ keep                  │ keep: the work is done at once
-//!    │  ├────────────► Kept ────┼── take_kept: work has come ──► Running
-//!    │  │ exit                  │ exit: the work is dropped
-//!    │  └────────────► Exiting ◄┘
-//!    └────── let_exit ─────┘
+//!    ▲  │ keep                  ├── keep: the work is done at once ──► Running
+//!    │  ├────────────► Kept ────│── take_kept: work has come ──► Running
+//!    │  │                └──────┴── drop_work: it exits ──► Running
+//!    │  │ exit
+//!    │  └────────────► Exiting
+//!    └────── let_exit ────┘
 //! ```
 //!
-//! A task that the event loop has no entry for is running: an entry begins with the first
-//! interruption and ends with the task, or with the program that it runs. So a task may report
-//! events before, or after, anything else is known of it. Each transition is a method here, which
-//! asserts the state that it begins from and records a `tracing` event.
+//! A task that the table has no entry for is running, and nothing is known of its calls: an entry
+//! begins with the first event that leaves something to know, and ends with the task, or with the
+//! program that it runs. Each transition is a method here, which asserts the state that it begins
+//! from and records a `tracing` event. Only the event loop's thread makes them; other threads only
+//! read, or drop the rest of a short call while its thread is stopped.
 
+use std::fmt;
+
+use refit_sys::trace::Registers;
 use tracing::trace;
 
+use crate::supervisor::answers::MoveRequest;
+use crate::supervisor::restarted_calls::Restart;
+use crate::supervisor::short_writes::Rest;
 use crate::supervisor::work::Work;
 
 /// Whether a task is stopped, and for whom.
@@ -43,16 +51,54 @@ impl State {
     }
 }
 
+/// A word of a program that the kernel clears when a thread ends (`CLONE_CHILD_CLEARTID`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClearWord {
+    pub(super) address: u64,
+    /// The thread's process, looked up when it is first asked for.
+    pub(super) process: Option<u32>,
+}
+
+/// Whether a task is in the replacement of strict mode
+/// ([`sandbox`](crate::supervisor::sandbox)).
+#[derive(Clone, Copy, Debug)]
+pub(super) enum StrictMode {
+    Outside,
+    /// About to enter it, with these registers behind the call, except the call's result.
+    Entering(Registers),
+    Inside,
+}
+
 /// A task of a supervisor.
 pub(super) struct Task {
     id: u32,
+    /// Whether it has made its first stop, before which only its maker knows of it.
+    pub(super) started: bool,
     state: State,
+    /// The word that the kernel clears at its end.
+    pub(super) clear_word: Option<ClearWord>,
+    /// The rest of a call that a stop has cut short.
+    pub(super) short_write: Option<Rest>,
+    /// The call that is restarted until its deadline.
+    pub(super) restart: Option<Restart>,
+    /// The last request to run elsewhere.
+    pub(super) move_request: Option<MoveRequest>,
+    pub(super) strict_mode: StrictMode,
 }
 
 impl Task {
-    /// Returns a task that runs.
+    /// Returns a task that runs, of which nothing else is known.
     pub(super) fn new(id: u32) -> Self {
-        Self { id, state: State::Running }
+        Self {
+            id,
+            started: false,
+            state: State::Running,
+            clear_word: None,
+            short_write: None,
+            restart: None,
+            move_request: None,
+            strict_mode: StrictMode::Outside,
+        }
     }
 
     /// Returns whether it stays stopped until somebody decides about it.
@@ -115,9 +161,18 @@ impl Task {
         kept
     }
 
-    /// Notes that it is stopped at its exit. The work that it was interrupted for is dropped.
+    /// Notes that it is about to exit: it is not kept any more. Returns the work that it was
+    /// interrupted for, which is not done any more.
+    pub(super) fn drop_work(&mut self) -> Option<Vec<Work>> {
+        match self.enter(State::Running) {
+            State::Interrupted(works) => Some(works),
+            _ => None,
+        }
+    }
+
+    /// Notes that it is stopped at its exit.
     pub(super) fn exit(&mut self) {
-        debug_assert!(!self.is_stopped(), "{}", self.state.name());
+        debug_assert!(matches!(self.state, State::Running), "{}", self.state.name());
         self.enter(State::Exiting);
     }
 
@@ -128,6 +183,12 @@ impl Task {
             self.enter(State::Running);
         }
         exiting
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").field("state", &self.state.name()).finish_non_exhaustive()
     }
 }
 
@@ -167,11 +228,21 @@ mod tests {
     fn a_task_that_exits_has_no_work_any_more() {
         let mut task = Task::new(7);
         task.interrupt(work());
+        assert_eq!(task.drop_work().map(|works| works.len()), Some(1));
         task.exit();
         assert!(task.take_work().is_none());
         assert!(task.is_exiting());
         assert!(task.let_exit());
         assert!(!task.let_exit() && !task.is_stopped());
+    }
+
+    /// A task that is kept is killed, and reports its exit.
+    #[test]
+    fn a_task_that_exits_is_not_kept_any_more() {
+        let mut task = Task::new(7);
+        task.keep();
+        assert!(task.drop_work().is_none());
+        assert!(!task.is_stopped());
     }
 
     #[cfg(debug_assertions)]
