@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use refit_change::Report;
 use refit_objects::{
     Ending, Handover, Implementations, OwnedRep, Root, SwapOptions, TransferError, create, destroy,
     interface, object, swap_named,
@@ -58,10 +59,25 @@ enum Stuck {
 #[derive(Default)]
 struct World {
     gate: Gate,
+    /// Whether a step waits at the gate.
+    waits: AtomicBool,
+    /// Whether a root was told of the end while a step waited.
+    told_early: AtomicBool,
+    /// The number of roots of "two" that were made.
+    made: AtomicU64,
     /// The number of roots that were told that their swap was rolled back, or committed.
     rolled_back: AtomicU64,
     committed: AtomicU64,
     imported: AtomicBool,
+}
+
+impl World {
+    /// Waits at the gate, in a step.
+    fn pass(&self) {
+        self.waits.store(true, SeqCst);
+        self.gate.pass();
+        self.waits.store(false, SeqCst);
+    }
 }
 
 #[derive(Clone)]
@@ -87,19 +103,20 @@ impl Root<NotesInterface> for StuckRoot {
     }
     fn export(&self) -> Result<u64, TransferError> {
         if self.stuck == Stuck::Export {
-            self.world.gate.pass();
+            self.world.pass();
         }
         Ok(self.sum.load(SeqCst))
     }
     fn import(&self, state: u64) -> Result<(), TransferError> {
         if self.stuck == Stuck::Import {
-            self.world.gate.pass();
+            self.world.pass();
         }
         self.world.imported.store(true, SeqCst);
         self.sum.store(state, SeqCst);
         Ok(())
     }
     fn relinquish(&self, ending: Ending<'_>) {
+        self.world.told_early.fetch_or(self.world.waits.load(SeqCst), SeqCst);
         if self.stuck == Stuck::Relinquish {
             self.world.gate.pass();
         }
@@ -123,7 +140,10 @@ impl Implementations<NotesInterface> for Both {
     fn root(&self, name: &str) -> Option<Box<dyn Root<NotesInterface>>> {
         let (name, stuck) = match name {
             "one" => ("one", self.stuck[0]),
-            "two" => ("two", self.stuck[1]),
+            "two" => {
+                self.world.made.fetch_add(1, SeqCst);
+                ("two", self.stuck[1])
+            }
             _ => return None,
         };
         let (sum, world) = (Arc::default(), Arc::clone(&self.world));
@@ -146,8 +166,18 @@ fn patient() -> SwapOptions {
     within(Duration::from_secs(60))
 }
 
-fn short() -> SwapOptions {
-    within(Duration::from_millis(50))
+/// Swaps with a short deadline until that passes in a step that does not return, or the swap is
+/// refused because of one. On a busy machine it may pass before the step begins, and nothing has
+/// happened then.
+fn swap_until(notes: NotesRef, says: &str) -> Report {
+    loop {
+        let report = swap_named(notes.id(), "two", 1, &within(Duration::from_millis(50)));
+        assert!(report.rolled_back() || !report.late, "{report:?}");
+        if format!("{:?}", report.end).contains(says) {
+            return report;
+        }
+        assert!(format!("{:?}", report.end).contains("the deadline of"), "{report:?}");
+    }
 }
 
 /// Waits until `what` holds; another thread makes it so.
@@ -164,7 +194,7 @@ fn calls_go_on_with_the_old_object_when_export_or_import_does_not_return() {
         n.add(5);
         // A caller that arrives while calls are blocked must not wait for the export.
         let report = std::thread::scope(|scope| {
-            let swap = scope.spawn(|| swap_named(n.id(), "two", 1, &short()));
+            let swap = scope.spawn(|| swap_until(n, "has not returned"));
             let mut sum = 5;
             while !swap.is_finished() {
                 sum += 1;
@@ -173,12 +203,11 @@ fn calls_go_on_with_the_old_object_when_export_or_import_does_not_return() {
             swap.join().expect("it returned")
         });
         assert!(report.rolled_back() && report.late, "{stuck:?}: {report:?}");
-        assert!(format!("{:?}", report.end).contains("has not returned"), "{report:?}");
         assert_eq!(object(n.id()).expect("it lives").implementation, "one");
         let before = n.add(0);
-        assert_eq!(world.rolled_back.load(SeqCst), 0, "its import may still be running");
         world.gate.open();
-        until(|| world.rolled_back.load(SeqCst) == 1);
+        until(|| world.rolled_back.load(SeqCst) == world.made.load(SeqCst));
+        assert!(!world.told_early.load(SeqCst), "its step was still running");
         // The result of an export that returned too late was not imported.
         assert_eq!(world.imported.load(SeqCst), stuck[1] == Stuck::Import);
         // Both steps work now, and nothing was lost.
@@ -192,9 +221,8 @@ fn calls_go_on_with_the_old_object_when_export_or_import_does_not_return() {
 fn an_object_whose_export_has_not_returned_is_swapped_without_its_state() {
     let (n, world) = notes("hint", [Stuck::Export, Stuck::Nowhere]);
     n.add(5);
-    assert!(swap_named(n.id(), "two", 1, &short()).rolled_back());
-    let again = swap_named(n.id(), "two", 2, &short());
-    assert!(format!("{:?}", again.end).contains("without its state"), "{again:?}");
+    assert!(swap_until(n, "has not returned").rolled_back());
+    swap_until(n, "without its state");
     let without = SwapOptions { handover: Handover::WithoutState, ..patient() };
     let report = swap_named(n.id(), "two", 3, &without);
     assert!(report.committed(), "{report:?}");

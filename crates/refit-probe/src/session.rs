@@ -56,7 +56,7 @@ impl ProbeSession {
     }
 
     /// Ends the session: removes everything that refit has put into the program.
-    pub(crate) fn remove(self, program: &Program) -> Result<Removed, Why> {
+    pub(crate) fn remove(&self, program: &Program) -> Result<Removed, Why> {
         let _entered = self.span.enter();
         debug!("probes are being removed");
         let removed = match remains::repair(program) {

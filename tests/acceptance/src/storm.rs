@@ -1,6 +1,7 @@
 //! A storm of swaps: every file cache of a test is swapped back and forth while programs use the
 //! files, now and then lazily.
 
+use parking_lot::Mutex;
 use refit_change::{End, Report};
 use refit_objects::transfer::{AtDeadline, DrainOptions};
 use refit_objects::{ObjectId, ObjectInfo, SwapOptions, objects, swap_named};
@@ -15,6 +16,8 @@ use std::time::{Duration, Instant};
 pub const DEADLINE: Duration = Duration::from_secs(5);
 /// The interval at which the list of objects is renewed.
 const LOOK: Duration = Duration::from_millis(10);
+/// The time without a swap after which a storm has got stuck.
+const STUCK: Duration = Duration::from_secs(120);
 /// The minimum time that programs get between two rounds.
 const PAUSE: Duration = Duration::from_micros(100);
 
@@ -56,6 +59,8 @@ pub fn caches(prefix: &str) -> Vec<ObjectInfo> {
 pub struct Storm {
     stop: Arc<AtomicBool>,
     committed: Arc<AtomicU64>,
+    /// The last number of swaps that was seen, and when it was seen first.
+    seen: Mutex<(u64, Instant)>,
     thread: Option<JoinHandle<Tally>>,
 }
 
@@ -68,12 +73,23 @@ impl Storm {
             let (stop, committed) = (Arc::clone(&stop), Arc::clone(&committed));
             thread::spawn(move || rage(&prefix, pace, &stop, &committed))
         };
-        Self { stop, committed, thread: Some(thread) }
+        let seen = Mutex::new((0, Instant::now()));
+        Self { stop, committed, seen, thread: Some(thread) }
     }
 
     /// Returns the number of swaps that have been committed so far.
     pub fn committed(&self) -> u64 {
         self.committed.load(Relaxed)
+    }
+
+    /// Returns whether the storm goes on until this number of swaps has been committed: false once
+    /// it has, and if no swap has been committed for two minutes, however fast the machine is.
+    pub fn goes_on(&self, swaps: u64) -> bool {
+        let (mut seen, committed) = (self.seen.lock(), self.committed());
+        if seen.0 != committed {
+            *seen = (committed, Instant::now());
+        }
+        committed < swaps && seen.1.elapsed() < STUCK
     }
 
     /// Ends the storm.

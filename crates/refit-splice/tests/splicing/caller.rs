@@ -14,6 +14,9 @@ use refit_sys::process;
 pub(crate) const NEVER: Duration = Duration::from_secs(30);
 /// Number of times that a waiting call is stopped before its event happens.
 pub(crate) const STOPS: usize = 5;
+/// Number of times that a call is stopped while its event happens. Without a limit, a program that
+/// gets no processor between two stops would not end on a busy machine.
+pub(crate) const STOPS_AT_ITS_END: usize = 2000;
 
 /// A row of the program: a system call, and the event that ends it.
 pub(crate) struct Row {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use refit_splice::process::{Program, Refusal};
 use refit_sys::restart;
 
-use super::caller::{Caller, NEVER, Row, STOPS};
+use super::caller::{Caller, NEVER, Row, STOPS, STOPS_AT_ITS_END};
 use super::victim::{Built, build, until};
 
 /// Calls of the table that wait for no event, or for hardware only.
@@ -50,15 +50,14 @@ fn outcome(row: &Row, stops: bool) -> Option<String> {
         until(|| caller.waits());
     }
     caller.go();
-    let begun = Instant::now();
-    while begun.elapsed() < NEVER {
+    for _ in 0..if stops { STOPS_AT_ITS_END } else { 0 } {
         match caller.lines.recv_timeout(Duration::from_millis(1)) {
             Ok(line) => return Some(line),
-            Err(_) if stops => drop(stop(&caller)),
-            Err(_) => {}
+            Err(_) => drop(stop(&caller)),
         }
     }
-    Some(format!("{}: does not end", row.name))
+    let end = caller.lines.recv_timeout(NEVER);
+    Some(end.unwrap_or_else(|_| format!("{}: does not end", row.name)))
 }
 
 #[test]

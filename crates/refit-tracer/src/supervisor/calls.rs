@@ -15,7 +15,7 @@ use crate::supervisor::Supervisor;
 #[path = "../../../refit-splice/tests/splicing/caller.rs"]
 mod caller;
 
-use caller::{Caller, NEVER, Row, STOPS};
+use caller::{Caller, NEVER, Row, STOPS, STOPS_AT_ITS_END};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../refit-splice/tests/splicing/calls.c");
 
@@ -68,15 +68,16 @@ fn reported(row: &Row, followed: bool) -> Option<String> {
         until_it_waits(&caller);
     }
     caller.go();
-    let begun = Instant::now();
-    let line = loop {
-        match caller.lines.recv_timeout(Duration::from_millis(1)) {
-            Ok(line) => break line,
-            Err(_) if begun.elapsed() >= NEVER => break format!("{}: does not end", row.name),
-            Err(_) if followed => stop(&supervisor, process),
-            Err(_) => {}
+    let mut line = None;
+    for _ in 0..if followed { STOPS_AT_ITS_END } else { 0 } {
+        line = caller.lines.recv_timeout(Duration::from_millis(1)).ok();
+        if line.is_some() {
+            break;
         }
-    };
+        stop(&supervisor, process);
+    }
+    let line = line.or_else(|| caller.lines.recv_timeout(NEVER).ok());
+    let line = line.unwrap_or_else(|| format!("{}: does not end", row.name));
     caller.kill();
     if let Some(follows) = follows {
         // A process that has ended before cannot be followed. To wait for the child before this
