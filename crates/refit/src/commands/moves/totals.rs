@@ -65,7 +65,7 @@ fn reasons(moves: &MovesInfo) -> String {
 
 fn changes(moves: &MovesInfo) -> String {
     format!(
-        "{} wanted elsewhere, {} here; {} told, to {} in sum",
+        "{} made elsewhere, {} here; invalidations: {}, sent to {} in all",
         format::count(moves.changes),
         format::count(moves.changes_here),
         times(moves.forgets),
@@ -76,7 +76,7 @@ fn changes(moves: &MovesInfo) -> String {
 fn retrievals(moves: &MovesInfo, faults: u64) -> String {
     let sum = |of: fn(&DestinationInfo) -> u64| -> u64 { moves.destinations.iter().map(of).sum() };
     format!(
-        "{}: {} frames that others have, {} made frames, {} of files, {} of nothing; {} made unasked beside them; {} answered by other instances; {} asked again; {:.1} messages each; {:.0} % of the time under way",
+        "{}: {} frames that others have, {} made frames, {} of files, {} of nothing; {} mapped around them; {} answered by other instances; {} retries; {:.1} messages each; {:.0} % of the time under way",
         format::count(faults),
         format::count(moves.shared),
         format::count(moves.converted),
@@ -93,7 +93,7 @@ fn retrievals(moves: &MovesInfo, faults: u64) -> String {
 fn pages(moves: &MovesInfo) -> String {
     let pages = &moves.pages;
     format!(
-        "{} asked for elsewhere, {} to write: {} sent, {} of zeros, {} only permitted, {} of them ahead ({} proved right); {:.0} % of the time under way; {} needed here; {} had from elsewhere first; {} turns",
+        "{} requested elsewhere, {} to write: {} sent, {} of zeros, {} only permitted, {} of them ahead ({} proved right); {:.0} % of the time under way; {} needed here; {} recalled from elsewhere first; {} leases",
         times(pages.fetches),
         format::count(pages.to_write),
         format::count(pages.sent),
