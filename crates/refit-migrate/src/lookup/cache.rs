@@ -1,29 +1,33 @@
 //! The mappings of a group that a node knows, and the answers to lookups that it may use.
 //!
-//! A node has *ranges* mapped. It answers other nodes from them, and it maps the answers that it
-//! receives; in between, the memory may have changed. That no mapping outlives what it shows rests
-//! on four rules:
+//! A node has *ranges* mapped. It answers other nodes' lookups from them, and maps the answers that
+//! it receives. The memory may change between an answer and its use. Four rules ensure that no node
+//! keeps or makes a mapping that a change has removed:
 //!
-//! 1. Before a change, the origin has all members invalidate the ranges that it concerns, and waits
-//!    for all of them. What is invalidated is *frozen* at each member until the change is made, and
-//!    then is *thawed*.
-//! 2. A node uses an answer of the origin unless anything was invalidated since it asked. (The
-//!    origin answers one question after the other, and none during a change.)
-//! 3. A node uses an answer of another member unless anything was invalidated, thawed, or said
-//!    about members since it asked, and unless the answer's range touches a frozen one.
-//! 4. A member that was lost is no member any more, and no node uses its answers before the origin
-//!    goes on.
+//! 1. Before a change, the origin has all members invalidate the ranges that the change concerns,
+//!    and waits for all of them. Each member also *freezes* the invalidated ranges, and *thaws* them
+//!    when the origin has reported that the change is made.
+//! 2. A node uses an answer of the origin unless it has invalidated anything since it asked. (The
+//!    origin answers one lookup after the other, and none during a change.)
+//! 3. A node uses an answer of another member unless, since it asked, it has invalidated or thawed
+//!    anything or received a new list of members, and unless the answer's range touches a frozen
+//!    range.
+//! 4. A lost member is removed from the list of members. The origin continues only when no node uses
+//!    the lost member's answers any more.
 //!
-//! Why that is enough: let P answer A from a range which a change makes untrue. P has invalidated
-//! the range before the change, so it has answered before that, and A has asked before. If A asked
-//! before its own invalidation, its count differs when it uses the answer. If A asked after that,
-//! either it has not thawed yet, and the range is frozen, or it has thawed since it asked, and the
-//! count differs. For A has thawed only after P had invalidated, thus after A asked. What P has
-//! mapped was used by the same rules, and so is as true as what the origin answers. Conversely, no
-//! answer is barred forever: the use of the origin's answers does not depend on what is frozen, and
-//! its queue puts them behind the change.
+//! Proof that the rules are enough: let P answer a lookup of A from a range that a change makes
+//! untrue. P invalidates the range before the change, so P has answered before that, and A has asked
+//! before that. Consider A's own invalidation for the same change. If A asked before it, A's count
+//! of invalidations differs when A uses the answer (rule 3). If A asked after it, either A has not
+//! thawed the range yet, and the range is frozen; or A has thawed it since it asked, and the count
+//! differs. A cannot have thawed it earlier: A thaws only after P has invalidated, which is after A
+//! asked. The mappings that P answers from were made by the same rules, so they are as true as an
+//! answer of the origin.
 //!
-//! The model below tries all interleavings, and finds what goes wrong without each of these rules.
+//! No answer is refused forever: rule 2 does not depend on frozen ranges, and the origin's queue
+//! handles the lookup after the change.
+//!
+//! The model below explores all interleavings, and finds an error when any of these rules is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
