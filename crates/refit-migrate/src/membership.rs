@@ -8,11 +8,11 @@
 //! ```
 //!
 //! **Of two nodes that join at the same time, one joins the other.** Each node listens before it
-//! joins any other, and asks a node for addresses only once it is that node's peer. Of two new nodes,
-//! one becomes the peer first, so the other one, which asks later, receives the address of the first.
-//! If each receives the address of the other, both may dial at once, and both may be refused. Then
-//! the node with the lower number waits, and the one with the higher number dials again until they
-//! are connected.
+//! joins any other, and asks a node for addresses only once it is that node's peer. Of two new
+//! nodes, one becomes the peer first, so the other one, which asks later, receives the address of
+//! the first. If each receives the address of the other, both may dial at once, and both may be
+//! refused. Then the node with the lower number waits, and the one with the higher number dials
+//! again until they are connected.
 //!
 //! **A lost node is joined again** by the node that had joined it:
 //! [`absent`](crate::membership::absent).

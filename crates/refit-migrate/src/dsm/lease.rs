@@ -6,14 +6,15 @@
 //! change places.
 //!
 //! The page home therefore examines the most recent transfers. If nearly all of them go back and
-//! forth between holders that write, and concern many different pages, it grants a holder a *lease*:
-//! no other holder takes from it a page to which it may write. The lease ends when the holder has
-//! requested no page for a while, because it holds all that it needs or waits for another thread; or
-//! when the lease has reached its maximum duration. The next lease is another holder's.
+//! forth between holders that write, and concern many different pages, it grants a holder a
+//! *lease*: no other holder takes from it a page to which it may write. The lease ends when the
+//! holder has requested no page for a while, because it holds all that it needs or waits for
+//! another thread; or when the lease has reached its maximum duration. The next lease is another
+//! holder's.
 //!
-//! Memory that one thread writes and another one reads alternates without leases and never gets one:
-//! half of its transfers are for reading. Leases cause no visible reordering: a holder that waits
-//! has not received its page yet, as if its request had been in flight for longer.
+//! Memory that one thread writes and another one reads alternates without leases and never gets
+//! one: half of its transfers are for reading. Leases cause no visible reordering: a holder that
+//! waits has not received its page yet, as if its request had been in flight for longer.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

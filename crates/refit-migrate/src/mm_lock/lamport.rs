@@ -3,15 +3,15 @@
 //!
 //! Each node has a clock that is later than all times in the messages it has received. A node that
 //! wants the lock sends a request with its time to all other nodes; each of them stores the request
-//! and acknowledges it. A node has the lock if its request is the earliest that it knows, and it has
-//! received a message with a later time from every other node. That is enough because links keep
-//! order: a node with an earlier request would have sent that request before the later message. Of
-//! two requests with the same time, the one of the lower node number is earlier.
+//! and acknowledges it. A node has the lock if its request is the earliest that it knows, and it
+//! has received a message with a later time from every other node. That is enough because links
+//! keep order: a node with an earlier request would have sent that request before the later
+//! message. Of two requests with the same time, the one of the lower node number is earlier.
 //!
 //! **Nodes come and go.** When a node leaves, all others remove it and its request. A node that
-//! joins receives the list of the others before they learn of it. Each of them then sends it its own
-//! pending request, if any, and its time. The new node makes no request before it has received this
-//! from all of them. So any request of the new node is later than the requests made before it
+//! joins receives the list of the others before they learn of it. Each of them then sends it its
+//! own pending request, if any, and its time. The new node makes no request before it has received
+//! this from all of them. So any request of the new node is later than the requests made before it
 //! joined, and the new node knows all of these.
 //!
 //! The model explores all interleavings of three nodes, one of which joins late.
