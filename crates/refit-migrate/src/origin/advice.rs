@@ -7,7 +7,8 @@
 //! | `FREE` | as for `DONTNEED`; `EINVAL` if they were a file's | the same |
 //! | `REMOVE` | `EINVAL`; `EACCES` if they were a file's | none: frames would be lost |
 //! | `WIPEONFORK`, `KEEPONFORK` | they become private memory first | the kernel's |
-//! | `DONTFORK`, `DOFORK`, `DONTDUMP`, `DODUMP` | as the kernel's | kept with the mapping |
+//! | `DONTFORK`, `DOFORK` | the kernel's | the kernel's, kept with the mapping |
+//! | `DONTDUMP`, `DODUMP` | the kernel's | the kernel's, kept with the mapping |
 //! | `NOHUGEPAGE`, `HUGEPAGE` | the kernel's | the kernel's, kept with the mapping |
 //! | any other | the kernel's | the kernel's |
 //!
