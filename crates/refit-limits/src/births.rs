@@ -1,5 +1,5 @@
-//! The share of a child in its parent's evicted memory: the kernel has copied the mappings, and
-//! refit the tables of pages that are out.
+//! The evicted pages that a child inherits from its parent: the kernel has copied the mappings, and
+//! refit copies the tables of evicted pages.
 //!
 //! Advice that a program gives about its memory determines what a `fork` does with it
 //! (`MADV_DONTFORK`, `MADV_WIPEONFORK`, `MAP_DROPPABLE`), and nobody reports that advice to refit.

@@ -1,10 +1,10 @@
-//! Has all memory of a program served that can be, and all of each mapping.
+//! Makes sure that all servable memory of a program is served, and each mapping as a whole.
 //!
 //! To the kernel, a mapping of which only a part is served is two mappings, and it moves only one
 //! at a time: `mremap` of both fails with `EFAULT`. A program maps and unmaps while its mappings
-//! are read, so a mapping may have come, or grown, where another one was seen. So the mappings are
-//! read again until nothing has changed meanwhile: a mapping in two parts then lasts for an
-//! instant, and not until the next round.
+//! are read, so a mapping may appear or grow meanwhile. So refit reads the mappings again until
+//! they have not changed: a mapping then is in two parts for an instant, and not until the next
+//! round.
 
 use std::io;
 use std::ops::Range;

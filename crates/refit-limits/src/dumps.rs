@@ -1,6 +1,6 @@
-//! Completes core dumps (core(5)). The kernel writes a program's memory at its end, waits for no
-//! page then, and leaves out pages that are absent. So all evicted pages come back first, whatever
-//! the limit is, and the signal that ends the program waits for that.
+//! Completes core dumps (core(5)). When the kernel dumps a program's memory, it waits for no page,
+//! and leaves out pages that are absent. So refit brings all evicted pages back first, whatever the
+//! limit is, and holds back the signal that ends the program until then.
 
 use std::io;
 use std::sync::Arc;

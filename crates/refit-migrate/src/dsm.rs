@@ -14,13 +14,13 @@
 //! Each holder, the origin among them, has a file of its own with the group's frames ([`Store`]),
 //! in which a page's offset is its address. A page that it does not hold is a hole there, and a
 //! thread that touches a hole waits. Of each page, either one holder may write to it, or any number
-//! may read it ([`directory`]); a page that nobody has asked for is the origin's.
+//! may read it ([`directory`]); a page that was never requested is the origin's.
 //!
-//! # Why nobody reads an old value
+//! # Why no thread reads an old value
 //!
-//! 1. The page home does one thing after the other, and gives a page on only when those who had it
-//!    have acknowledged that they have it no more: so at each moment the directory is true of all
-//!    stores, except for grants that are on their way.
+//! 1. The page home handles one request after the other, and grants a page only after its previous
+//!    holders have acknowledged that they have released it. So the directory always describes all
+//!    stores, except for grants in flight.
 //! 2. The messages of the page home to one holder arrive in order, and the holder obeys each at
 //!    once, in the thread that receives it: so a grant is there before the page is taken again.
 //! 3. A page is taken away by protecting it from writes, reading it, and punching it out. A write

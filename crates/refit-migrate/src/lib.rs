@@ -9,10 +9,10 @@
 //!                   └ AddressSpace: memory becomes frames, which replicas map at a thread's touch
 //! ```
 //!
-//! A thread has two halves. Its registers, and what its instructions do with memory, move. What the
-//! kernel keeps for it (number, descriptors, signals and their handlers, children, timers, locks)
-//! stays where the program began: nothing of it would have to be carried, renumbered or imitated.
-//! That half is the thread's shadow, and makes its system calls.
+//! A thread has two halves. The user half moves: its registers, and the effects of its instructions
+//! on memory. The kernel half (number, descriptors, signals and their handlers, children, timers,
+//! locks) stays where the program began, so refit need not transfer, renumber or imitate any of it.
+//! This half is the thread's shadow, and makes its system calls.
 //!
 //! # Modules
 //!

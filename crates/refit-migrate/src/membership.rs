@@ -1,5 +1,5 @@
 //! Membership: nodes of several hosts find each other. A node that joins a node of another host
-//! receives the addresses of all others that this one knows, and joins them, too.
+//! receives the addresses of all nodes that this one knows, and joins them, too.
 //!
 //! ```text
 //!   new node ── Others ──► a node that it has joined ── Address ──► each of its peers
@@ -7,18 +7,18 @@
 //!            ── joins each ──►
 //! ```
 //!
-//! **Of two nodes that come at the same time, one joins the other.** Each listens before it joins
-//! any node, and asks when it is a peer of the node that it asks. That node has one of them as its
-//! peer first; so the other one, which asks later, receives the address of the first. If each
-//! receives the address of the other, they may meet half-way, and both be refused: then the node
-//! with the lower number waits, and the one with the higher number tries again, until they are
-//! connected.
+//! **Of two nodes that join at the same time, one joins the other.** Each node listens before it
+//! joins any other, and asks a node for addresses only once it is that node's peer. Of two new
+//! nodes, one becomes the peer first, so the other one, which asks later, receives the address of
+//! the first. If each receives the address of the other, both may dial at once, and both may be
+//! refused. Then the node with the lower number waits, and the one with the higher number dials
+//! again until they are connected.
 //!
-//! **A node that is lost is joined again** by the node that had joined it:
+//! **A lost node is joined again** by the node that had joined it:
 //! [`absent`](crate::membership::absent).
 //!
-//! A node that does not listen is joined by nobody: it knows the nodes that were there before it,
-//! and those of its host.
+//! No node can join a node that does not listen. Such a node knows the nodes that were there before
+//! it, and those of its own host.
 
 pub(crate) mod absent;
 

@@ -5,11 +5,11 @@
 //! | `queue` | the origin's coordinator makes all changes, one after the other | none of its own |
 //! | `lamport` | as `queue`, once a node agrees with all replicas ([`lamport`]) | 3 for each |
 //!
-//! The queue is there in any case: the origin's own threads come to it, too, and it keeps changes
-//! and lookups apart. So `lamport` decides only in which order nodes come to it. It is the thesis's
-//! first lock, and exists for comparison with the other one.
+//! The queue exists with either lock: the origin's own threads use it, too, and it orders changes
+//! and lookups. So `lamport` decides only the order in which nodes reach the queue. It is the
+//! thesis's first lock, and exists for comparison with the other one.
 //!
-//! Nodes that have lost each other leave each other out.
+//! Two nodes that have lost each other do not wait for each other.
 //!
 //! Messages are sent while the state is locked, so that links have them in the order of their
 //! times. No sender waits for room then: between two nodes, no more than a few messages for each

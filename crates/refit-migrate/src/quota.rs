@@ -1,14 +1,14 @@
 //! The memory that a node owns for programs that move: the frames of programs that began there, and
 //! the pages that it holds for others.
 //!
-//! The used memory is what the kernel counts of the files that hold it. So nobody has to report
-//! what is freed: memory that is unmapped, that moves elsewhere, or whose program ends is not used
-//! any more.
+//! The used memory is what the kernel counts of the files that hold it. So frees need no
+//! report: memory that is unmapped, that moves elsewhere, or whose program ends is not used any
+//! more.
 //!
-//! Nothing is taken away from a program. What would need more memory than there is does not begin:
-//! a move, the turning of private memory into frames, a page that would be held here; the thread
-//! then goes on at its origin. A program that touches its frames for the first time is not asked:
-//! that counts, and may exceed the quota; then nothing more begins.
+//! No memory is taken away from a program. An operation that would exceed the quota does not begin:
+//! a move, the conversion of private memory to frames, the transfer of a page to this node. The
+//! thread then goes on at its origin. A program's first touch of its frames is not checked: it
+//! counts, and may exceed the quota; then no further operation begins.
 
 use std::fs::File;
 use std::io;

@@ -5,8 +5,8 @@
 //!   executor ─────► Tally:  calls, faults          ◄── `Counted` ──────────┘
 //! ```
 //!
-//! No count is sent unasked: a destination's counts come when a user reads them, and when the
-//! program ends. Each count has one writer, and its lock is contended only while a user reads.
+//! No count is sent unless requested: a destination's counts come when a user reads them, and when
+//! the program ends. Each count has one writer, and its lock is contended only while a user reads.
 
 #[macro_use]
 mod counters;

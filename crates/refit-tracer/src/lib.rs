@@ -30,8 +30,8 @@
 //!
 //! # What it does not do
 //!
-//! It delivers events and stops as if nobody traced. It does not limit memory (`refit-limits`),
-//! move threads (`refit-migrate`), or start programs.
+//! It delivers events and stops as if the program were not traced. It does not limit memory
+//! (`refit-limits`), move threads (`refit-migrate`), or start programs.
 
 #![forbid(unsafe_code)]
 

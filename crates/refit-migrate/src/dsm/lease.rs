@@ -1,17 +1,20 @@
-//! Leases, where holders take from each other the pages that they write to.
+//! Leases: when two holders write to the same pages, each keeps its pages for a while.
 //!
-//! Two threads at two nodes that write all over the same memory have each page taken away soon
-//! after they have got it: each access costs a transfer, and neither makes progress. If one waits
-//! instead, the other has soon gathered all pages, and runs as if it was alone; then the other way
-//! round. So the page home looks at the last transfers: do nearly all of them go from a holder that
-//! may write to one that is about to write, to and fro, and are many different pages among them?
-//! Then a holder gets a *lease*: nobody takes from it what it may write to, until it has needed
-//! nothing for a while, since it has all or waits for another thread, or until the lease has lasted
-//! long enough. The next lease is another holder's.
+//! Without leases, two threads at two nodes that write to the same memory lose each page soon after
+//! they have received it: each access costs a transfer, and neither thread makes progress. If one
+//! of them waits instead, the other soon holds all pages and runs as if it was alone; then they
+//! change places.
 //!
-//! Memory that one thread writes and another one reads, which alternates by itself, never gets a
-//! lease: half of its transfers are for reading. No reordering is visible: a holder that has to
-//! wait has not got its page yet, as if its request had been under way for longer.
+//! The page home therefore examines the most recent transfers. If nearly all of them go back and
+//! forth between holders that write, and concern many different pages, it grants a holder a
+//! *lease*: no other holder takes from it a page to which it may write. The lease ends when the
+//! holder has requested no page for a while, because it holds all that it needs or waits for
+//! another thread; or when the lease has reached its maximum duration. The next lease is another
+//! holder's.
+//!
+//! Memory that one thread writes and another one reads alternates without leases and never gets
+//! one: half of its transfers are for reading. Leases cause no visible reordering: a holder that
+//! waits has not received its page yet, as if its request had been in flight for longer.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -1,29 +1,34 @@
 //! The mappings of a group that a node knows, and the answers to lookups that it may use.
 //!
-//! A node has *ranges* mapped. It answers other nodes from them, and it maps the answers that it
-//! receives; in between, the memory may have changed. That no mapping outlives what it shows rests
-//! on four rules:
+//! A node has *ranges* mapped. It answers other nodes' lookups from them, and maps the answers that
+//! it receives. The memory may change between an answer and its use. Four rules ensure that no node
+//! keeps or makes a mapping that a change has removed:
 //!
-//! 1. Before a change, the origin has all members invalidate the ranges that it concerns, and waits
-//!    for all of them. What is invalidated is *frozen* at each member until the change is made, and
-//!    then is *thawed*.
-//! 2. A node uses an answer of the origin unless anything was invalidated since it asked. (The
-//!    origin answers one question after the other, and none during a change.)
-//! 3. A node uses an answer of another member unless anything was invalidated, thawed, or said
-//!    about members since it asked, and unless the answer's range touches a frozen one.
-//! 4. A member that was lost is no member any more, and no node uses its answers before the origin
-//!    goes on.
+//! 1. Before a change, the origin has all members invalidate the ranges that the change concerns,
+//!    and waits for all of them. Each member also *freezes* the invalidated ranges, and *thaws*
+//!    them when the origin has reported that the change is made.
+//! 2. A node uses an answer of the origin unless it has invalidated anything since it asked. (The
+//!    origin answers one lookup after the other, and none during a change.)
+//! 3. A node uses an answer of another member unless, since it asked, it has invalidated or thawed
+//!    anything or received a new list of members, and unless the answer's range touches a frozen
+//!    range.
+//! 4. A lost member is removed from the list of members. The origin continues only when no node
+//!    uses the lost member's answers any more.
 //!
-//! Why that is enough: let P answer A from a range which a change makes untrue. P has invalidated
-//! the range before the change, so it has answered before that, and A has asked before. If A asked
-//! before its own invalidation, its count differs when it uses the answer. If A asked after that,
-//! either it has not thawed yet, and the range is frozen, or it has thawed since it asked, and the
-//! count differs. For A has thawed only after P had invalidated, thus after A asked. What P has
-//! mapped was used by the same rules, and so is as true as what the origin answers. Conversely, no
-//! answer is barred forever: the use of the origin's answers does not depend on what is frozen, and
-//! its queue puts them behind the change.
+//! Proof that the rules are enough: let P answer a lookup of A from a range that a change makes
+//! untrue. P invalidates the range before the change, so P has answered before that, and A has
+//! asked before that. Consider A's own invalidation for the same change. If A asked before it, A's
+//! count of invalidations differs when A uses the answer (rule 3). If A asked after it, either A
+//! has not thawed the range yet, and the range is frozen; or A has thawed it since it asked, and
+//! the count differs. A cannot have thawed it earlier: A thaws only after P has invalidated, which
+//! is after A asked. The mappings that P answers from were made by the same rules, so they are as
+//! true as an answer of the origin.
 //!
-//! The model below tries all interleavings, and finds what goes wrong without each of these rules.
+//! No answer is refused forever: rule 2 does not depend on frozen ranges, and the origin's queue
+//! handles the lookup after the change.
+//!
+//! The model below explores all interleavings, and finds an error when any of these rules is left
+//! out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -61,22 +66,22 @@ pub(crate) enum AnswerSource {
 }
 
 impl MappingCache {
-    /// Rechanges the mark of a lookup that begins now.
+    /// Returns the mark of a lookup that begins now.
     pub(crate) fn mark(&self) -> Mark {
         Mark { invalidations: self.invalidations, changes: self.changes }
     }
 
-    /// Rechanges the nodes to ask besides the origin.
+    /// Returns the nodes to ask besides the origin.
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Rechanges whether answers of a node may be used.
+    /// Returns whether answers of a node may be used.
     pub(crate) fn believes(&self, member: u16) -> bool {
         self.members.contains(&member)
     }
 
-    /// Rechanges whether an answer may be mapped that says something of the range `shows`, to a
+    /// Returns whether an answer may be mapped that says something of the range `shows`, to a
     /// lookup that began at `asked`.
     pub(crate) fn allows(&self, mark: Mark, source: AnswerSource, shows: &Range<u64>) -> bool {
         match source {
@@ -90,13 +95,13 @@ impl MappingCache {
         }
     }
 
-    /// Rechanges the mapped range around an address, and its access.
+    /// Returns the mapped range around an address, and its access.
     pub(crate) fn at(&self, address: u64) -> Option<(Range<u64>, u32)> {
         let (&start, &(end, access)) = self.ranges.range(..=address).next_back()?;
         (address < end).then_some((start..end, access))
     }
 
-    /// Rechanges the unmapped range around an unmapped address.
+    /// Returns the unmapped range around an unmapped address.
     pub(crate) fn gap(&self, address: u64) -> Range<u64> {
         let below = self.ranges.range(..=address).next_back();
         let above = self.ranges.range(address..).next();
@@ -245,7 +250,7 @@ mod tests {
             }
         }
 
-        /// Rechanges whether a replica maps a version that is not current.
+        /// Returns whether a replica maps a version that is not current.
         fn is_wrong(&self) -> bool {
             let there = if self.lost { &self.replicas[..1] } else { &self.replicas[..] };
             let old = |replica: &Replica, page: u64, version: u32| {
@@ -254,7 +259,7 @@ mod tests {
             there.iter().any(|replica| old(replica, 0, 0) || old(replica, PAGE_SIZE, self.version))
         }
 
-        /// Rechanges the origin's answer.
+        /// Returns the origin's answer.
         fn truth(&self, page: u64) -> (Range<u64>, u32) {
             match (self.version, page) {
                 (0, _) => (0..2 * PAGE_SIZE, 0),
@@ -263,7 +268,7 @@ mod tests {
             }
         }
 
-        /// Rechanges all states that can come next.
+        /// Returns all states that can come next.
         fn next(&self, without: Without) -> Vec<Self> {
             let mut all: Vec<Self> = self.origin_does().into_iter().collect();
             if self.may_lose && !self.lost {
@@ -386,7 +391,7 @@ mod tests {
         }
     }
 
-    /// Rechanges the number of states, or a wrong one.
+    /// Returns the number of states, or a wrong one.
     fn explore(without: Without) -> Result<usize, Box<Model>> {
         let mut seen = HashSet::new();
         let mut left = vec![Model::new(false), Model::new(true)];

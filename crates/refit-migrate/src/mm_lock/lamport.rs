@@ -1,19 +1,20 @@
 //! Mutual exclusion among nodes without a leader (Lamport 1978; Katz 2014, §5.7.4): what each node
 //! knows, sends and receives. This module sends nothing itself.
 //!
-//! Each node has a clock, which is beyond all times that it has heard of. A node that wants the
-//! lock sends a request with its time to all others; each of them notes the request and
-//! acknowledges it. A node has the lock if its request is the earliest that it knows of, and it has
-//! heard something later from all others. For links keep order: any of those that had requested
-//! earlier would have sent the request before. Of two requests of the same time, the one of the
-//! lower number is earlier.
+//! Each node has a clock that is later than all times in the messages it has received. A node that
+//! wants the lock sends a request with its time to all other nodes; each of them stores the request
+//! and acknowledges it. A node has the lock if its request is the earliest that it knows, and it
+//! has received a message with a later time from every other node. That is enough because links
+//! keep order: a node with an earlier request would have sent that request before the later
+//! message. Of two requests with the same time, the one of the lower node number is earlier.
 //!
-//! **Nodes come and go.** All others forget a node that goes, with its request. A node that comes
-//! learns of the others before they learn of it. Each of them then sends it its own request, if it
-//! has one, and its time; until the new node has heard that from all, it requests nothing. So any
-//! request of it is later than the requests that were made before it came, and it knows of those.
+//! **Nodes come and go.** When a node leaves, all others remove it and its request. A node that
+//! joins receives the list of the others before they learn of it. Each of them then sends it its
+//! own pending request, if any, and its time. The new node makes no request before it has received
+//! this from all of them. So any request of the new node is later than the requests made before it
+//! joined, and the new node knows all of these.
 //!
-//! The model tries all interleavings of three nodes, one of which comes late.
+//! The model explores all interleavings of three nodes, one of which joins late.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,22 +1,24 @@
-//! Advice about memory where private memory has become frames: the kernel answers as it
-//! would for private memory, and refit does to the frames what it did.
+//! Advice (madvise(2)) about private memory that has become frames. The call returns what it would
+//! return for private memory, and has the same effect on the frames.
 //!
-//! | advice | of frames | effect |
+//! | advice | result for frames | effect |
 //! ---|---|---|
-//! | `DONTNEED`, `DONTNEED_LOCKED` | judged by the kernel | frames are as before the first write |
-//! | `FREE` | judged as `DONTNEED`; `EINVAL` where they were a file's | the same |
-//! | `REMOVE` | `EINVAL`; `EACCES` where they were a file's | none: frames would be lost |
-//! | `WIPEONFORK`, `KEEPONFORK` | they become private memory before | the kernel's |
-//! | `DONTFORK`, `DOFORK`, `DONTDUMP`, `DODUMP` | as it is | the kernel's, kept with the mapping |
-//! | `NOHUGEPAGE`, `HUGEPAGE` | as it is | the kernel's, kept with the mapping |
-//! | any other | as it is | the kernel's |
+//! | `DONTNEED`, `DONTNEED_LOCKED` | the kernel's | frames are as before the first write |
+//! | `FREE` | as for `DONTNEED`; `EINVAL` if they were a file's | the same |
+//! | `REMOVE` | `EINVAL`; `EACCES` if they were a file's | none: frames would be lost |
+//! | `WIPEONFORK`, `KEEPONFORK` | they become private memory first | the kernel's |
+//! | `DONTFORK`, `DOFORK` | the kernel's | the kernel's, kept with the mapping |
+//! | `DONTDUMP`, `DODUMP` | the kernel's | the kernel's, kept with the mapping |
+//! | `NOHUGEPAGE`, `HUGEPAGE` | the kernel's | the kernel's, kept with the mapping |
+//! | any other | the kernel's | the kernel's |
 //!
-//! *Kept with the mapping*: given again where the mapping is replaced. The contents of frames that
-//! are freed (`FREE`) may go at once.
+//! *Kept with the mapping*: refit repeats the advice when it replaces the mapping. `FREE` may drop
+//! the contents of frames at once.
 //!
-//! The kernel goes from mapping to mapping, in order, passes over what is not mapped (and returns
-//! `ENOMEM` in the end), and stops at the first that refuses (madvise(2)). This module's callers do
-//! the same, with a call for each part that is frames, and one for the memory between two.
+//! The kernel visits the mappings of the range in order. It skips unmapped addresses (and returns
+//! `ENOMEM` in the end), and stops at the first mapping that refuses the advice. This module's
+//! callers do the same, with one call for each part that is frames, and one for the memory between
+//! two such parts.
 
 use std::ops::Range;
 

@@ -17,7 +17,7 @@
 //!
 //! **One place knows where a thread is** ([`Thread`]). A thread leaves only from a stop here, and
 //! returns only by a [`ThreadReturned`](crate::protocol::messages::ThreadReturned) of its present
-//! residency: so it never runs twice, and never not at all. A signal, an end or a move request that
+//! residency: so it never runs at two nodes, nor at none. A signal, an end or a move request that
 //! arrives while it is away is kept until then.
 
 mod checking;

@@ -1,13 +1,14 @@
-//! Takes the registers out of a thread and gives them back, also when the thread is stopped in a
+//! Detaches the registers of a thread and attaches them again, even when the thread is stopped in a
 //! system call.
 //!
-//! A thread that departs stays behind as its own shadow ([`refit_sys::shadow_stub`]). A call that
-//! it is in is restarted at the destination, unless only the kernel knows how much of it is left
-//! (`ERESTART_RESTARTBLOCK`): in such a call the shadow stays, and the result follows.
+//! A thread that departs stays behind as its own shadow ([`refit_sys::shadow_stub`]). If it
+//! is in a call, the call is restarted from the destination, unless only the kernel knows how much
+//! of it is left (`ERESTART_RESTARTBLOCK`): then the shadow stays in the call, and its result is
+//! sent afterwards.
 //!
-//! A thread that returns may stand behind a call that its shadow is in. What the kernel has put
-//! into the shadow's registers for an interrupted call (whether it restarts the call, as the
-//! handler of the signal wants) goes into the thread's registers: so the kernel decides, as ever.
+//! A thread may return while its shadow is in a call of the thread. If the call is interrupted, the
+//! kernel has put into the shadow's registers whether it restarts the call, as the signal's handler
+//! requires. Refit copies these values into the thread's registers, so the kernel decides as usual.
 
 use std::io;
 use std::sync::Arc;

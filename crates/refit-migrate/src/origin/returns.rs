@@ -1,5 +1,5 @@
-//! Restores threads that return at once: the thread that receives a return has the registers given
-//! back, and the coordinator is notified afterwards.
+//! Restores returning threads without delay: the thread that receives a return has the event loop
+//! restore the registers, and notifies the coordinator afterwards.
 //!
 //! ```text
 //!   destination: returned ──► Returns ──► event loop: registers, it goes on ──► coordinator
@@ -9,15 +9,15 @@
 //!
 //! **A thread runs once.** Its coordinator makes a [`Ticket`] for a residency when the thread is
 //! away, and only the destination of that residency reports its return. The thread that receives
-//! the report takes the ticket: so a ticket is used once, and a residency ends once. What the
-//! coordinator does with a thread that is away needs the ticket to be there still
+//! the report takes the ticket: so a ticket is used once, and a residency ends once. An operation
+//! of the coordinator on a thread that is away requires that the ticket still exists
 //! ([`Returns::is_away`], [`Returns::while_away`]); otherwise the coordinator does nothing, and
-//! receives the return soon. The supervisor request that restores the thread is left under the lock
-//! under which the ticket is taken, and so are the requests that need the ticket: a shadow is never
-//! stopped for a return that has been.
+//! receives the return soon. The supervisor request that restores the thread is queued under the
+//! lock under which the ticket is taken, and so are the requests that need the ticket: so no
+//! request stops a shadow whose thread has already returned.
 //!
-//! **Nothing is decided here.** A thread in a call, or one to whose shadow a signal is about to be
-//! delivered, is restored as its coordinator decides.
+//! **This module makes no decisions.** For a thread in a call, or one to whose shadow a signal is
+//! about to be delivered, the coordinator decides how it is restored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Each call that a stop can interrupt or cut short returns what it returns where nobody stops its
-//! thread: the rows of [`refit_sys::restart`]'s table, run by the program with which `refit-splice`
+//! Tests that each call that a stop can interrupt or cut short returns what it returns without the
+//! stop: the rows of [`refit_sys::restart`]'s table, run by the program with which `refit-splice`
 //! tests splicing.
 
 use std::path::Path;

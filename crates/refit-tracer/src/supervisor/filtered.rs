@@ -1,10 +1,10 @@
 //! The events of seccomp filters (`SECCOMP_RET_TRACE`).
 //!
-//! A filter of the program's own may return this value, too. As far as the program knows nobody
-//! traces it then, so its call is not made and fails with `ENOSYS` (seccomp(2)). Refit acts only on
-//! what its own filters report of exactly this call, made by this machine's own convention. The
-//! kernel reports the value of the filter that was installed last, so a call that both filters
-//! report counts as the program's, unless the message is the same.
+//! A filter of the program's own may return this value, too. To the program it is not traced, so
+//! its call must fail with `ENOSYS` without being made (seccomp(2)). Refit acts only on what its
+//! own filters report of exactly this call, made by this machine's own convention. The kernel
+//! reports the value of the filter that was installed last, so a call that both filters report
+//! counts as the program's, unless the message is the same.
 
 use std::io;
 

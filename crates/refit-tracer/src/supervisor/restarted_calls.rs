@@ -6,11 +6,10 @@
 //! would fail with `EINTR` (signal(7)). The same happens where refit stops a thread. If no handler
 //! runs, such a call is restarted: the thread gets the result by which the kernel itself restarts
 //! calls (`ERESTARTNOHAND`), and the kernel decides once all signals are delivered. A handler that
-//! runs meanwhile ends the call with `EINTR`, as ever.
+//! runs meanwhile ends the call with `EINTR`, as usual.
 //!
-//! *Time limits.* The time at which a call began is unknown, but a call that is interrupted is
-//! followed to its end, and waits from then on for what is left of its limit since the first
-//! interruption:
+//! *Time limits.* Refit does not know when a call began. From its first interruption on it follows
+//! the call to its end, and restarts it with what is left of its limit since that interruption:
 //!
 //! ```text
 //!   interrupted ──► deadline noted ──► resumed: its limit is what is left ──► it returns
@@ -18,7 +17,7 @@
 //!        └── its own arguments ◄────────────┴── interrupted once more, or a signal comes
 //! ```
 //!
-//! As in [`short_writes`](crate::supervisor::short_writes), everybody who looks at the stopped
+//! As in [`short_writes`](crate::supervisor::short_writes), every observer of the stopped
 //! thread finds the arguments that the program has given. A limit in memory (`struct timespec`) is
 //! replaced by one behind the code of the vDSO ([`slack`]). Calls whose limit is a property of a
 //! socket (`SO_RCVTIMEO`) begin it anew each time.

@@ -1,5 +1,5 @@
-//! Calls that the kernel would judge differently for frames than for the private memory that they
-//! stand for: the agent makes them, as the kernel would have.
+//! Calls whose result for frames would differ from that for the private memory which the frames
+//! replace. The agent makes them such that the result is the same.
 
 use std::io;
 use std::ops::Range;

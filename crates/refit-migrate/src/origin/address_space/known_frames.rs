@@ -1,5 +1,5 @@
-//! Ranges that are likely to be frames: those that were looked up once are looked up again by a
-//! node that has a new replica, or has invalidated something. They are answered together, since
+//! Ranges that are likely to be frames. A node that has a new replica, or has invalidated ranges,
+//! looks up again the ranges that were looked up before. One answer has several of them, since
 //! neighbours are needed together.
 
 use std::collections::BTreeMap;

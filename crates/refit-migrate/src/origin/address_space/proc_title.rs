@@ -1,6 +1,6 @@
 //! The arguments and the environment of a process as others see them (`/proc/PID/cmdline`,
-//! `environ`). The kernel shows none that are in frames, so it is made to show a copy. What the
-//! program writes to them afterwards is not seen there.
+//! `environ`). The kernel shows none that are in frames, so refit makes it show a copy. Later
+//! writes of the program to them are not visible there.
 
 use std::io;
 use std::ops::Range;

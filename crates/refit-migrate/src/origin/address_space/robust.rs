@@ -1,11 +1,11 @@
-//! Passes robust mutexes on that a thread holds when it ends, where pages move: threads that wait
-//! for one must learn that its owner has died.
+//! Unlocks the robust mutexes that a thread holds when it ends, in groups whose pages move: threads
+//! that wait for one must learn that its owner has died.
 //!
-//! The kernel does this when the thread has ended. It waits for no page then, and gives up on the
-//! whole list at the first page that is at another node. So refit does the same before
-//! (`kernel/futex/core.c`, `exit_robust_list`), while the thread is stopped at its exit: what the
-//! kernel finds then is not the thread's any more. A word is changed while its page is held here,
-//! so nobody else changes it in between.
+//! The kernel does this at the thread's end (`exit_robust_list` in `kernel/futex/core.c`). It waits
+//! for no page then, and abandons the whole list at the first page that is at another node. So
+//! refit does the same earlier, while the thread is stopped at its exit; the mutexes that the
+//! kernel then finds belong to the thread no more. Refit changes a word while its page is held
+//! here, so no other thread changes it in between.
 
 use std::io;
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! Attributes that memory had before it became frames, and that can still be seen afterwards:
 //! advice (`MADV_DONTFORK`, `MADV_WIPEONFORK`, `MADV_DONTDUMP`, `mlock`, `MAP_GROWSDOWN`), and the
-//! file whose pages show again where memory is dropped.
+//! file whose pages are visible again after memory is dropped.
 //!
 //! Only `smaps` reports advice, for which the kernel looks at every page. So it is read as long as
 //! there may be any advice: at first, and again once a thread has given some.

@@ -1,5 +1,5 @@
 //! Job control: a stopped program is stopped wherever its threads are. The signal that stops it
-//! waits until all threads are here; then the kernel stops them as ever. They leave again when the
+//! waits until all threads are here; then the kernel stops them as usual. They leave again when the
 //! kernel continues them.
 
 use refit_sys::trace::Tracee;

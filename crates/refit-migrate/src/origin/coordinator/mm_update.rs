@@ -1,5 +1,5 @@
-//! Changes of the memory: destinations invalidate what will change, then the change is made, and
-//! only then anything else.
+//! Changes of the memory: destinations invalidate the range, then the change is made, and only then
+//! the next command is handled.
 
 use std::io;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Lookups at the origin, and the plans by which other nodes look up.
 //!
-//! If nodes ask only the origin, they receive nothing but invalidations. Otherwise they know the
-//! members, and what they invalidate is frozen until it has changed
+//! If nodes ask only the origin, they receive nothing but invalidations. Otherwise they receive the
+//! list of members, too, and ranges that they invalidate are frozen until the change is made
 //! ([`lookup::cache`](crate::lookup::cache)). All nodes follow a change of the members before
 //! anything else is decided.
 

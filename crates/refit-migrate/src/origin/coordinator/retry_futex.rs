@@ -2,7 +2,7 @@
 //!
 //! The kernel waits for a page wherever it copies from or to a program, but not for the words that
 //! some futex operations pass from one thread to another (`FUTEX_LOCK_PI`, `FUTEX_WAKE_OP`): such a
-//! call does nothing, and fails. The pages are fetched then, and the call is restarted. For threads
+//! call does nothing, and fails. Refit then fetches the pages, and restarts the call. For threads
 //! that are away, the proxy that makes their calls does the same
 //! ([`Proxy`](crate::origin::syscall_proxy::Proxy)).
 

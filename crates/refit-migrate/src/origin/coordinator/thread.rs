@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A thread leaves only from a stop at its origin, and returns only by a message of its present
-//! residency: so it never runs twice, and never not at all. Each transition is a method here, which
+//! residency: so it never runs at two nodes, nor at none. Each transition is a method here, which
 //! asserts the state that it begins from and records a `tracing` event.
 
 use std::collections::BTreeSet;

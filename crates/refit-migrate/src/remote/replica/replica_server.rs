@@ -1,6 +1,7 @@
 //! The threads that make and serve replicas. Making a replica takes a millisecond, during which a
-//! thread that moves would have to wait; so each node keeps a spare replica that no group has yet,
-//! with a task at rest, at the address that is refit's in most programs.
+//! thread that moves would have to wait; so each node keeps a spare replica, which belongs to
+//! no group yet. It has one stopped task, and refit's page is at an address that is free in most
+//! programs.
 
 use std::fs::File;
 use std::io;
