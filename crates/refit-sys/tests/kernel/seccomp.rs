@@ -169,7 +169,7 @@ fn a_caller_is_given_a_descriptor_as_its_answer() {
     // SAFETY: nobody owns it.
     assert_eq!(unsafe { libc::close(number.cast_signed()) }, 0);
     let added = listener.add_fd(call.id, add).expect("too late");
-    assert_eq!(gone, None);
+    assert_eq!(added, None);
 }
 
 /// The child's listener comes here as that of a program that refit starts does: by its number.
