@@ -19,7 +19,7 @@
 //! ([`RetrievalObject::plan`]); the coordinator sends the plan. Any node that has the address
 //! mapped may answer. Only the origin may answer that nothing is there, and only it turns private
 //! memory into frames (the precedence of §5.7.3, where a mapping beats a mere area, and an area
-//! beats nothing). A lookup that others have not answered is put to the origin.
+//! beats nothing). If the others have not answered a lookup, the origin is asked.
 //!
 //! [`cache`] says when an answer may be used, and why that is enough.
 

@@ -27,8 +27,8 @@
 //! No answer is refused forever: rule 2 does not depend on frozen ranges, and the origin's queue
 //! handles the lookup after the change.
 //!
-//! The model below explores all interleavings, and finds an error when any of these rules is left
-//! out.
+//! The model below explores all interleavings, and finds an error when a node skips any of the
+//! three checks: the counts, the frozen ranges, and the list of members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
