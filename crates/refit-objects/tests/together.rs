@@ -232,6 +232,25 @@ fn a_request_that_stays_is_named_and_the_change_taken_back() {
     destroy(b.id());
 }
 
+/// A request has one ticket, however often it calls the objects: the report counts requests.
+#[test]
+fn a_request_is_counted_once() {
+    let (a, b) = (flag("once-a"), flag("once-b"));
+    let hook = move |phase| {
+        if phase == Phase::Install {
+            request(|| [a.shows(), b.shows(), a.shows(), a.both(b)[1]]);
+        }
+        Ok(())
+    };
+    let options = SwapOptions { hook: Some(Arc::new(hook)), ..patient() };
+    let report = swap_together(&[(a.id(), "one"), (b.id(), "one")], 1, &options);
+    assert!(report.committed(), "{report:?}");
+    assert_eq!((report.forwarded, report.blocked), (1, 0));
+    assert_eq!(a.both(b), [1, 1]);
+    destroy(a.id());
+    destroy(b.id());
+}
+
 /// Changes of overlapping sets wait for each other in one order.
 #[test]
 fn overlapping_changes_do_not_wait_for_each_other_for_ever() {
