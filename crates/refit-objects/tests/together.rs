@@ -1,8 +1,8 @@
 //! Tests of several objects that are swapped as one change: no request sees a mix of old and new,
 //! and all of them are swapped or none.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use refit_objects::change::{End, Phase};
@@ -149,7 +149,10 @@ fn all_or_none() {
         "{why}"
     );
     assert_eq!(serving(&flags), ["zero"; 3]);
-    assert_eq!(report.change.target, "flag:none-a, flag:none-b, flag:none-c");
+    // Named in the order of the ids, in which places of destroyed objects are used again.
+    let mut named = flags.map(|f| (f.id(), object(f.id()).expect("it lives").name));
+    named.sort();
+    assert_eq!(report.change.target, named.map(|(_, name)| name).join(", "));
     assert!(!report.target_gone, "all of them live");
 
     let report = swap_together(&with(["one", "two", "one"]), 2, &patient());
@@ -247,6 +250,41 @@ fn a_request_is_counted_once() {
     assert!(report.committed(), "{report:?}");
     assert_eq!((report.forwarded, report.blocked), (1, 0));
     assert_eq!(a.both(b), [1, 1]);
+    destroy(a.id());
+    destroy(b.id());
+}
+
+/// A thread is inside of a switch as long as its request, or the request whose token it runs. Later
+/// it would be admitted although nobody waits for it.
+#[test]
+fn a_thread_is_inside_no_longer_than_its_request() {
+    let (a, b) = (flag("inside-a"), flag("inside-b"));
+    let inside = || format!("{:?}", RequestToken::of_this_request());
+    let none = inside();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let hook = {
+        let seen = Arc::clone(&seen);
+        move |phase| {
+            if phase == Phase::Install {
+                let of_threads = request(|| {
+                    a.shows();
+                    let token = RequestToken::of_this_request();
+                    let child = || [token.run(inside), inside()];
+                    let child = std::thread::scope(|scope| scope.spawn(child).join());
+                    [inside()].into_iter().chain(child.expect("no panic")).collect::<Vec<_>>()
+                });
+                seen.lock().unwrap().extend(of_threads.into_iter().chain([inside()]));
+            }
+            Ok(())
+        }
+    };
+    let options = SwapOptions { hook: Some(Arc::new(hook)), ..patient() };
+    let report = swap_together(&[(a.id(), "one"), (b.id(), "one")], 1, &options);
+    assert!(report.committed(), "{report:?}");
+    let seen = seen.lock().unwrap();
+    let [parent, child, child_after, parent_after] = &seen[..] else { panic!("{seen:?}") };
+    assert_ne!(*parent, none);
+    assert_eq!((child, [child_after, parent_after]), (parent, [&none; 2]));
     destroy(a.id());
     destroy(b.id());
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use common::{All, CounterInterface, CounterRef, Shared};
 use refit_change::Phase;
-use refit_objects::{OwnedRep, Root, SwapOptions, TransferError, create, destroy, swap_named};
+use refit_objects::{
+    OwnedRep, RequestToken, Root, SwapOptions, TransferError, create, destroy, swap_named,
+};
 
 /// A root that panics when it is asked for a rep, as long as that is wanted.
 struct Unready {
@@ -40,6 +42,7 @@ fn swap_with(c: CounterRef, calls: impl Fn() + Send + Sync + 'static) {
     let hook = move |phase| {
         if phase == Phase::Install {
             calls();
+            assert!(format!("{:?}", RequestToken::of_this_request()).contains("[]"), "inside");
         }
         Ok(())
     };
