@@ -117,7 +117,9 @@ fn a_drain_ends_when_its_object_is_destroyed() {
     let always = (Step::Keys, Fault::Errors(u32::MAX));
     faults.arm(always.0, always.1);
     let report = std::thread::scope(|scope| {
-        let swap = scope.spawn(|| swap(t, "lazy"));
+        let drain = DrainOptions { deadline: Duration::from_secs(20), ..patient().drain };
+        let options = SwapOptions { drain, ..patient() };
+        let swap = scope.spawn(move || swap_named(t.id(), "lazy", 1, &options));
         // The drain has begun, so the swap has committed.
         while faults.armed() == Some(always) {
             std::thread::yield_now();
