@@ -31,7 +31,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `request`, `generation` | the threads in a request, and the end of all earlier requests |
-//! | `id`, `bound`, `table`, `rep`, `rep_cell`, `attached` | from a reference to the rep of this processor |
+//! | `id`, `bound`, `table`, `rep`, `rep_cell`, `attached` | from a reference to its rep here |
 //! | `interface`, `description` | the methods of an interface, and its description |
 //! | `slot`, `registry`, `object` | creation, destruction, miss handling |
 //! | `retire`, `limbo`, `reaper` | freeing what no request can use any more |

@@ -7,8 +7,8 @@
 //! # Why the reaper does not sleep while there is garbage
 //!
 //! A thread puts garbage into the limbo first, and wakes the reaper then. Before the reaper sleeps
-//! it looks into the limbo with `state` locked. If the thread gets that lock first, the reaper finds
-//! the garbage. If the reaper gets it first, the thread finds it asleep, and wakes it.
+//! it looks into the limbo with `state` locked. If the thread gets that lock first, the reaper
+//! finds the garbage. If the reaper gets it first, the thread finds it asleep, and wakes it.
 //!
 //! # Locks, in the order in which they are taken
 //!
@@ -59,8 +59,8 @@ impl Reaper {
         Reaper { limbo: Limbo::new(), state, wanted: Condvar::new() }
     }
 
-    /// Frees `garbage` when all current requests have ended. `begin` starts the reaper's thread, and
-    /// returns whether that was possible.
+    /// Frees `garbage` when all current requests have ended. `begin` starts the reaper's thread,
+    /// and returns whether that was possible.
     pub(crate) fn retire(
         &self,
         generations: &Generations,
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(begun.get(), 1, "tried once");
     }
 
-    /// What is retired while a request is open has a reaper.
+    /// Garbage that a request keeps alive has a reaper.
     #[test]
     fn a_reaper_begins_when_something_is_left_to_it() {
         let (reaper, generations) = (Reaper::new(), Generations::new());

@@ -1,10 +1,10 @@
 //! Retiring: objects that are no longer reachable are freed when nobody can use them any more.
 //!
 //! They wait in a [`Limbo`](crate::limbo::Limbo). The next thread that retires or swaps frees the
-//! objects that are due. So that this does not depend on such a thread, the *reaper* frees them too:
-//! it checks every [`BUSY_INTERVAL`] while there are any, every [`IDLE_INTERVAL`] for a while after
-//! that, and then sleeps until it is woken. So a thread that defers several objects within a few
-//! seconds pays for at most one wake-up.
+//! objects that are due. So that this does not depend on such a thread, the *reaper* frees them
+//! too: it checks every [`BUSY_INTERVAL`] while there are any, every [`IDLE_INTERVAL`] for a while
+//! after that, and then sleeps until it is woken. So a thread that defers several objects within a
+//! few seconds pays for at most one wake-up.
 
 use std::time::Duration;
 

@@ -73,9 +73,9 @@ fn until_asleep(thread: &AtomicU32) {
     });
 }
 
-/// The object is destroyed between the moment in which calls find no rep on their processor, and the
-/// moment in which they get one. Were that rep entered in the table, later calls would follow it
-/// after it was freed.
+/// The object is destroyed between the moment in which calls find no rep on their processor and
+/// the moment in which they get one. Were that rep entered in the table, later calls would follow
+/// it after it was freed.
 #[test]
 fn calls_that_are_late_leave_no_rep_behind() {
     let slow = Arc::new(Slow::default());

@@ -1,5 +1,5 @@
-//! What is replaced while a request is open is freed after that, and not before. The test has a
-//! process of its own, since the requests of other tests would keep everything alive, too.
+//! Roots and wrappers that are replaced while a request is open are freed after it, and not before.
+//! The test has a process of its own, since requests of other tests would keep them alive, too.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,33 +13,33 @@ use refit_objects::{
 };
 
 #[interface(name = "held", state = ())]
-trait Held {
+trait Kept {
     fn call(&self);
 }
 
-struct HeldRep(#[expect(dead_code, reason = "its count is looked at")] Arc<()>);
+struct KeptRep(#[expect(dead_code, reason = "its count is looked at")] Arc<()>);
 
-impl Held for HeldRep {
+impl Kept for KeptRep {
     fn call(&self) {}
 }
 
-/// What all roots of the object share.
+/// The state that all roots of the object share.
 #[derive(Default)]
 struct World {
     object: OnceLock<ObjectId>,
-    /// What served when a root relinquished.
+    /// The implementation that served when a root relinquished.
     serving: Mutex<Vec<String>>,
 }
 
 /// A root of which, and of whose reps, a count says how many live.
-struct HeldRoot(Arc<()>, Arc<World>);
+struct KeptRoot(Arc<()>, Arc<World>);
 
-impl Root<HeldInterface> for HeldRoot {
+impl Root<KeptInterface> for KeptRoot {
     fn implementation(&self) -> &str {
         "held"
     }
-    fn make_rep(&self, _processor: usize) -> OwnedRep<HeldInterface> {
-        HeldInterface::rep(HeldRep(Arc::clone(&self.0)))
+    fn make_rep(&self, _processor: usize) -> OwnedRep<KeptInterface> {
+        KeptInterface::rep(KeptRep(Arc::clone(&self.0)))
     }
     fn export(&self) -> Result<(), TransferError> {
         Ok(())
@@ -56,11 +56,11 @@ impl Root<HeldInterface> for HeldRoot {
 
 struct ByValueOnly;
 
-impl Implementations<HeldInterface> for ByValueOnly {
+impl Implementations<KeptInterface> for ByValueOnly {
     fn names(&self) -> Vec<&'static str> {
         Vec::new()
     }
-    fn root(&self, _name: &str) -> Option<Box<dyn Root<HeldInterface>>> {
+    fn root(&self, _name: &str) -> Option<Box<dyn Root<KeptInterface>>> {
         None
     }
 }
@@ -117,8 +117,8 @@ fn assert_freed_after<T>(open: Open, held: &Arc<T>, all: usize, what: &str) {
 fn what_a_request_may_use_is_freed_after_it() {
     let world = Arc::<World>::default();
     let [old, new] = [(); 2].map(Arc::new);
-    let root = |alive: &Arc<()>| Box::new(HeldRoot(Arc::clone(alive), Arc::clone(&world)));
-    let c: HeldRef = create("held", root(&old), Arc::new(ByValueOnly));
+    let root = |alive: &Arc<()>| Box::new(KeptRoot(Arc::clone(alive), Arc::clone(&world)));
+    let c: KeptRef = create("held", root(&old), Arc::new(ByValueOnly));
     world.object.set(c.id()).expect("it is the first");
     let idle = Arc::new(Idle);
     let wrapped = attach(c.id(), Arc::clone(&idle)).expect("it lives");
@@ -139,7 +139,7 @@ fn what_a_request_may_use_is_freed_after_it() {
         hook: Some(Arc::new(hook)),
         ..SwapOptions::default()
     };
-    assert!(swap::<HeldInterface>(c, root(&new), 1, &options).committed());
+    assert!(swap::<KeptInterface>(c, root(&new), 1, &options).committed());
     let open = open.lock().unwrap().take().expect("it has begun");
     assert_freed_after(open, &old, held, "the old implementation");
     // Before calls continue, lest both have what is shared.

@@ -30,7 +30,7 @@ impl Piles for Whole {
     }
 }
 
-/// What happens while the partitions move.
+/// The course of a transfer.
 #[derive(Clone, Copy, PartialEq)]
 enum Course {
     /// Nothing out of the ordinary. Each helper notes its first partition.
