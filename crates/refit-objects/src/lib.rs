@@ -31,9 +31,10 @@
 //! | module | purpose |
 //! |---|---|
 //! | `request`, `generation` | the threads in a request, and the end of all earlier requests |
-//! | `id`, `bound`, `table`, `rep`, `attached` | from a reference to the rep of this processor |
+//! | `id`, `bound`, `table`, `rep`, `rep_cell`, `attached` | from a reference to its rep here |
 //! | `interface`, `description` | the methods of an interface, and its description |
-//! | `slot`, `registry`, `object`, `retire`, `limbo` | creation, destruction, miss handling |
+//! | `slot`, `registry`, `object` | creation, destruction, miss handling |
+//! | `retire`, `limbo`, `reaper` | freeing what no request can use any more |
 //! | `maker`, `class`, `upgrade` | factories, and upgrades of all objects of a class |
 //! | `interposer`, `wrapper`, `argument`, `wrapping`, [`wrappers`] | wrappers |
 //! | [`mod@plugin`] | implementations that are built separately and loaded while the process runs |
@@ -60,6 +61,8 @@ mod interposition_model;
 mod limbo;
 mod mediation;
 mod panics;
+mod reaper;
+mod rep_cell;
 mod sync;
 pub mod transfer;
 

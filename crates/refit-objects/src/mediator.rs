@@ -21,6 +21,7 @@ use crate::inside;
 use crate::interface::Import;
 use crate::mediation::{Mediation, Outcome};
 use crate::rep::RepHeader;
+use crate::rep_cell::RepCell;
 use crate::request::{record, until_request_ends};
 use crate::slot::Slot;
 
@@ -64,7 +65,7 @@ struct MediatorRep {
     /// The root that owns the rep; null until the rep is first requested.
     mediator: AtomicPtr<Mediator>,
     /// The old root's rep for this processor; null until a call has requested it.
-    old: AtomicPtr<RepHeader>,
+    old: RepCell<RepHeader>,
     processor: usize,
 }
 
@@ -81,7 +82,7 @@ impl Mediator {
         let rep = |processor| MediatorRep {
             header: RepHeader { vtable: slot.interface.mediator, object: slot.id.to_bits() },
             mediator: AtomicPtr::default(),
-            old: AtomicPtr::default(),
+            old: RepCell::new(),
             processor,
         };
         Arc::new(Mediator {
@@ -163,15 +164,14 @@ impl MediatorRep {
     /// Returns the rep of the old implementation.
     #[inline]
     fn old(&self, mediator: &Mediator) -> *const RepHeader {
-        // Acquire pairs with the release below: the rep is visible as it was created.
-        let known = self.old.load(Ordering::Acquire);
+        let known = self.old.load();
         if known.is_null() { self.ask_old(mediator) } else { known }
     }
 
     #[cold]
     fn ask_old(&self, mediator: &Mediator) -> *const RepHeader {
         let rep = mediator.old.rep(self.processor);
-        self.old.store(rep.cast_mut(), Ordering::Release);
+        self.old.store(rep);
         rep
     }
 }

@@ -13,13 +13,17 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use refit_sys::processor::MyProcessor;
 
 use crate::rep::{RepHeader, VT_MAGIC, VtHeader, VtPtr, keep_rep};
+use crate::rep_cell::RepCell;
+
+/// An entry of the table.
+type Entry = RepCell<RepHeader>;
 
 /// The maximum number of live objects in a process.
 pub(crate) const CAPACITY: usize = 1 << 20;
 
 /// The start of the rows; null before the first object is created. Row `p` starts at `p *
 /// CAPACITY`.
-static ROWS: AtomicPtr<AtomicPtr<RepHeader>> = AtomicPtr::new(std::ptr::null_mut());
+static ROWS: AtomicPtr<Entry> = AtomicPtr::new(std::ptr::null_mut());
 /// The number of rows.
 static PROCESSORS: AtomicUsize = AtomicUsize::new(0);
 
@@ -46,10 +50,10 @@ pub(crate) fn prepare() {
 }
 
 /// Makes one allocation for all rows, so that an entry is one multiplication away.
-fn reserve(rows: usize) -> *mut AtomicPtr<RepHeader> {
-    let layout = Layout::array::<AtomicPtr<RepHeader>>(rows * CAPACITY)
+fn reserve(rows: usize) -> *mut Entry {
+    let layout = Layout::array::<Entry>(rows * CAPACITY)
         .expect("the table of all processors fits the address space");
-    // SAFETY: the layout is not empty; zeroed memory is a valid array of null `AtomicPtr`s.
+    // SAFETY: the layout is not empty; zeroed memory is a valid array of null cells.
     let memory = unsafe { alloc_zeroed(layout) };
     if memory.is_null() {
         handle_alloc_error(layout);
@@ -63,7 +67,7 @@ fn reserve(rows: usize) -> *mut AtomicPtr<RepHeader> {
 /// An object with this index must have been created (so that the rows exist), and `processor` must
 /// be below `refit_sys::processor::count()`.
 #[inline(always)]
-unsafe fn entry(processor: usize, index: u32) -> &'static AtomicPtr<RepHeader> {
+unsafe fn entry(processor: usize, index: u32) -> &'static Entry {
     // Relaxed: a caller that has a reference got it from a thread that has seen the rows.
     let rows = ROWS.load(Ordering::Relaxed);
     // SAFETY: index < CAPACITY by construction of references, processor < number of rows by the
@@ -78,15 +82,14 @@ unsafe fn entry(processor: usize, index: u32) -> &'static AtomicPtr<RepHeader> {
 /// request ends.
 #[inline(always)]
 pub(crate) unsafe fn look_up(index: u32) -> *const RepHeader {
-    // SAFETY: `current` is below the count; the caller guarantees the rest. Acquire pairs with the
-    // release stores below: the rep is visible as it was when it was installed.
-    unsafe { entry(refit_sys::processor::current(), index) }.load(Ordering::Acquire)
+    // SAFETY: `current` is below the count; the caller guarantees the rest.
+    unsafe { entry(refit_sys::processor::current(), index) }.load()
 }
 
 /// A thread's location of its table entries where rseq reports its processor, so that a lookup
 /// queries nothing twice.
 pub(crate) struct Entries {
-    rows: Cell<*const AtomicPtr<RepHeader>>,
+    rows: Cell<*const Entry>,
     processors: Cell<u32>,
     processor: Cell<Option<MyProcessor>>,
 }
@@ -125,7 +128,7 @@ impl Entries {
         // checked; the rows are never freed.
         let entry =
             unsafe { &*self.rows.get().add(processor as usize * CAPACITY + index as usize) };
-        Some(entry.load(Ordering::Acquire)) // Pairs as in `look_up`.
+        Some(entry.load())
     }
 }
 
@@ -135,8 +138,8 @@ impl Entries {
 /// An object with this index must have been created, and the rep must stay alive until the entry
 /// has been replaced and a generation has passed.
 pub(crate) unsafe fn install(processor: usize, index: u32, rep: *const RepHeader) {
-    // SAFETY: guaranteed by the caller. Release pairs with the acquire load in `look_up`.
-    unsafe { entry(processor, index) }.store(rep.cast_mut(), Ordering::Release);
+    // SAFETY: guaranteed by the caller.
+    unsafe { entry(processor, index) }.store(rep);
 }
 
 /// Points the entries of all processors to a rep: the default object at a flush.

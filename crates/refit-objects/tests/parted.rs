@@ -69,15 +69,8 @@ struct World {
     rolled_back: AtomicU64,
     committed: AtomicU64,
     imported: AtomicBool,
-}
-
-impl World {
-    /// Waits at the gate, in a step.
-    fn pass(&self) {
-        self.waits.store(true, SeqCst);
-        self.gate.pass();
-        self.waits.store(false, SeqCst);
-    }
+    /// Whether the root that imports was asked for the number of its items.
+    counted: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -86,6 +79,20 @@ struct StuckRoot {
     stuck: Stuck,
     sum: Arc<AtomicU64>,
     world: Arc<World>,
+}
+
+impl StuckRoot {
+    /// Does not return from `step` until the gate is open, if that is where it is stuck.
+    fn pass(&self, step: Stuck) {
+        if self.stuck == step {
+            // Or the swapping thread would wait at the gate.
+            assert_eq!(std::thread::current().name(), Some("refit-transfer"), "{step:?}");
+            // At its end it lets go, and is told no more.
+            self.world.waits.store(step != Stuck::Relinquish, SeqCst);
+            self.world.gate.pass();
+            self.world.waits.store(false, SeqCst);
+        }
+    }
 }
 
 impl Notes for StuckRoot {
@@ -102,24 +109,26 @@ impl Root<NotesInterface> for StuckRoot {
         NotesInterface::rep(self.clone())
     }
     fn export(&self) -> Result<u64, TransferError> {
-        if self.stuck == Stuck::Export {
-            self.world.pass();
-        }
+        self.pass(Stuck::Export);
         Ok(self.sum.load(SeqCst))
     }
     fn import(&self, state: u64) -> Result<(), TransferError> {
-        if self.stuck == Stuck::Import {
-            self.world.pass();
-        }
+        self.pass(Stuck::Import);
         self.world.imported.store(true, SeqCst);
         self.sum.store(state, SeqCst);
         Ok(())
     }
+    fn count(&self) -> Option<u64> {
+        self.world.counted.fetch_or(self.name == "two", SeqCst);
+        Some(1)
+    }
+    /// The other root of the swap may be stuck nevertheless.
+    fn transfers_promptly(&self) -> bool {
+        self.stuck == Stuck::Nowhere
+    }
     fn relinquish(&self, ending: Ending<'_>) {
         self.world.told_early.fetch_or(self.world.waits.load(SeqCst), SeqCst);
-        if self.stuck == Stuck::Relinquish {
-            self.world.gate.pass();
-        }
+        self.pass(Stuck::Relinquish);
         match ending {
             Ending::Committed => &self.world.committed,
             Ending::RolledBack(_) => &self.world.rolled_back,
@@ -210,6 +219,7 @@ fn calls_go_on_with_the_old_object_when_export_or_import_does_not_return() {
         assert!(!world.told_early.load(SeqCst), "its step was still running");
         // The result of an export that returned too late was not imported.
         assert_eq!(world.imported.load(SeqCst), stuck[1] == Stuck::Import);
+        assert!(!world.counted.load(SeqCst), "nor was anything else asked of the new one");
         // Both steps work now, and nothing was lost.
         until(|| swap_named(n.id(), "two", 2, &patient()).committed());
         assert_eq!(n.add(0), before);

@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use refit_objects::change::End;
 use refit_objects::{
-    Implementations, OwnedRep, Probation, Root, SwapOptions, TransferError, create, destroy,
-    interface, object, swap_on_probation,
+    Handover, Implementations, OwnedRep, Probation, Root, SwapOptions, TransferError, create,
+    destroy, interface, object, swap_on_probation,
 };
 
 /// Counts, more or less well.
-#[interface(name = "worker", state = u64)]
+#[interface(name = "worker", state = u64, empty)]
 pub trait Worker {
-    /// Works; an error now and then.
+    /// Works; an error now and then. The number of times before.
     fn work(&self) -> Result<u64, i32>;
+    /// Says that it is inside, and stays there until it is let go.
+    fn stay(&self, inside: &AtomicBool, go: &AtomicBool);
 }
 
 struct Work {
@@ -37,6 +39,12 @@ impl Worker for Work {
             _ => Ok(n),
         }
     }
+    fn stay(&self, inside: &AtomicBool, go: &AtomicBool) {
+        inside.store(true, Ordering::Release);
+        while !go.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
 }
 
 impl Root<WorkerInterface> for Work {
@@ -55,7 +63,9 @@ impl Root<WorkerInterface> for Work {
     }
 }
 
-struct Workers;
+/// The implementations, and how often a good one was made.
+#[derive(Default)]
+struct Workers(AtomicU64);
 
 impl Implementations<WorkerInterface> for Workers {
     fn names(&self) -> Vec<&'static str> {
@@ -63,6 +73,7 @@ impl Implementations<WorkerInterface> for Workers {
     }
     fn root(&self, name: &str) -> Option<Box<dyn Root<WorkerInterface>>> {
         let name = self.names().into_iter().find(|n| *n == name)?;
+        self.0.fetch_add(u64::from(name == "good"), Ordering::Relaxed);
         Some(Box::new(Work { name, done: Arc::default() }))
     }
 }
@@ -72,10 +83,16 @@ fn probation(until: &str, after: Duration) -> Probation {
     Probation { before: Duration::from_millis(50), enough: 100, ..Probation::new(after, until) }
 }
 
+/// Creates a good worker.
+fn worker(name: &str) -> (WorkerRef, Arc<Workers>) {
+    let all = Arc::new(Workers::default());
+    let root = all.root("good").expect("it is in the list");
+    (create(name, root, Arc::clone(&all) as _), all)
+}
+
 /// Swaps under load; how it ended, what serves, and whether every call was counted.
 fn on_probation(to: &str, probation: &Probation) -> (End, String) {
-    let root = Workers.root("good").expect("it is in the list");
-    let worker: WorkerRef = create("probation", root, Arc::new(Workers));
+    let (worker, _) = worker("probation");
     let stop = AtomicBool::new(false);
     let (report, calls) = std::thread::scope(|scope| {
         let caller = scope.spawn(|| {
@@ -120,8 +137,7 @@ fn what_fails_or_is_slow_is_swapped_back_at_once() {
 
 #[test]
 fn a_requester_that_goes_away_ends_the_probation_with_a_swap_back() {
-    let root = Workers.root("good").expect("it is in the list");
-    let worker: WorkerRef = create("leaving", root, Arc::new(Workers));
+    let (worker, _) = worker("leaving");
     let cancel = Arc::new(AtomicBool::new(false));
     let options = SwapOptions {
         deadline: Duration::from_secs(60),
@@ -142,5 +158,90 @@ fn a_requester_that_goes_away_ends_the_probation_with_a_swap_back() {
     let info = object(worker.id()).expect("it lives");
     assert_eq!(info.implementation, "good");
     assert!(info.wrappers.is_empty(), "nothing is measured any more");
+    destroy(worker.id());
+}
+
+/// The old state was discarded when the new implementation began; what the new one has done since
+/// goes back with the object.
+#[test]
+fn what_was_done_on_probation_comes_back_although_it_began_with_nothing() {
+    let (worker, _) = worker("empty");
+    assert_eq!(worker.work(), Ok(0));
+    let stop = AtomicBool::new(false);
+    let (beginnings, last) = std::thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            let (mut beginnings, mut before) = (0, 0);
+            while !stop.load(Ordering::Relaxed) {
+                let n = worker.work().expect("none of them fails");
+                beginnings += u64::from(n == 0);
+                assert!(n == 0 || n == before + 1, "{n} after {before}");
+                before = n;
+            }
+            (beginnings, before)
+        });
+        let options = SwapOptions {
+            deadline: Duration::from_secs(60),
+            handover: Handover::EmptyState,
+            ..SwapOptions::default()
+        };
+        let never = probation("calls == 0", Duration::from_secs(3600));
+        let report = swap_on_probation(worker.id(), "better", 1, &options, &never);
+        stop.store(true, Ordering::Relaxed);
+        assert!(report.rolled_back(), "{report:?}");
+        caller.join().expect("no panic")
+    });
+    assert_eq!(object(worker.id()).expect("it lives").implementation, "good");
+    assert_eq!(worker.work(), Ok(last + 1));
+    assert_eq!(beginnings, 1, "the implementation that was on probation, and no other");
+    destroy(worker.id());
+}
+
+/// A call keeps the first attempt to swap back from ending before its deadline, and leaves when the
+/// second one begins.
+#[test]
+fn the_swap_back_is_tried_again() {
+    let (worker, all) = worker("again");
+    let [inside, go] = [const { AtomicBool::new(false) }; 2];
+    let cancel = Arc::new(AtomicBool::new(false));
+    let serves = || object(worker.id()).expect("it lives").implementation;
+    let options = SwapOptions {
+        deadline: Duration::from_millis(200),
+        cancel: Some(Arc::clone(&cancel)),
+        ..SwapOptions::default()
+    };
+    let report = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while serves() != "better" {
+                std::thread::yield_now();
+            }
+            worker.stay(&inside, &go);
+        });
+        scope.spawn(|| {
+            while !inside.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            // The requester goes away, so that the object is swapped back.
+            cancel.store(true, Ordering::Relaxed);
+            // One was made to begin with, and one for each attempt.
+            while all.0.load(Ordering::Relaxed) < 3 {
+                std::thread::yield_now();
+            }
+            go.store(true, Ordering::Release);
+        });
+        let forever = probation("errors == 0", Duration::from_secs(3600));
+        loop {
+            // On a slow machine the deadline may pass before the swap has begun.
+            let report = swap_on_probation(worker.id(), "better", 1, &options, &forever);
+            if !report.late {
+                // Before anything can fail: the scope waits for the call.
+                go.store(true, Ordering::Release);
+                all.0.store(3, Ordering::Relaxed);
+                return report;
+            }
+        }
+    });
+    let End::RolledBack(why) = &report.end else { panic!("{report:?}") };
+    assert!(why.contains("went away") && !why.contains("still serves"), "{why}");
+    assert_eq!(serves(), "good");
     destroy(worker.id());
 }

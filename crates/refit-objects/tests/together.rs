@@ -1,11 +1,11 @@
 //! Tests of several objects that are swapped as one change: no request sees a mix of old and new,
 //! and all of them are swapped or none.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use refit_objects::change::{End, Phase};
+use refit_objects::change::{End, Phase, Report};
 use refit_objects::{
     Implementations, ObjectId, OwnedRep, RequestToken, Root, SwapOptions, TransferError, create,
     destroy, interface, object, request, settle, swap_named, swap_together,
@@ -138,18 +138,22 @@ fn serving(flags: &[FlagRef]) -> Vec<String> {
 
 #[test]
 fn all_or_none() {
-    let flags = [flag("none-a"), flag("none-b"), flag("none-c")];
+    let mut flags = [flag("none-a"), flag("none-b"), flag("none-c")];
+    // Named in the order in which changes do not queue for them.
+    flags.sort_by_key(|flag| std::cmp::Reverse(flag.id()));
+    let name = |flag: FlagRef| object(flag.id()).expect("it lives").name;
     let with = |names: [&'static str; 3]| -> Vec<(ObjectId, &str)> {
         flags.iter().zip(names).map(|(f, name)| (f.id(), name)).collect()
     };
     let report = swap_together(&with(["one", "one", "broken"]), 1, &patient());
     let End::RolledBack(why) = &report.end else { panic!("{report:?}") };
-    assert!(
-        why.contains("flag:none-c: transfer failed: import as `canonical`: it takes nothing"),
-        "{why}"
-    );
+    let third = name(flags[2]);
+    let expected = format!("{third}: transfer failed: import as `canonical`: it takes nothing");
+    assert!(why.contains(&expected), "{why}");
     assert_eq!(serving(&flags), ["zero"; 3]);
-    assert_eq!(report.change.target, "flag:none-a, flag:none-b, flag:none-c");
+    // They queue in the order of the ids, lest two changes wait for each other.
+    let [c, b, a] = flags.map(name);
+    assert_eq!(report.change.target, format!("{a}, {b}, {c}"));
     assert!(!report.target_gone, "all of them live");
 
     let report = swap_together(&with(["one", "two", "one"]), 2, &patient());
@@ -232,6 +236,60 @@ fn a_request_that_stays_is_named_and_the_change_taken_back() {
     destroy(b.id());
 }
 
+/// A request has one ticket, however often it calls the objects: the report counts requests.
+#[test]
+fn a_request_is_counted_once() {
+    let (a, b) = (flag("once-a"), flag("once-b"));
+    let hook = move |phase| {
+        if phase == Phase::Install {
+            request(|| [a.shows(), b.shows(), a.shows(), a.both(b)[1]]);
+        }
+        Ok(())
+    };
+    let options = SwapOptions { hook: Some(Arc::new(hook)), ..patient() };
+    let report = swap_together(&[(a.id(), "one"), (b.id(), "one")], 1, &options);
+    assert!(report.committed(), "{report:?}");
+    assert_eq!((report.forwarded, report.blocked), (1, 0));
+    assert_eq!(a.both(b), [1, 1]);
+    destroy(a.id());
+    destroy(b.id());
+}
+
+/// A thread is inside of a switch as long as its request, or the request whose token it runs. Later
+/// it would be admitted although nobody waits for it.
+#[test]
+fn a_thread_is_inside_no_longer_than_its_request() {
+    let (a, b) = (flag("inside-a"), flag("inside-b"));
+    let inside = || format!("{:?}", RequestToken::of_this_request());
+    let none = inside();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let hook = {
+        let seen = Arc::clone(&seen);
+        move |phase| {
+            if phase == Phase::Install {
+                let of_threads = request(|| {
+                    a.shows();
+                    let token = RequestToken::of_this_request();
+                    let child = || [token.run(inside), inside()];
+                    let child = std::thread::scope(|scope| scope.spawn(child).join());
+                    [inside()].into_iter().chain(child.expect("no panic")).collect::<Vec<_>>()
+                });
+                seen.lock().unwrap().extend(of_threads.into_iter().chain([inside()]));
+            }
+            Ok(())
+        }
+    };
+    let options = SwapOptions { hook: Some(Arc::new(hook)), ..patient() };
+    let report = swap_together(&[(a.id(), "one"), (b.id(), "one")], 1, &options);
+    assert!(report.committed(), "{report:?}");
+    let seen = seen.lock().unwrap();
+    let [parent, child, child_after, parent_after] = &seen[..] else { panic!("{seen:?}") };
+    assert_ne!(*parent, none);
+    assert_eq!((child, [child_after, parent_after]), (parent, [&none; 2]));
+    destroy(a.id());
+    destroy(b.id());
+}
+
 /// Changes of overlapping sets wait for each other in one order.
 #[test]
 fn overlapping_changes_do_not_wait_for_each_other_for_ever() {
@@ -254,4 +312,59 @@ fn overlapping_changes_do_not_wait_for_each_other_for_ever() {
     while settle() > 0 {
         std::thread::yield_now();
     }
+}
+
+/// A change that holds the right to change an object until it is told to give up.
+struct Holding<'s> {
+    release: std::sync::mpsc::Sender<()>,
+    swap: std::thread::ScopedJoinHandle<'s, Report>,
+}
+
+impl<'s> Holding<'s> {
+    fn begin(scope: &'s std::thread::Scope<'s, '_>, held: FlagRef) -> Self {
+        let (holds, begun) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel();
+        let released = Mutex::new(released);
+        let hook = move |phase| {
+            if phase != Phase::Prepare {
+                return Ok(());
+            }
+            holds.send(()).expect("the test waits");
+            // A test that waits for this change, instead of giving up, fails.
+            let _ = released.lock().unwrap().recv_timeout(Duration::from_secs(20));
+            Err("only to be in the way".to_owned())
+        };
+        let options = SwapOptions { hook: Some(Arc::new(hook)), ..patient() };
+        let swap = scope.spawn(move || swap_named(held.id(), "one", 1, &options));
+        begun.recv().expect("it begins");
+        Holding { release, swap }
+    }
+
+    fn end(self) {
+        // It may have given up by itself.
+        let _ = self.release.send(());
+        assert!(self.swap.join().expect("no panic").rolled_back());
+    }
+}
+
+/// Returns the report of a change that gives up as soon as it would have to queue.
+fn at_once(flag: FlagRef) -> Report {
+    swap_named(flag.id(), "one", 2, &SwapOptions { deadline: Duration::ZERO, ..patient() })
+}
+
+fn has_queued(report: &Report) -> bool {
+    matches!(&report.end, End::Refused(why) if why.contains("another change of this object"))
+}
+
+#[test]
+fn a_change_does_not_queue_beyond_its_deadline() {
+    let a = flag("queue");
+    std::thread::scope(|scope| {
+        let holding = Holding::begin(scope, a);
+        let report = at_once(a);
+        assert!(has_queued(&report) && report.late, "{report:?}");
+        holding.end();
+    });
+    assert_eq!(serving(&[a]), ["zero"]);
+    destroy(a.id());
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use refit_objects::change::{End, Phase};
 use refit_objects::{
@@ -34,6 +34,15 @@ static FUSE: AtomicU64 = AtomicU64::new(u64::MAX);
 
 struct PlainRoot(&'static str, Arc<AtomicU64>);
 
+/// The number of roots that live.
+static ROOTS: AtomicU64 = AtomicU64::new(0);
+
+impl Drop for PlainRoot {
+    fn drop(&mut self) {
+        ROOTS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Root<TallyInterface> for PlainRoot {
     fn implementation(&self) -> &str {
         self.0
@@ -64,6 +73,7 @@ impl Implementations<TallyInterface> for Plains {
     }
     fn root(&self, name: &str) -> Option<Box<dyn Root<TallyInterface>>> {
         let name = self.names().into_iter().find(|n| *n == name)?;
+        ROOTS.fetch_add(1, Ordering::Relaxed);
         Some(Box::new(PlainRoot(name, Arc::default())))
     }
 }
@@ -120,6 +130,27 @@ fn all_objects_and_new_ones_are_of_the_new_implementation() {
     assert_eq!(report.objects, 302, "objects outlive their factory, and its class with them");
     tallies.iter().for_each(|t| destroy(t.id()));
     destroy(bystander.id());
+}
+
+/// Frees everything that can be freed now, and waits until `what` holds then.
+fn settled(what: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while settle() > 0 || !what() {
+        assert!(Instant::now() < until, "{} roots live", ROOTS.load(Ordering::Relaxed));
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_old_implementations_are_freed() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let factory = Factory::<TallyInterface>::new("freed", "first");
+    let tallies = make(&factory, 10);
+    settled(|| true);
+    let before = ROOTS.load(Ordering::Relaxed);
+    assert!(upgrade("tally", "second", 1, &options()).committed());
+    settled(|| ROOTS.load(Ordering::Relaxed) <= before);
+    tallies.iter().for_each(|t| destroy(t.id()));
 }
 
 #[test]

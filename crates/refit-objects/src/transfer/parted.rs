@@ -113,6 +113,26 @@ mod tests {
     }
 
     #[test]
+    fn a_result_that_panics_when_it_is_dropped_does_not_prevent_the_clean_up() {
+        struct Panicking;
+        impl Drop for Panicking {
+            fn drop(&mut self) {
+                panic!("on purpose");
+            }
+        }
+        let (go, wait) = mpsc::channel::<()>();
+        let (cleaned, done) = mpsc::channel();
+        let work = move || {
+            let _ = wait.recv();
+            Panicking
+        };
+        let result = parted(work, move || cleaned.send(()).expect("the test waits"), &|_| true);
+        assert!(matches!(result, Err(NoResult::GivenUp { .. })));
+        go.send(()).expect("the work waits");
+        done.recv().expect("cleaned up");
+    }
+
+    #[test]
     fn a_panic_is_an_error() {
         let result = parted(|| panic!("on purpose"), || (), &|_| false);
         assert_eq!(result, Err::<(), _>(NoResult::Failed("panicked: on purpose".into())));

@@ -1,8 +1,11 @@
 //! Every step of a transfer fails once, in every way it can: the old implementation carries on with
 //! all it had.
 
+use std::time::Duration;
+
 use refit_objects::change::End;
-use refit_objects::{destroy, object};
+use refit_objects::transfer::DrainOptions;
+use refit_objects::{SwapOptions, destroy, object, swap_named};
 
 use crate::table::*;
 
@@ -90,19 +93,54 @@ fn a_fault_of_the_old_implementation_during_the_drain_loses_nothing() {
     }
 }
 
+/// At the deadline the rest is moved at once. If that fails too, the drain ends.
+#[test]
+fn a_drain_that_fails_at_its_deadline_is_not_tried_again() {
+    let (t, faults) = table("end", "lazy", ITEMS);
+    faults.arm(Step::Keys, Fault::Errors(2));
+    let at_once = DrainOptions { deadline: Duration::ZERO, ..DrainOptions::default() };
+    let options = SwapOptions { drain: at_once, ..patient() };
+    let report = swap_named(t.id(), "lazy", 1, &options);
+    assert!(report.committed(), "{report:?}");
+    let drained = report.transfers[0].drained.as_ref().expect("it was lazy");
+    assert_eq!((drained.left, drained.forced), (ITEMS, true), "{report:?}");
+    assert!(drained.why.contains("no Keys today"), "{report:?}");
+    assert_eq!(faults.armed(), Some((Step::Keys, Fault::Errors(1))));
+    check(t, ITEMS);
+    destroy(t.id());
+}
+
+/// Otherwise the thread that destroys the object would wait for the drain, up to its deadline.
+#[test]
+fn a_drain_ends_when_its_object_is_destroyed() {
+    let (t, faults) = table("doomed", "lazy", ITEMS);
+    let always = (Step::Keys, Fault::Errors(u32::MAX));
+    faults.arm(always.0, always.1);
+    let report = std::thread::scope(|scope| {
+        let drain = DrainOptions { deadline: Duration::from_secs(20), ..patient().drain };
+        let options = SwapOptions { drain, ..patient() };
+        let swap = scope.spawn(move || swap_named(t.id(), "lazy", 1, &options));
+        // The drain has begun, so the swap has committed.
+        while faults.armed() == Some(always) {
+            std::thread::yield_now();
+        }
+        destroy(t.id());
+        swap.join().expect("no panic")
+    });
+    assert!(report.committed(), "{report:?}");
+    let drained = report.transfers[0].drained.as_ref().expect("it was lazy");
+    assert_eq!(drained.left, ITEMS, "{report:?}");
+    assert!(drained.why.contains("destroyed"), "{report:?}");
+}
+
 /// The call that needs the item is told, and the next one gets it.
 #[test]
 fn a_fault_of_the_old_implementation_under_a_call_is_told_to_the_call() {
     for fault in [Fault::Error, Fault::Panic] {
         let (t, faults) = table("call", "lazy", ITEMS);
-        let options = refit_objects::SwapOptions {
-            drain: refit_objects::transfer::DrainOptions {
-                deadline: std::time::Duration::ZERO,
-                ..patient().drain
-            },
-            ..patient()
-        };
-        let report = refit_objects::swap_named(t.id(), "lazy", 1, &options);
+        let drain = DrainOptions { deadline: Duration::ZERO, ..patient().drain };
+        let options = SwapOptions { drain, ..patient() };
+        let report = swap_named(t.id(), "lazy", 1, &options);
         let drained =
             report.transfers.into_iter().next().and_then(|t| t.drained).expect("it was lazy");
         assert_eq!((drained.left, drained.by_drain), (ITEMS, 0));

@@ -1,6 +1,6 @@
 //! Tests of lazy transfer: on demand, by the drain, at the deadline, and on top of another one.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,6 +36,43 @@ fn the_drain_moves_everything_and_tells_how_far_it_is() {
     assert_eq!((on_demand, by_drain, left, forced, &*why), (0, 1000, 0, false, ""));
     let seen = seen.lock().unwrap();
     assert_eq!(*seen, [900, 800, 700, 600, 500, 400, 300, 200, 100, 0]);
+    check(t, 1000);
+    destroy(t.id());
+}
+
+/// A batch of none would move nothing, for ever.
+#[test]
+fn a_batch_has_at_least_one_item() {
+    let (t, _) = table("batch", "lazy", 3);
+    let cancel = Arc::new(AtomicBool::new(false));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (sees, ends) = (Arc::clone(&seen), Arc::clone(&cancel));
+    let watch = move |progress: Progress| {
+        let mut seen = sees.lock().unwrap();
+        ends.fetch_or(seen.last() == Some(&progress.left), Ordering::Relaxed);
+        seen.push(progress.left);
+    };
+    let drain = DrainOptions { batch: 0, watch: Some(Arc::new(watch)), ..patient().drain };
+    let options = SwapOptions { cancel: Some(cancel), ..lazily(drain) };
+    assert_eq!(drained(t, &options).left, 0);
+    assert_eq!(*seen.lock().unwrap(), [2, 1, 0]);
+    check(t, 3);
+    destroy(t.id());
+}
+
+/// After the commit there is nothing to take back: what has not moved is left where it is, for the
+/// calls that need it.
+#[test]
+fn a_drain_ends_when_its_requester_goes_away() {
+    let (t, _) = table("leaves", "lazy", 1000);
+    let cancel = Arc::new(AtomicBool::new(false));
+    let leaves = Arc::clone(&cancel);
+    let watch = move |_| leaves.store(true, Ordering::Relaxed);
+    let drain = DrainOptions { batch: 100, watch: Some(Arc::new(watch)), ..patient().drain };
+    let options = SwapOptions { cancel: Some(cancel), ..lazily(drain) };
+    let Drained { by_drain, left, why, .. } = drained(t, &options);
+    assert_eq!((by_drain, left), (100, 900));
+    assert!(why.contains("went away"), "{why}");
     check(t, 1000);
     destroy(t.id());
 }

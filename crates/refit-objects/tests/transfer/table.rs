@@ -60,18 +60,25 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Error,
+    /// As many errors, one after the other.
+    Errors(u32),
     Panic,
     /// Does half of the step and reports success.
     Half,
 }
 
-/// The next fault, which occurs once.
+/// The next fault.
 #[derive(Clone, Default)]
 pub(crate) struct Faults(Arc<Mutex<Option<(Step, Fault)>>>, Arc<AtomicU64>);
 
 impl Faults {
     pub(crate) fn arm(&self, step: Step, fault: Fault) {
         *self.0.lock().unwrap() = Some((step, fault));
+    }
+
+    /// Returns the fault that has not occurred yet.
+    pub(crate) fn armed(&self) -> Option<(Step, Fault)> {
+        *self.0.lock().unwrap()
     }
 
     /// Returns whether the fault has occurred.
@@ -88,9 +95,12 @@ impl Faults {
     fn at(&self, step: Step) -> Result<bool, TransferError> {
         let mut armed = self.0.lock().unwrap();
         let Some((_, fault)) = armed.take_if(|(at, _)| *at == step) else { return Ok(false) };
+        if let Fault::Errors(more @ 2..) = fault {
+            *armed = Some((step, Fault::Errors(more - 1)));
+        }
         drop(armed);
         match fault {
-            Fault::Error => Err(TransferError(format!("no {step:?} today"))),
+            Fault::Error | Fault::Errors(_) => Err(TransferError(format!("no {step:?} today"))),
             Fault::Panic => panic!("{step:?} panics as asked"),
             Fault::Half => Ok(true),
         }
