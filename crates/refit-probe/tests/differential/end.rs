@@ -61,6 +61,12 @@ impl End {
         !(self.astray || self.ended && self.signal == SIGVTALRM)
     }
 
+    /// Whether a push found the end of the stack.
+    pub(crate) fn overflowed(&self) -> bool {
+        let below = self.general[4].wrapping_sub(self.fault);
+        self.ended && self.signal == SIGSEGV && (1..=256).contains(&below)
+    }
+
     /// Whether the function returned to its caller.
     pub(crate) fn returned(&self) -> bool {
         self.ended && self.signal == SIGSEGV && self.rip == BACK

@@ -285,6 +285,12 @@ struct Code<'s> {
 
 impl Code<'_> {
     fn difference(&self, plain: &End, other: &End) -> Option<String> {
+        // A snippet needs stack, too: at the same end of the stack it is the snippet that faults,
+        // and the registers are its own.
+        let both = plain.overflowed() && other.overflowed() && plain.fault == other.fault;
+        if both && self.areas.iter().any(|area| area.contains(&other.rip)) {
+            return None;
+        }
         difference(plain, other, self.needed(plain, other))
     }
 
