@@ -238,3 +238,92 @@ pub unsafe fn miss(default: *const RepHeader) -> *const RepHeader {
     }
     rep
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::{Implementations, Root, TransferError};
+    use crate::{
+        After, OwnedRep, PreCall, SwapOptions, Wrapper, attach, create, destroy, registry, settle,
+        swap_named,
+    };
+    use std::time::{Duration, Instant};
+
+    #[crate::interface(name = "layered", state = ())]
+    trait Layered {
+        fn call(&self);
+    }
+
+    struct Plain;
+
+    impl Layered for Plain {
+        fn call(&self) {}
+    }
+
+    impl Root<LayeredInterface> for Plain {
+        fn implementation(&self) -> &str {
+            "plain"
+        }
+        fn make_rep(&self, _processor: usize) -> OwnedRep<LayeredInterface> {
+            LayeredInterface::rep(Plain)
+        }
+        fn export(&self) -> Result<(), TransferError> {
+            Ok(())
+        }
+        fn import(&self, (): ()) -> Result<(), TransferError> {
+            Ok(())
+        }
+    }
+
+    impl Implementations<LayeredInterface> for Plain {
+        fn names(&self) -> Vec<&'static str> {
+            vec!["plain"]
+        }
+        fn root(&self, _name: &str) -> Option<Box<dyn Root<LayeredInterface>>> {
+            Some(Box::new(Plain))
+        }
+    }
+
+    struct Idle;
+
+    impl Wrapper for Idle {
+        fn name(&self) -> &str {
+            "idle"
+        }
+        fn precall(&self, _call: &PreCall<'_>) -> After {
+            After::Forward
+        }
+    }
+
+    /// Its entries point to no rep any more, and its slot is freed.
+    #[test]
+    fn a_destroyed_object_gets_no_other_root() {
+        let c: LayeredRef = create("destroyed", Box::new(Plain), Arc::new(Plain));
+        let slot = registry::get(c.id()).expect("it lives");
+        let root = slot.root();
+        destroy(c.id());
+        assert!(slot.swing_root(root).is_none());
+        assert!(std::panic::catch_unwind(|| c.call()).is_err(), "it is destroyed");
+    }
+
+    /// The reps that lead through the wrappers to a root are freed with it, or each swap would
+    /// leave some behind.
+    #[test]
+    fn a_swap_leaves_no_reps_of_wrappers_behind() {
+        let c: LayeredRef = create("layered", Box::new(Plain), Arc::new(Plain));
+        attach(c.id(), Idle).expect("it lives");
+        let slot = registry::get(c.id()).expect("it lives");
+        // One is the layer's; each rep has one.
+        let holders = || lock(&slot.state).layer.as_ref().map(|l| Arc::strong_count(&l.stack()[0]));
+        c.call();
+        assert!(holders() > Some(1), "the call has a rep");
+        let options = SwapOptions { deadline: Duration::from_secs(60), ..SwapOptions::default() };
+        assert!(swap_named(c.id(), "plain", 1, &options).committed());
+        let until = Instant::now() + Duration::from_secs(30);
+        while holders() != Some(1) {
+            settle(); // Requests of other tests may keep them.
+            assert!(Instant::now() < until, "{:?} holders", holders());
+        }
+        destroy(c.id());
+    }
+}

@@ -1,5 +1,5 @@
-//! Calls that panic while their object is swapped: each gives its ticket back, so that the swap
-//! does not wait for it for ever.
+//! Panics during a swap: a call gives its ticket back, so that the swap does not wait for it for
+//! ever, and a root that panics when it relinquishes does not keep the swap from ending.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use refit_objects::change::Phase;
 use refit_objects::{
-    Implementations, OwnedRep, RequestToken, Root, SwapOptions, TransferError, create, destroy,
-    interface, swap_named,
+    Ending, Implementations, OwnedRep, RequestToken, Root, SwapOptions, TransferError, create,
+    destroy, interface, swap_named,
 };
 
 #[interface(name = "brittle", state = ())]
@@ -30,7 +30,7 @@ impl Brittle for Rep {
     }
 }
 
-/// A root that panics when it is asked for a rep, as long as that is wanted.
+/// A root that panics when it is asked for a rep, or relinquishes, as long as that is wanted.
 #[derive(Clone, Default)]
 struct BrittleRoot {
     panics: Arc<AtomicBool>,
@@ -51,6 +51,13 @@ impl Root<BrittleInterface> for BrittleRoot {
     }
     fn import(&self, (): ()) -> Result<(), TransferError> {
         Ok(())
+    }
+    /// So it relinquishes on the swapping thread.
+    fn transfers_promptly(&self) -> bool {
+        true
+    }
+    fn relinquish(&self, _ending: Ending<'_>) {
+        assert!(!self.panics.load(Ordering::Relaxed), "not ready");
     }
 }
 
@@ -83,6 +90,20 @@ fn swap_with(root: BrittleRoot, calls: impl Fn(BrittleRef) + Send + Sync + 'stat
     let report = swap_named(c.id(), "brittle", 1, &options);
     assert!(report.committed(), "{report:?}");
     assert_eq!(report.forwarded, 2);
+    assert!(c.serves());
+    destroy(c.id());
+}
+
+#[test]
+fn a_root_that_panics_when_it_relinquishes() {
+    let root = BrittleRoot::default();
+    let fails = Arc::clone(&root.panics);
+    let c: BrittleRef = create("relinquishes", Box::new(root), Arc::new(All));
+    assert!(c.serves());
+    fails.store(true, Ordering::Relaxed);
+    let options = SwapOptions { deadline: Duration::from_secs(20), ..SwapOptions::default() };
+    let report = swap_named(c.id(), "brittle", 1, &options);
+    assert!(report.committed(), "{report:?}");
     assert!(c.serves());
     destroy(c.id());
 }

@@ -35,6 +35,9 @@ impl Piles for Whole {
 enum Course {
     /// Nothing out of the ordinary. Each helper notes its first partition.
     Plain,
+    /// The first partition, which the swapping thread moves before there are helpers, cannot be
+    /// imported.
+    FirstFails,
     /// Helpers cannot import.
     HelpersFail,
     /// The requester goes away during the export of the first partition, which does not return
@@ -100,7 +103,7 @@ impl Root<PilesInterface> for PilesRoot {
             while began.elapsed() < Duration::from_millis(1) {
                 std::hint::spin_loop();
             }
-        } else if self.0.course != Course::Stuck {
+        } else if matches!(self.0.course, Course::Plain | Course::HelpersFail) {
             // No thread moves all of them before a helper has begun.
             if is_helper() && !self.0.helped.swap(true, SeqCst) {
                 note(format!("a helper has partition {part}"));
@@ -115,11 +118,16 @@ impl Root<PilesInterface> for PilesRoot {
     fn import_part(
         &self,
         _protocol: Protocol,
-        _part: usize,
+        part: usize,
         state: Exported,
     ) -> Result<(), TransferError> {
         PilesInterface::PARTS.unpack(state)?;
-        if is_helper() && self.0.course == Course::HelpersFail {
+        let fails = match self.0.course {
+            Course::FirstFails => part == 0,
+            Course::HelpersFail => is_helper(),
+            Course::Plain | Course::Stuck => false,
+        };
+        if fails {
             return Err(TransferError("on purpose".into()));
         }
         Ok(())
@@ -194,6 +202,15 @@ fn a_partition_that_a_helper_cannot_import_rolls_the_swap_back() {
     let Some(report) = swap_with_helpers(Course::HelpersFail) else { return };
     let End::RolledBack(why) = &report.end else { panic!("{report:?}") };
     assert!(why.contains("import of partition") && why.contains("on purpose"), "{why}");
+}
+
+#[test]
+fn a_first_partition_that_cannot_be_imported_rolls_the_swap_back() {
+    let Scene { object, .. } = scene(Course::FirstFails);
+    let report = swap_named(object.id(), "piles", 1, &patient());
+    let End::RolledBack(why) = &report.end else { panic!("{report:?}") };
+    assert!(why.contains("import of partition 0") && why.contains("on purpose"), "{why}");
+    destroy(object.id());
 }
 
 #[test]
