@@ -336,7 +336,7 @@ fn unreachable(socket: &Path, operation: &str, e: &io::Error) -> Refusal {
             (format!("instance {pid} is dead"), "start one with `refit mount`")
         }
         io::ErrorKind::NotFound => {
-            (format!("there is no instance {pid}"), "see `refit mounts` for what there is")
+            (format!("there is no instance {pid}"), "list mounts with `refit mounts`")
         }
         io::ErrorKind::WouldBlock => (
             format!("instance {pid} accepts no more connections; too many are waiting"),

@@ -49,8 +49,11 @@ pub(crate) fn move_to(kernel: &Node, request: &MoveRequest) -> Result<(), Refusa
     };
     kernel.move_to(request.pid, request.thread, request.to).map_err(|error| {
         let (kind, remedy) = match error {
-            MoveError::NoProcess(_) | MoveError::NoThread(_) | MoveError::Ended => {
-                (Kind::Unknown, "see `refit ps` for those there are")
+            MoveError::NoProcess(_) | MoveError::Ended => {
+                (Kind::Unknown, "list processes with `refit ps`")
+            }
+            MoveError::NoThread(_) => {
+                (Kind::Unknown, "list its threads with `ls /proc/PID/task`")
             }
             MoveError::NoInstance(_) => (Kind::Unknown, "see `refit instances`"),
             MoveError::Absent { .. } => {

@@ -113,7 +113,7 @@ fn targets_of(core: &Core, request: &Swap) -> Result<Vec<Target>, Refusal> {
         placement::unambiguous(&what(), &objects)?;
     }
     if objects.is_empty() {
-        let remedy = "see `refit ls` for what there is";
+        let remedy = "list objects with `refit ls`";
         return Err(Refusal::new(Kind::Unknown, what(), "no such object", remedy));
     }
     for implementation in request.implementations() {

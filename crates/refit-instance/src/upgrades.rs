@@ -45,7 +45,7 @@ impl ActiveUpgrade {
         };
         let classes = shared.core.system.classes();
         if !classes.iter().any(|known| known.class == class) {
-            return refuse(Kind::Unknown, "no such class", "see `refit classes` for what there is");
+            return refuse(Kind::Unknown, "no such class", "list classes with `refit classes`");
         }
         if rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
             return refuse(

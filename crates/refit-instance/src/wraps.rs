@@ -41,7 +41,7 @@ fn matching(
         placement::unambiguous(what, &objects)?;
     }
     if objects.is_empty() {
-        let remedy = "see `refit ls` for what there is";
+        let remedy = "list objects with `refit ls`";
         return Err(Refusal::new(Kind::Unknown, what, "no such object", remedy));
     }
     Ok(objects)

@@ -25,20 +25,20 @@ fn what_is_not_there_is_not_moved() {
     };
     let remedy = "see `refit instances`";
     refused(&["move", &id, "7"], &format!("move process {id}: there is no instance 7; {remedy}"));
-    let why = "no such process; see `refit ps` for those that run under refit";
+    let why = "no such process; list processes under refit with `refit ps`";
     refused(&["move", "4194304", "1"], &format!("move 4194304: {why}"));
-    let why = "it is no process that runs under refit; see `refit ps` for those that do; start \
-        programs with `refit run -- COMMAND`";
+    let why = "the process does not run under refit; list those that do with `refit ps`, or start \
+        a program with `refit run -- COMMAND`";
     refused(&["move", "1", "1"], &format!("move 1: {why}"));
-    let why = "the program has no thread 1; see `refit ps` for those there are";
+    let why = "the program has no thread 1; list its threads with `ls /proc/PID/task`";
     refused(&["move", &format!("{id}/1"), "1"], &format!("move thread 1 of process {id}: {why}"));
     let why = "it is not movable: it was not started by `refit run --movable`; start it with \
         `refit run --on 0 --movable -- COMMAND`";
     refused(&["move", &other, "1"], &format!("move process {other}: {why}"));
     refused(
         &["run", "--on", "7", "--", "true"],
-        "run on 7: no instance that answers has this number; see `refit instances`, or start some \
-        with `refit boot --instances 2`",
+        "run on 7: no running instance has this number; list instances with `refit instances`, or start \
+        some with `refit boot --instances 2`",
     );
     let (code, _, said) = two.stage.run(&["move", "x", "1"]);
     assert!(code == 2 && said.contains("`x` is no number of a process or thread"), "{said}");

@@ -271,5 +271,5 @@ fn stat(key: &str, n: u64) -> String {
 }
 
 fn nothing(operation: &str) -> Failure {
-    Failure::new(operation, "no such object", "see `refit ls` for what there is")
+    Failure::new(operation, "no such object", "list objects with `refit ls`")
 }

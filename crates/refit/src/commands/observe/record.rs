@@ -62,7 +62,7 @@ fn survive_full_files() -> Result<(), Failure> {
     let noted = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, noted)
         .map(drop)
-        .map_err(|e| Failure::new("record", e.to_string(), "run it with fewer open files"))
+        .map_err(|e| Failure::new("record", e.to_string(), "run refit with fewer open files"))
 }
 
 /// The summary for programs.

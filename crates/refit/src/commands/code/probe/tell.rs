@@ -40,9 +40,9 @@ pub(crate) fn failure(id: u32, error: &Error) -> Failure {
     let remedy = match error {
         Error::NoModule { .. } => "name one of these, or * for all",
         Error::Several { .. } => "name one of these",
-        Error::NoFunction { .. } => "see `refit funcs` for what there is",
+        Error::NoFunction { .. } => "list functions with `refit funcs`",
         Error::Splice(_) => "see docs/guide/probe.md for what can be watched",
-        _ => "see `refit funcs` for what there is",
+        _ => "list functions with `refit funcs`",
     };
     Failure::new(format!("watch process {id}"), error.to_string(), remedy)
 }

@@ -103,7 +103,7 @@ fn instances_of(args: &RecordArgs, only: Option<u32>) -> Result<Vec<Live>, Failu
         Some(pid) => {
             if process::living(pid).is_none() {
                 let obstacle = format!("there is no process {pid}");
-                return Err(Failure::new(operation, obstacle, "see `ps` for what there is"));
+                return Err(Failure::new(operation, obstacle, "list processes with `ps`"));
             }
             // Any other process is recorded for its context switches.
             Ok(instances::live(operation, Some(pid)).unwrap_or_default())
