@@ -224,7 +224,7 @@ fn a_thread_stays_if_the_instance_ends_that_it_goes_to() {
             }
         }
     }
-    let said = "instance 1 is lost: its connection has ended; it goes on where it was; try again";
+    let said = "instance 1 is lost: its connection has ended; it continues where it was; try again";
     assert_eq!(refused, format!("refit: move process {}: {said}\n", counting.id()));
     two.says("refit: instance 0 has lost instance 1: ");
     counting.goes_on();

@@ -115,8 +115,8 @@ fn a_thread_whose_stack_does_not_fit_is_refused() {
     let refused = two.moved(&deep, "1").expect_err("there is no memory");
     let begins = format!("refit: move process {}: instance 0 has no memory left: 2", deep.id());
     assert!(refused.starts_with(&begins) && refused.lines().count() == 1, "{refused}");
-    let ends = " of its 1024 KiB are used by programs that move; it goes on where it was; see \
-        `refit instances` for who has memory\n";
+    let ends = " of its 1024 KiB are used by programs that move; it continues where it was; see \
+        the memory of each in `refit instances`\n";
     assert!(refused.ends_with(ends), "{refused}");
     deep.goes_on();
     ends_with_sum(deep, 2 << 20);
