@@ -336,7 +336,7 @@ fn unreachable(socket: &Path, operation: &str, e: &io::Error) -> Refusal {
             (format!("instance {pid} is dead"), "start one with `refit mount`")
         }
         io::ErrorKind::NotFound => {
-            (format!("there is no instance {pid}"), "list mounts with `refit mounts`")
+            (format!("there is no instance {pid}"), "list instances with `refit mounts`, `refit ps` or `refit instances`")
         }
         io::ErrorKind::WouldBlock => (
             format!("instance {pid} accepts no more connections; too many are waiting"),

@@ -249,11 +249,11 @@ fn a_command_is_recorded_although_too_many_others_record_an_instance() {
     let (code, stdout, stderr) = stage.run(&["record", "-o", to, "--", "echo", "it ran"]);
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("it ran\n"), "{stdout}");
-    let says = format!("instance {pid} takes no part: 8 others record the instance already");
+    let says = format!("instance {pid} takes no part: 8 other recordings of the instance are in progress");
     assert!(stderr.contains(&says), "{stderr}");
     assert_eq!(report(&stage, &last)[0]["ended_in_peace"], true);
     // If there is nothing else to record, that is a refusal.
-    stage.refuses(&["record", "-o", to, "--for", "1ms"], "others record the instance already");
+    stage.refuses(&["record", "-o", to, "--for", "1ms"], "other recordings of the instance are in progress");
     others.into_iter().for_each(|one| drop(one.end()));
 }
 

@@ -158,7 +158,7 @@ fn classes_are_upgraded_whole_held_up_and_interrupted() {
     while stage.run(&["upgrade", "fcm", "--pause"]).0 != 0 {
         std::thread::yield_now();
     }
-    stage.refuses(&["upgrade", "fcm", "shared"], "another upgrade of it is under way");
+    stage.refuses(&["upgrade", "fcm", "shared"], "another upgrade of the class is under way");
     let pid = Pid::from_raw(slow.id() as i32).expect("a process");
     kill_process(pid, Signal::INT).expect("it runs");
     assert_eq!(slow.wait().expect("it ends").code(), Some(1));
