@@ -49,9 +49,9 @@ fn a_report_says_what_a_trace_holds_and_what_it_lacks() {
     assert_eq!((code, error.as_str()), (0, ""));
     for says in [
         "./water 512 on box",
-        "lost        5 as the buffer was full",
+        "lost        5 because the buffer was full",
         "cost        10.0 ns a record",
-        "its writer was killed",
+        "the recorder was killed",
         "COMPENSATED",
         "Context switches, processor 0",
         "water (7)",
@@ -154,6 +154,6 @@ fn what_cannot_be_read_or_written_is_one_line() {
     }
     stage.refuses(
         &["export", &file, "--to", "ndjson", "-o", &path("no/where")],
-        "name a file that can be written",
+        "name a file that you may write to",
     );
 }
