@@ -70,8 +70,10 @@ impl Host {
             return Err(no_program(operation));
         }
         self.memory.as_deref().ok_or_else(|| {
-            let (obstacle, remedy) =
-                ("the program was started without a swap file", "make room for one, and restart the program");
+            let (obstacle, remedy) = (
+                "the program was started without a swap file",
+                "make room for one, and restart the program",
+            );
             Refusal::new(Kind::Failed, operation, obstacle, remedy)
         })
     }

@@ -52,9 +52,7 @@ pub(crate) fn move_to(kernel: &Node, request: &MoveRequest) -> Result<(), Refusa
             MoveError::NoProcess(_) | MoveError::Ended => {
                 (Kind::Unknown, "list processes with `refit ps`")
             }
-            MoveError::NoThread(_) => {
-                (Kind::Unknown, "list its threads with `ls /proc/PID/task`")
-            }
+            MoveError::NoThread(_) => (Kind::Unknown, "list its threads with `ls /proc/PID/task`"),
             MoveError::NoInstance(_) => (Kind::Unknown, "list instances with `refit instances`"),
             MoveError::Absent { .. } => {
                 let remedy = "it continues where it was; try again when `refit instances` \
@@ -66,7 +64,8 @@ pub(crate) fn move_to(kernel: &Node, request: &MoveRequest) -> Result<(), Refusa
             }
             MoveError::Refused(_) => (Kind::Busy, "it continues where it was; try again"),
             MoveError::NoMemory(_) => {
-                let remedy = "it continues where it was; see the memory of each in `refit instances`";
+                let remedy =
+                    "it continues where it was; see the memory of each in `refit instances`";
                 (Kind::Busy, remedy)
             }
         };

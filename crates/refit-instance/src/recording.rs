@@ -122,7 +122,9 @@ pub(crate) fn attach(request: &RecordRequest) -> Result<(), Refusal> {
         return Err(busy("the instance already records into it".to_owned()));
     }
     if all.len() >= MAX_SESSIONS {
-        return Err(busy(format!("{MAX_SESSIONS} other recordings of the instance are in progress")));
+        return Err(busy(format!(
+            "{MAX_SESSIONS} other recordings of the instance are in progress"
+        )));
     }
     let session = Session::open(&request.session).map_err(|error| {
         let remedy = "name the session of a running recorder, as `refit record` does";

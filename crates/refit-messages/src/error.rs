@@ -47,7 +47,9 @@ pub enum MessageError {
         why: Refusal,
     },
     /// The connection would be unprotected, and nobody has said that this is intended.
-    #[error("{0} can be reached from other hosts; use certificates, or allow connections without them")]
+    #[error(
+        "{0} can be reached from other hosts; use certificates, or allow connections without them"
+    )]
     Insecure(IpAddr),
     /// A file does not contain a certificate or key, or not one for this purpose.
     #[error("{}: {why}", path.display())]

@@ -109,7 +109,8 @@ pub(crate) fn unambiguous(
     }
     let obstacle =
         format!("{} mounts have an object of this name: {}", mounts.len(), mounts.join(", "));
-    let remedy = "select one with --mount MOUNTPOINT or --instance PID, or give a pattern to match all";
+    let remedy =
+        "select one with --mount MOUNTPOINT or --instance PID, or give a pattern to match all";
     Err(Failure::new(operation, obstacle, remedy))
 }
 

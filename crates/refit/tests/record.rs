@@ -249,11 +249,16 @@ fn a_command_is_recorded_although_too_many_others_record_an_instance() {
     let (code, stdout, stderr) = stage.run(&["record", "-o", to, "--", "echo", "it ran"]);
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("it ran\n"), "{stdout}");
-    let says = format!("instance {pid} is not recorded: 8 other recordings of the instance are in progress");
+    let says = format!(
+        "instance {pid} is not recorded: 8 other recordings of the instance are in progress"
+    );
     assert!(stderr.contains(&says), "{stderr}");
     assert_eq!(report(&stage, &last)[0]["ended_in_peace"], true);
     // If there is nothing else to record, that is a refusal.
-    stage.refuses(&["record", "-o", to, "--for", "1ms"], "other recordings of the instance are in progress");
+    stage.refuses(
+        &["record", "-o", to, "--for", "1ms"],
+        "other recordings of the instance are in progress",
+    );
     others.into_iter().for_each(|one| drop(one.end()));
 }
 

@@ -108,7 +108,10 @@ fn what_cannot_be_understood_and_a_panic_end_the_connection_with_a_reason() {
     let pair = Pair::here();
     pair.one.send(TWO, &Unknown, &[]).unwrap();
     let (peer, why) = next(&pair.by_two.lost);
-    assert_eq!((peer, why.as_str()), (ONE, "a message is of kind 99, which this instance does not handle"));
+    assert_eq!(
+        (peer, why.as_str()),
+        (ONE, "a message is of kind 99, which this instance does not handle")
+    );
     next(&pair.by_one.lost);
     // The instance can join again.
     until(|| pair.two.join_here(&pair.path).is_ok());

@@ -24,11 +24,7 @@ pub(super) static KNOWN: [WrapperKind; 6] = [
         about: "measures the duration of each method: median, 99th percentile, longest",
         options: &[METHOD],
     },
-    WrapperKind {
-        name: "concurrency",
-        about: "counts concurrent calls",
-        options: &[METHOD],
-    },
+    WrapperKind { name: "concurrency", about: "counts concurrent calls", options: &[METHOD] },
     WrapperKind {
         name: "sequential",
         about: "measures the share of sequential accesses, and the length of sequential runs",
@@ -36,7 +32,10 @@ pub(super) static KNOWN: [WrapperKind; 6] = [
             METHOD,
             ("offset", "the argument with the position (default: offset)"),
             ("length", "the argument with the length (default: the first that has one)"),
-            ("unit", "length that corresponds to an offset of 1 (default: 1); 4096 for page numbers"),
+            (
+                "unit",
+                "length that corresponds to an offset of 1 (default: 1); 4096 for page numbers",
+            ),
         ],
     },
     WrapperKind {
@@ -48,7 +47,10 @@ pub(super) static KNOWN: [WrapperKind; 6] = [
         name: "fault",
         about: "delays calls or makes them fail",
         options: &[
-            ("delay", "duration of the delay, e.g. 1ms; it is within the request, so swaps wait for it"),
+            (
+                "delay",
+                "duration of the delay, e.g. 1ms; it is within the request, so swaps wait for it",
+            ),
             ("error", "the errno with which calls fail, e.g. 5; only methods that can express it"),
             ("every", "only every N-th call (default: 1)"),
             METHOD,

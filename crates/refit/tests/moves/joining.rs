@@ -255,7 +255,11 @@ fn one_that_says_what_cannot_be_meant_is_parted_from() {
     for (way, bytes, why) in [
         (urgent, vec![255; 28], "a header says it is of sort 65535"),
         (bulk, b"GET / HTTP/1.1\r\nHost: xy\r\n\r\n".to_vec(), "a header says it is of sort 17735"),
-        (urgent, head(MESSAGE, 999, 0), "a message is of kind 999, which this instance does not handle"),
+        (
+            urgent,
+            head(MESSAGE, 999, 0),
+            "a message is of kind 999, which this instance does not handle",
+        ),
         (urgent, head(MESSAGE, 999, u32::MAX), "a header announces 4294967295 bytes"),
         (urgent, undecodable, "a message of kind 4 cannot be decoded: "),
         (urgent, head(QUESTION, VANISH, 0), "a message of kind 4 is a question on one side only"),

@@ -124,7 +124,9 @@ fn look(
     modules: &[String],
     arrived: &mut Vec<String>,
 ) -> Result<(), Failure> {
-    cover.look().map_err(|e| Failure::new("read the reached blocks", e.to_string(), "try again"))?;
+    cover
+        .look()
+        .map_err(|e| Failure::new("read the reached blocks", e.to_string(), "try again"))?;
     // A thread that cannot be stopped now (it waits for a vfork, a debugger has it) can be later;
     // failures are reported at the end.
     let _ = cover.relieve(program, Instant::now());

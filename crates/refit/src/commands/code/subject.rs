@@ -79,7 +79,10 @@ impl SubjectArgs {
                 continue;
             }
             if mapped.is_deleted() {
-                let why = format!("{} was replaced on disk after the program started", mapped.path.display());
+                let why = format!(
+                    "{} was replaced on disk after the program started",
+                    mapped.path.display()
+                );
                 return Err(Failure::new(operation, why, "restart the program"));
             }
             let module = Module::open(&mapped.by_name).map_err(|e| refused(operation, &e))?;

@@ -238,6 +238,10 @@ fn plan(path: &Path) -> Result<Plan, Failure> {
     let text = fs::read_to_string(path)
         .map_err(|e| Failure::new(operation(), e.to_string(), "name a file that can be read"))?;
     serde_json::from_str(&text).map_err(|e| {
-        Failure::new(operation(), e.to_string(), "see `refit mount --help` for the format of a plan")
+        Failure::new(
+            operation(),
+            e.to_string(),
+            "see `refit mount --help` for the format of a plan",
+        )
     })
 }

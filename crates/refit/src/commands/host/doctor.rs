@@ -128,7 +128,11 @@ fn kernel() -> Finding {
 fn procfs() -> Finding {
     let own = fs::read_link("/proc/self")
         .is_ok_and(|to| to == Path::new(&std::process::id().to_string()));
-    let found = if own { "/proc is mounted" } else { "/proc is not mounted, or is of another PID namespace" };
+    let found = if own {
+        "/proc is mounted"
+    } else {
+        "/proc is not mounted, or is of another PID namespace"
+    };
     Finding::new("procfs", own, found).required().or(
         "nothing can be served, limited, watched or moved, and the checks below may be wrong",
         "mount -t proc proc /proc",
@@ -167,7 +171,9 @@ fn mounting() -> Finding {
     let (ok, found) = match (capable(CAP_SYS_ADMIN), helper) {
         (true, _) => (true, "this user may mount".to_owned()),
         (false, Some(helper)) => (true, format!("{helper} mounts for this user")),
-        (false, None) => (false, "this user may not mount, and fusermount3 is not installed".to_owned()),
+        (false, None) => {
+            (false, "this user may not mount, and fusermount3 is not installed".to_owned())
+        }
     };
     Finding::new("permission to mount", ok, found)
         .required()
@@ -180,9 +186,10 @@ fn memfd() -> Finding {
         Ok(_) => "page frames can be created".to_owned(),
         Err(e) => words(&e.to_string()),
     };
-    Finding::new("memfd", made.is_ok(), found)
-        .required()
-        .or("no directory can be served: there are no page frames", "allow memfd_create in the sandbox that forbids it")
+    Finding::new("memfd", made.is_ok(), found).required().or(
+        "no directory can be served: there are no page frames",
+        "allow memfd_create in the sandbox that forbids it",
+    )
 }
 
 fn rseq() -> Finding {
@@ -398,10 +405,11 @@ fn network_namespaces() -> Finding {
     let user = read("/proc/sys/user/max_user_namespaces").parse::<u64>().unwrap_or(0) > 0
         && read("/proc/sys/kernel/unprivileged_userns_clone") != "0";
     let ok = there && (user || capable(CAP_SYS_ADMIN));
-    Finding::new("network namespaces", ok, if ok { "can be created" } else { "cannot be created" }).or(
-        "the tests with several hosts cannot run",
-        "sysctl user.max_user_namespaces=10000, or run refit as root",
-    )
+    Finding::new("network namespaces", ok, if ok { "can be created" } else { "cannot be created" })
+        .or(
+            "the tests with several hosts cannot run",
+            "sysctl user.max_user_namespaces=10000, or run refit as root",
+        )
 }
 
 const CAP_SYS_PTRACE: u32 = 19;

@@ -107,7 +107,11 @@ fn shares(args: &BootArgs) -> Result<Vec<String>, Failure> {
     let operation = || format!("assign processors to {count} instances");
     if lists.len() != count {
         let obstacle = format!("--cpus has {} lists of processors", lists.len());
-        return Err(Failure::new(operation(), obstacle, "give one list for each instance, e.g. --cpus 0/1"));
+        return Err(Failure::new(
+            operation(),
+            obstacle,
+            "give one list for each instance, e.g. --cpus 0/1",
+        ));
     }
     for list in &lists {
         if let Err(obstacle) = processors::parse(list) {
@@ -286,11 +290,7 @@ pub(crate) fn shutdown(kill: bool, only: Option<u32>) -> Result<(), Failure> {
     let all = kernels(only)?;
     if all.is_empty() {
         let remedy = "start some with `refit boot --instances 2`";
-        return Err(Failure::new(
-            "shut down",
-            "no booted instance is running",
-            remedy,
-        ));
+        return Err(Failure::new("shut down", "no booted instance is running", remedy));
     }
     for (live, kernel) in &all {
         if let Some(process) = live.says(Client::processes)?.unwrap_or_default().first()

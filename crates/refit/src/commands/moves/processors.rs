@@ -24,7 +24,9 @@ pub(crate) fn parse(list: &str) -> Result<Vec<usize>, String> {
         };
         let (first, last) = (number(first)?, number(last)?);
         if last >= CpuSet::MAX_CPU || !(first..=last).all(|one| own.contains(&one)) {
-            return Err(format!("some processors of {list} do not exist, or this process may not use them"));
+            return Err(format!(
+                "some processors of {list} do not exist, or this process may not use them"
+            ));
         }
         found.extend(first..=last);
     }

@@ -81,9 +81,10 @@ fn print(instance: u32, line: &JournalLine, out: &mut Output) -> Result<(), Fail
     }
     match line {
         JournalLine::Entry { report, .. } => out.line(&entry(report)),
-        JournalLine::Lost { lost } => {
-            out.line(&format!("… {} entries overwritten before they could be read", format::count(*lost)))
-        }
+        JournalLine::Lost { lost } => out.line(&format!(
+            "… {} entries overwritten before they could be read",
+            format::count(*lost)
+        )),
     }
 }
 

@@ -283,7 +283,11 @@ pub(crate) fn judge(
         out.line(&format!("{} ended before the change", format::counted(ended, "object")))?;
     }
     if tally.total() == 0 && expected > 0 {
-        return Err(Failure::new(operation, "the object ended before the change", "see `refit ls`"));
+        return Err(Failure::new(
+            operation,
+            "the object ended before the change",
+            "see `refit ls`",
+        ));
     }
     if tally.failed() == 0 {
         return Ok(());

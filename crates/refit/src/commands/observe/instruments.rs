@@ -86,7 +86,11 @@ pub(crate) fn run(
     };
     let before = matching();
     if before.is_empty() {
-        return Err(Failure::new(operation, "no instrument matches", "list all with `refit instruments`"));
+        return Err(Failure::new(
+            operation,
+            "no instrument matches",
+            "list all with `refit instruments`",
+        ));
     }
     for SessionInstrument { definition, .. } in &before {
         if args.suspend || args.resume {

@@ -98,7 +98,7 @@ fn tell(args: &RecordArgs, recorded: &Recorded, out: &mut Output) -> Result<(), 
     let records = format::counted(summary.end.written, "record");
     out.line(&format!("{records} in {:.1} s: {files}", took.as_secs_f64()))?;
     if summary.dumps > 0 {
-        out.line(&format!("{} that stopped all processors", format::counted(summary.dumps, "dump")))?;
+        out.line(&format!("{} stopped all processors", format::counted(summary.dumps, "dump")))?;
     }
     // Losses are reported last, where they are seen, and never left out.
     out.flush()?;

@@ -216,11 +216,12 @@ impl Header {
             Ending::Cut { at } => Some(format!(
                 "within a block, at byte {at}: the recorder was killed, or is still writing; earlier records are shown"
             )),
-            Ending::Damaged { at } => {
-                Some(format!("damaged at byte {at}; records before it are shown, later ones are not"))
-            }
+            Ending::Damaged { at } => Some(format!(
+                "damaged at byte {at}; records before it are shown, later ones are not"
+            )),
             Ending::Whole if !self.ended_in_peace => Some(
-                "the recorder was killed, or is still writing: records not yet written are missing".into(),
+                "the recorder was killed, or is still writing: records not yet written are missing"
+                    .into(),
             ),
             Ending::Whole => None,
         }

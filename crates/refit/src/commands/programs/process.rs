@@ -68,7 +68,8 @@ pub(crate) fn find(
 
 fn nobody(operation: &str, pid: u32) -> Failure {
     if Path::new(&format!("/proc/{pid}")).exists() {
-        let remedy = "list those that do with `refit ps`, or start a program with `refit run -- COMMAND`";
+        let remedy =
+            "list those that do with `refit ps`, or start a program with `refit run -- COMMAND`";
         return Failure::new(operation, "the process does not run under refit", remedy);
     }
     Failure::new(operation, "no such process", "list processes under refit with `refit ps`")

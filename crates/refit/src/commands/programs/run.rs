@@ -99,7 +99,8 @@ fn on(args: &RunArgs, number: u16) -> Result<Result<(), FollowError>, Failure> {
     let kernels = boot::kernels(None)?;
     let found = kernels.iter().find(|(_, kernel)| kernel.number == number);
     let Some((live, kernel)) = found else {
-        let remedy = "list instances with `refit instances`, or start some with `refit boot --instances 2`";
+        let remedy =
+            "list instances with `refit instances`, or start some with `refit boot --instances 2`";
         let why = "no running instance has this number";
         return Err(Failure::new(format!("run on {number}"), why, remedy));
     };

@@ -38,8 +38,7 @@ pub(super) enum Key {
 
 /// Reads everything.
 pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Failure> {
-    let failed =
-        |e: std::io::Error| Failure::new("read the counts", e.to_string(), "try again");
+    let failed = |e: std::io::Error| Failure::new("read the counts", e.to_string(), "try again");
     let mut all = Vec::new();
     for Watched { program, watch } in watched {
         for place in &watch.watched {

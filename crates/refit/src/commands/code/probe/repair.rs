@@ -75,8 +75,9 @@ fn verify(program: &Program, out: &mut Output) -> Result<(), Failure> {
         differences: Vec<String>,
     }
     let id = program.id();
-    let failed =
-        |obstacle: String| Failure::new(format!("verify process {id}"), obstacle, "run refit as root");
+    let failed = |obstacle: String| {
+        Failure::new(format!("verify process {id}"), obstacle, "run refit as root")
+    };
     let mapped = modules::of(program).map_err(|refusal| failed(refusal.to_string()))?;
     let mut differences = Vec::new();
     for file in &mapped {

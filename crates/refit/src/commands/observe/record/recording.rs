@@ -51,7 +51,11 @@ pub(super) fn record(
     }
     if args.pid.is_none() && args.command.is_empty() && !args.probes.is_empty() {
         let obstacle = "--expression needs a process or a command";
-        return Err(Failure::new(operation(), obstacle, "name a process with -p, or a command after --"));
+        return Err(Failure::new(
+            operation(),
+            obstacle,
+            "name a process with -p, or a command after --",
+        ));
     }
     let mut live = instances_of(args, only)?;
     let session = Session::create(geometry).map_err(|e| {

@@ -33,7 +33,8 @@ fn remarks(operation: &str, warnings: &Warnings, swap: &str) -> Vec<Refusal> {
         remark(obstacle, "see `Limits` in docs/guide/limit.md");
     }
     if *full {
-        let obstacle = "pages could not be written to the swap file, so the program exceeded its limit";
+        let obstacle =
+            "pages could not be written to the swap file, so the program exceeded its limit";
         remark(obstacle.to_owned(), &format!("make room in {swap}"));
     }
     if *lost > 0 {
