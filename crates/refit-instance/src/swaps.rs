@@ -74,8 +74,8 @@ fn clustering(request: &Swap) -> Result<Clustering, Refusal> {
     let Some(text) = &request.reps else { return Ok(Clustering::AsMade) };
     text.parse().map_err(|_| {
         let what = format!("swap {} to {}", request.glob, request.implementation);
-        let obstacle = format!("{text:?} does not say which processors share a representative");
-        Refusal::new(Kind::Malformed, what, obstacle, "say one, each, groups:4 or map:0,0,1,1")
+        let obstacle = format!("{text:?} does not define which processors share a representative");
+        Refusal::new(Kind::Malformed, what, obstacle, "give one, each, groups:4 or map:0,0,1,1")
     })
 }
 

@@ -128,7 +128,7 @@ enum Comparison {
 
 /// The error that a text is not a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no condition: {why}; write e.g. errors == 0 && p99 < 1.2 × before")]
+#[error("{text:?} is not a condition: {why}; write e.g. errors == 0 && p99 < 1.2 × before")]
 pub struct NoCondition {
     text: String,
     why: String,

@@ -355,7 +355,7 @@ fn where_limits_do_not_work_no_program_begins_with_one() {
     };
     let (code, stdout, stderr) = without(&["run", "--memory", "24M", "--", "echo", "begun"]);
     assert_eq!((code, &*stdout), (Some(1), ""), "{stderr}");
-    assert!(stderr.starts_with("refit: run echo: userfaultfd is not for this user"), "{stderr}");
+    assert!(stderr.starts_with("refit: run echo: this user may not use userfaultfd"), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     let (_, stdout, _) = without(&["doctor"]);
     assert!(stdout.contains("missing  memory limits        userfaultfd is not"), "{stdout}");

@@ -312,7 +312,7 @@ fn a_file_that_cannot_be_written_and_one_that_cannot_be_read_end_with_an_error()
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).expect("made");
     let pipe = pipe.to_str().expect("UTF-8");
     for args in [&["report", pipe][..], &["export", pipe, "--to", "ndjson"]] {
-        stage.refuses(args, "it is no regular file");
+        stage.refuses(args, "it is not a regular file");
     }
     stage.refuses(&["funcs", "-p", pipe, "*"], "not a regular file");
 }

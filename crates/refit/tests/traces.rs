@@ -143,7 +143,7 @@ fn what_cannot_be_read_or_written_is_one_line() {
     fs::write(stage.path("newer"), newer).expect("room for it");
     for (name, says) in [
         ("empty", "the file is empty"),
-        ("text", "this is no trace of refit"),
+        ("text", "it is not a trace of refit"),
         ("cut", "ends within its head"),
         ("newer", "version 99"),
         ("gone", "there is no such file"),

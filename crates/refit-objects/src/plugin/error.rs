@@ -58,7 +58,7 @@ pub enum Obstacle {
         wants: u32,
     },
     /// Its panics abort the process.
-    #[error("it was compiled with panic = \"abort\": a panic of it would end the host")]
+    #[error("it was compiled with panic = \"abort\": a panic in it would end the host")]
     Aborts,
     /// The host has no such interface.
     #[error(
@@ -144,13 +144,13 @@ pub enum Obstacle {
         from: PathBuf,
     },
     /// The plugin could not be loaded in a separate process, or broke that process.
-    #[error("it was tried out in another process: {0}")]
+    #[error("a trial load in another process failed: {0}")]
     Trial(String),
     /// The dynamic linker has refused it.
     #[error("the dynamic linker refused it: {0}")]
     Linker(String),
     /// The contents of memory differ from the note.
-    #[error("what it exports is not what its note says: {0}")]
+    #[error("its exports differ from its refit note: {0}")]
     Differs(String),
     /// No plugin of this name is loaded.
     #[error("no such plugin is loaded")]
