@@ -95,7 +95,9 @@ pub enum MountError {
         machine: u64,
     },
     /// The memory for page frames could not be allocated.
-    #[error("cannot mount: {bytes} bytes of page frames could not be allocated: {error}; ask for fewer")]
+    #[error(
+        "cannot mount: {bytes} bytes of page frames could not be allocated: {error}; ask for fewer"
+    )]
     NoMemory {
         /// The requested memory, in bytes.
         bytes: u64,

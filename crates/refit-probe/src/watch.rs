@@ -278,7 +278,7 @@ impl<'s> Wanted<'s> {
             // Another probe of the same place.
             Some(place) if self.watched[place].address == address => place,
             Some(_) => {
-                let why = "another probe is in its way; name each function once";
+                let why = "another probe is at the same place; name each function once";
                 self.refused.push((label, why.to_owned()));
                 return Ok(());
             }

@@ -22,7 +22,9 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The disk has returned other contents than were written.
-    #[error("the swap file has changed at byte {at}; its disk did not return the data that was written")]
+    #[error(
+        "the swap file has changed at byte {at}; its disk did not return the data that was written"
+    )]
     Changed {
         /// The position in bytes.
         at: u64,

@@ -190,7 +190,7 @@ fn programs_go_on_where_a_move_fails_at_any_step() {
 
 #[test]
 fn a_program_whose_registers_are_lost_is_killed_and_nothing_else() {
-    let lost = ["is lost: Back", "is not given its registers again: Come"];
+    let lost = ["is lost: Back", "cannot be restored: Come"];
     for (step, why) in ["back", "come"].into_iter().zip(lost) {
         let two = Two::boot(Some(step));
         let mut counting = two.count("first", &["--movable"]);

@@ -19,7 +19,7 @@ use crate::stage::running::until;
 /// Any port of the loopback interface.
 const ANY: &str = "127.0.0.1:0";
 /// The log line of an instance about an untrusted one.
-const REFUSED: &str = "refit: instance 0 has refused to be joined (127.0.0.1:";
+const REFUSED: &str = "refit: instance 0 refused a connection (127.0.0.1:";
 
 /// Boots instances on a new host.
 fn boot(arguments: &[&str]) -> Two {

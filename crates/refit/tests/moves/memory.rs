@@ -90,7 +90,7 @@ fn what_does_not_fit_goes_on_where_it_began() {
     two.moved(&large, "1").expect("it begins there");
     until("its return", || wanted(&two, &large) > 0);
     large.goes_on();
-    let why = "goes on at home as far as needed: instance 0 has no memory left: ";
+    let why = "continues where it began as far as needed: instance 0 has no memory left: ";
     until("a line", || two.lines(&format!("({}) {why}", large.id())) == 1);
     assert!(used(&two)[0] <= 1 << 20, "{:?}", used(&two));
     let (_, table, _) = two.stage.run(&["instances"]);

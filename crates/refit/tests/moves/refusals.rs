@@ -92,7 +92,7 @@ fn what_is_no_message_harms_nobody() {
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
     }
-    let refused = "refit: instance 0 has refused to be joined (";
+    let refused = "refit: instance 0 refused a connection (";
     until("four lines", || two.lines(refused) == 4);
     two.moved(&counting, "1").expect("there");
     two.moved(&counting, "0").expect("back");
