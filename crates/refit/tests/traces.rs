@@ -115,7 +115,7 @@ fn an_export_is_there_in_full_or_not_at_all() {
     fs::write(&to, "before").expect("room for it");
     stage.refuses(
         &["export", &file, "--to", "folded", "--svg", "--class", "x", "-o", out],
-        "no whole interval",
+        "no complete interval",
     );
     assert_eq!(fs::read_to_string(&to).expect("it is there"), "before");
     let beside = fs::read_dir(to.parent().expect("a directory")).expect("it is there");
@@ -147,7 +147,7 @@ fn what_cannot_be_read_or_written_is_one_line() {
         ("cut", "ends within its head"),
         ("newer", "version 99"),
         ("gone", "there is no such file"),
-        (".", "no regular file"),
+        (".", "not a regular file"),
     ] {
         stage.refuses(&["report", &path(name)], says);
         stage.refuses(&["export", &path(name), "--to", "ndjson"], says);
