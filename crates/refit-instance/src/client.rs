@@ -343,9 +343,10 @@ fn unreachable(socket: &Path, operation: &str, e: &io::Error) -> Refusal {
             format!("instance {pid} accepts no more connections; too many are waiting"),
             "check whether its process is stopped or busy",
         ),
-        _ => {
-            (format!("{}: {}", socket.display(), reason(e)), "run this as the user who started it")
-        }
+        _ => (
+            format!("{}: {}", socket.display(), reason(e)),
+            "run refit as the user who started the instance",
+        ),
     };
     Refusal::new(Kind::Unreachable, operation, obstacle, remedy)
 }

@@ -132,7 +132,7 @@ pub enum Refusal {
     #[error("it closed the connection")]
     HungUp,
     /// The shared memory cannot be created, or one side could shrink it.
-    #[error("there is no memory that both can share")]
+    #[error("the instances have no memory that both can share")]
     Rings,
     /// The second of the two connections does not belong to a first one.
     #[error("its second connection came without its first")]

@@ -114,7 +114,7 @@ fn parse(text: &str) -> Result<Spec, String> {
     let operands = tested.iter().chain(&by);
     let leaving = operands.clone().any(|operand| operand.leaving);
     if leaving && operands.clone().any(|operand| !operand.leaving && !operand.is_lasting()) {
-        return Err("retval together with what is there at the entry only".to_owned());
+        return Err("retval cannot be combined with values that exist only at the entry".to_owned());
     }
     // A timer belongs to its thread.
     let lasting = tested.iter().all(|operand| operand.is_lasting())
@@ -142,7 +142,7 @@ fn check(spec: &Spec, action: &Do, lasting: bool) -> Result<(), String> {
         ));
     }
     if leaves && operands.iter().any(|operand| !operand.leaving && !operand.is_lasting()) {
-        return Err("retval together with what is there at the entry only".to_owned());
+        return Err("retval cannot be combined with values that exist only at the entry".to_owned());
     }
     Ok(())
 }
@@ -357,7 +357,7 @@ mod tests {
             ("insn:a:0x10 { histogram latency }", "needs functions, not"),
             ("insn:a:0x10 { histogram retval }", "needs functions, not"),
             ("uprobe:a:b /arg0 == 1/ { latency }", "`latency` allows only pid and tid"),
-            ("uprobe:a:b /retval == 1/ { histogram arg0 }", "retval together with"),
+            ("uprobe:a:b /retval == 1/ { histogram arg0 }", "retval cannot be combined"),
             ("uprobe:a:b /arg0 == 1 { count }", "no closing `/`"),
             ("uprobe:a:b /arg0/ { count }", "no comparison"),
         ] {

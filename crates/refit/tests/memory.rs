@@ -358,7 +358,10 @@ fn where_limits_do_not_work_no_program_begins_with_one() {
     assert!(stderr.starts_with("refit: run echo: this user may not use userfaultfd"), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     let (_, stdout, _) = without(&["doctor"]);
-    assert!(stdout.contains("missing  memory limits        this user may not use userfaultfd"), "{stdout}");
+    assert!(
+        stdout.contains("missing  memory limits        this user may not use userfaultfd"),
+        "{stdout}"
+    );
     let (code, stdout, stderr) = without(&["run", "--", "echo", "begun"]);
     assert_eq!((code, &*stdout), (Some(0), "begun\n"), "{stderr}");
 }

@@ -168,7 +168,8 @@ fn classes_are_upgraded_whole_held_up_and_interrupted() {
     }
     let (_, stdout, _) = stage.run(&["--json", "ls", "fcm:*"]);
     assert_eq!(stdout.matches("\"implementation\":\"partitioned\"").count(), 101, "{stdout}");
-    stage.refuses(&["upgrade", "fxm", "shared"], "no such class; list classes with `refit classes`");
+    stage
+        .refuses(&["upgrade", "fxm", "shared"], "no such class; list classes with `refit classes`");
     let (code, stdout, _) = stage.run(&["upgrade", "fcm", "other"]);
     assert!(code == 1 && stdout.contains("there are: shared, partitioned"), "{stdout}");
 }

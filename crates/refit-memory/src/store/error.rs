@@ -6,9 +6,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Neither the compressed part nor the swap file has room.
-    #[error(
-        "the swap store is full ({bytes} bytes); give it more room, or the program more memory"
-    )]
+    #[error("the swap store is full ({bytes} bytes); enlarge it, or give the program more memory")]
     Full {
         /// The limit in bytes.
         bytes: u64,

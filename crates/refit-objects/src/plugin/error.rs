@@ -125,7 +125,7 @@ pub enum Obstacle {
         users: Vec<String>,
     },
     /// The host has an implementation of this name.
-    #[error("{interface} has an implementation {name:?} of its own")]
+    #[error("{interface} already has a built-in implementation {name:?}")]
     Taken {
         /// The interface.
         interface: String,
@@ -193,14 +193,14 @@ impl Obstacle {
                 format!("rebuild against version {wants_version}, or put an adapter between")
             }
             Obstacle::Taken { .. } | Obstacle::BadName(_) => "give it another name".into(),
-            Obstacle::AlreadyLoaded { .. } => "nothing needs to be done; see the ledger".into(),
+            Obstacle::AlreadyLoaded { .. } => "nothing needs to be done; list plugins with `refit plugins`".into(),
             Obstacle::Trial(_) => {
                 "see what its constructors do: LD_PRELOAD=./PLUGIN.so gdb true".into()
             }
             Obstacle::Linker(_) => "install what it needs, or link it in".into(),
-            Obstacle::NotLoaded => "see the ledger for what is".into(),
+            Obstacle::NotLoaded => "list plugins with `refit plugins`".into(),
             Obstacle::NeverUnloaded { .. } => {
-                "swap its objects to another implementation; the code goes with the process".into()
+                "swap its objects to another implementation; the code is unmapped when the process ends".into()
             }
         }
     }
