@@ -42,7 +42,7 @@ pub(crate) enum ObjectsCommand {
     #[command(after_help = "Example:\n  refit classes")]
     Classes,
 
-    /// Swap all objects of a class and its default implementation, or nothing
+    /// Upgrade a class: swap all its objects and its default implementation, or nothing
     Upgrade(UpgradeArgs),
 
     /// Attach a wrapper, which intercepts every call, to objects while they are in use

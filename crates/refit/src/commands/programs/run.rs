@@ -46,7 +46,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NUMBER", conflicts_with = "memory")]
     on: Option<u16>,
     /// Move its threads to the next instance automatically, for testing: at this interval, e.g.
-    /// 10ms; `once`; or before every system call, with a return for each (`syscall`)
+    /// 10ms; `once`; or once, with a return for each system call (`syscall`)
     #[arg(long, value_name = "TIME|once|syscall", value_parser = roam, requires = "on", requires = "movable")]
     roam: Option<RoamRequest>,
     /// Distribute its threads, present and future, over all instances in turn, as `refit spread`
