@@ -40,7 +40,7 @@ pub(crate) struct SettingArgs {
     /// began there, and pages that it holds for others (default: no limit)
     #[arg(long, value_name = "SIZE", value_parser = format::parse_memory)]
     memory: Option<u64>,
-    /// How the instances of one host provide each other with memory
+    /// How instances of one host access the memory of each other
     #[arg(long, value_enum, default_value_t = Pages::Borrow)]
     pages: Pages,
     /// Number of pages to move, or of mappings to borrow, at once: 1 to 64, or `adaptive`
@@ -95,7 +95,7 @@ impl Retrieval {
 /// The ways in which the instances of one host have memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Pages {
-    /// Share it
+    /// Share memory: borrow mappings of it
     Borrow,
     /// Move pages between instances, as between hosts
     Move,
