@@ -78,7 +78,7 @@ pub(crate) fn compose(
         Some(physical) => Ok(MountObjects { physical, caches, policies, objects }),
         None => {
             objects.destroy();
-            Err(refused(format!("{memory} has gone again")))
+            Err(refused(format!("{memory} has ended meanwhile")))
         }
     }
 }
@@ -135,7 +135,7 @@ fn blocks(
         let build = move |_: &str, at: &Connected<'_>| {
             let policy = at.at("policy");
             let policy = reference::<ReplacementPolicyInterface>(policy)
-                .ok_or("its policy has gone again")?;
+                .ok_or("its policy has ended meanwhile")?;
             Ok(create_physical_memory(mount.clone(), Arc::clone(&frames), policy).id())
         };
         Block::new(format!("pm:{SWEEP}"), PhysicalMemoryInterface::info(), [port], build)
@@ -170,7 +170,7 @@ fn policy_names() -> Vec<String> {
 
 /// The constructor of the parts of a file, of which the factory creates an instance for each file.
 fn made_when_a_file_is_opened(name: &str, _: &Connected<'_>) -> Result<ObjectId, String> {
-    Err(format!("{name} is a part of each file, and made when a file is opened"))
+    Err(format!("{name} is a part of each file, and is created when a file is opened"))
 }
 
 #[cfg(test)]

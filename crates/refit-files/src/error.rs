@@ -43,7 +43,7 @@ pub enum MountError {
         source_directory: PathBuf,
     },
     /// Another server serves the source, or a directory above or below it.
-    #[error("cannot serve {}: {holder}; unmount that first: two servers would not know of each other's writes", source_directory.display())]
+    #[error("cannot serve {}: {holder}; unmount that first, because neither server would see the writes of the other", source_directory.display())]
     Served {
         /// The directory to serve.
         source_directory: PathBuf,
@@ -95,7 +95,9 @@ pub enum MountError {
         machine: u64,
     },
     /// The memory for page frames could not be allocated.
-    #[error("cannot mount: {bytes} bytes of page frames could not be had: {error}; ask for fewer")]
+    #[error(
+        "cannot mount: {bytes} bytes of page frames could not be allocated: {error}; ask for fewer"
+    )]
     NoMemory {
         /// The requested memory, in bytes.
         bytes: u64,

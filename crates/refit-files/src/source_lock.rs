@@ -54,7 +54,7 @@ impl fmt::Display for Holder {
         }
         match &self.mountpoint {
             Some(at) => write!(f, " serves {} at {}", self.source.display(), at.display()),
-            None => write!(f, " has {} locked, and still stores it", self.source.display()),
+            None => write!(f, " has locked {}, and is still writing back", self.source.display()),
         }
     }
 }

@@ -12,7 +12,7 @@ use tracing::info;
 #[derive(Debug, thiserror::Error)]
 pub enum UnmountError {
     /// A program has a file open or its working directory on the mount. The mount continues.
-    #[error("cannot unmount {}: it is in use; end what uses it (`fuser -vm` lists it) and try again", .mount.mountpoint().display())]
+    #[error("cannot unmount {}: it is in use; end the processes that use it (`fuser -vm` lists them) and try again", .mount.mountpoint().display())]
     Busy {
         /// The mount, which continues to serve.
         mount: Box<Mount>,
@@ -27,7 +27,7 @@ pub enum UnmountError {
         process: u32,
     },
     /// Data could not be stored and would be lost. The mount continues.
-    #[error("cannot unmount {}: {files} could not be stored in {}; make room there and try again, or give it up with `refit umount --discard`", .mount.mountpoint().display(), .mount.source().display())]
+    #[error("cannot unmount {}: {files} could not be stored in {}; make room there and try again, or discard the data with `refit umount --discard`", .mount.mountpoint().display(), .mount.source().display())]
     NotStored {
         /// The mount, which continues to serve.
         mount: Box<Mount>,

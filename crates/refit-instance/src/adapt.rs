@@ -203,7 +203,7 @@ pub(crate) fn check(request: &Adapt) -> Result<(), Refusal> {
         "swapping above {} % and back below {} % would never end",
         request.above_percent, request.below_percent
     );
-    Err(Refusal::new(Kind::Malformed, what, obstacle, "say 0 ≤ below ≤ above ≤ 100"))
+    Err(Refusal::new(Kind::Malformed, what, obstacle, "give 0 ≤ below ≤ above ≤ 100"))
 }
 
 impl Work {

@@ -192,7 +192,7 @@ async fn object(
             Kind::Unknown,
             format!("show object {id}"),
             "no such object",
-            "see `refit ls` for what there is",
+            "list objects with `refit ls`",
         )
     })
 }

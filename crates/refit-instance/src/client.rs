@@ -335,16 +335,18 @@ fn unreachable(socket: &Path, operation: &str, e: &io::Error) -> Refusal {
         io::ErrorKind::ConnectionRefused => {
             (format!("instance {pid} is dead"), "start one with `refit mount`")
         }
-        io::ErrorKind::NotFound => {
-            (format!("there is no instance {pid}"), "see `refit mounts` for what there is")
-        }
+        io::ErrorKind::NotFound => (
+            format!("there is no instance {pid}"),
+            "list instances with `refit mounts`, `refit ps` or `refit instances`",
+        ),
         io::ErrorKind::WouldBlock => (
             format!("instance {pid} accepts no more connections; too many are waiting"),
             "check whether its process is stopped or busy",
         ),
-        _ => {
-            (format!("{}: {}", socket.display(), reason(e)), "run this as the user who started it")
-        }
+        _ => (
+            format!("{}: {}", socket.display(), reason(e)),
+            "run refit as the user who started the instance",
+        ),
     };
     Refusal::new(Kind::Unreachable, operation, obstacle, remedy)
 }

@@ -65,7 +65,7 @@ impl SocketDirectory {
     pub fn at(path: &Path) -> Result<Self, Refusal> {
         match fs::DirBuilder::new().mode(0o700).create(path) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(refused(path, format!("cannot be made: {}", reason(&e))));
+                return Err(refused(path, format!("cannot be created: {}", reason(&e))));
             }
             _ => {}
         }
@@ -227,7 +227,7 @@ fn refused(path: &Path, obstacle: String) -> Refusal {
         Kind::Failed,
         format!("use {} for control sockets", path.display()),
         obstacle,
-        format!("put it right, or name another directory in {OVERRIDE}"),
+        format!("correct that, or name another directory in {OVERRIDE}"),
     )
 }
 
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(why.obstacle, "is not a directory");
 
         let why = SocketDirectory::at(&top.path().join("a/b")).expect_err("no parent");
-        assert_eq!(why.obstacle, "cannot be made: no such file or directory");
+        assert_eq!(why.obstacle, "cannot be created: no such file or directory");
     }
 
     /// Anybody can create `/tmp/refit-UID`, which must not hide the instances in other directories

@@ -70,8 +70,10 @@ impl Host {
             return Err(no_program(operation));
         }
         self.memory.as_deref().ok_or_else(|| {
-            let (obstacle, remedy) =
-                ("there was no swap file when it began", "make room for one, and start it anew");
+            let (obstacle, remedy) = (
+                "the program was started without a swap file",
+                "make room for one, and restart the program",
+            );
             Refusal::new(Kind::Failed, operation, obstacle, remedy)
         })
     }
@@ -347,7 +349,7 @@ impl Served for FileServer {
         if files.is_empty() {
             return Ok(());
         }
-        let operation = format!("take {} away", self.mountpoint.display());
+        let operation = format!("unmount {}", self.mountpoint.display());
         let source = self.source.display();
         let obstacle = format!("{files} could not be stored in {source} and is lost");
         Err(Refusal::new(Kind::Failed, operation, obstacle, ""))

@@ -49,21 +49,23 @@ pub(crate) fn move_to(kernel: &Node, request: &MoveRequest) -> Result<(), Refusa
     };
     kernel.move_to(request.pid, request.thread, request.to).map_err(|error| {
         let (kind, remedy) = match error {
-            MoveError::NoProcess(_) | MoveError::NoThread(_) | MoveError::Ended => {
-                (Kind::Unknown, "see `refit ps` for those there are")
+            MoveError::NoProcess(_) | MoveError::Ended => {
+                (Kind::Unknown, "list processes with `refit ps`")
             }
-            MoveError::NoInstance(_) => (Kind::Unknown, "see `refit instances`"),
+            MoveError::NoThread(_) => (Kind::Unknown, "list its threads with `ls /proc/PID/task`"),
+            MoveError::NoInstance(_) => (Kind::Unknown, "list instances with `refit instances`"),
             MoveError::Absent { .. } => {
-                let remedy = "it goes on where it was; try again when `refit instances` shows \
-                              the other one as a peer";
+                let remedy = "it continues where it was; try again when `refit instances` \
+                              shows the other instance as a peer";
                 (Kind::Busy, remedy)
             }
             MoveError::NotMovable(_) => {
                 (Kind::Busy, "start it with `refit run --on 0 --movable -- COMMAND`")
             }
-            MoveError::Refused(_) => (Kind::Busy, "it goes on where it was; try again"),
+            MoveError::Refused(_) => (Kind::Busy, "it continues where it was; try again"),
             MoveError::NoMemory(_) => {
-                let remedy = "it goes on where it was; see `refit instances` for who has memory";
+                let remedy =
+                    "it continues where it was; see the memory of each in `refit instances`";
                 (Kind::Busy, remedy)
             }
         };

@@ -50,7 +50,7 @@ pub(crate) async fn process(
         Kind::Unknown,
         operation.as_str(),
         "no such process under this instance",
-        "see `refit ps` for those there are",
+        "list processes with `refit ps`",
     );
     blocking(&operation, move || {
         let found = pid.parse().ok().and_then(|pid| shared.core.system.process(pid));

@@ -74,12 +74,8 @@ const OF_MOUNTS: &[Metric] = &[
     Metric { bytes: true, ..counter("read_bytes", "mount_read", "Data read") },
     Metric { bytes: true, ..counter("written_bytes", "mount_written", "Data written") },
     counter("write_back_errors", "mount_write_back_errors", "Write-backs that failed"),
-    counter("changed_beside", "mount_changed_beside", "Files found changed beside the mount"),
-    counter(
-        "written_over",
-        "mount_written_over",
-        "Such files of which dirty pages overwrote the changes",
-    ),
+    counter("changed_beside", "mount_changed_beside", "Files found changed outside of the mount"),
+    counter("written_over", "mount_written_over", "Such files whose changes dirty pages overwrote"),
     gauge("inodes", "mount_inodes", "Inodes that the kernel knows"),
     gauge("waiting_for_write_back", "mount_waiting_for_write_back", "Files waiting for write-back"),
 ];
@@ -174,8 +170,8 @@ fn changes(core: &Core, registry: &mut Registry) {
         ended.get_or_create(&labels).inc_by(total.changes);
         blocked.get_or_create(&labels).inc_by(total.blocked);
     }
-    registry.register("changes", "Changes that have ended", ended);
-    registry.register("change_blocked_calls", "Calls that had to wait for changes", blocked);
+    registry.register("changes", "Completed changes", ended);
+    registry.register("change_blocked_calls", "Calls that changes blocked", blocked);
     let help = "Duration of changes";
     registry.register_with_unit("change_time", help, Unit::Seconds, core.change_times.0.clone());
 }

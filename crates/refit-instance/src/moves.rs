@@ -20,7 +20,7 @@ pub(crate) async fn counts(
     Path(pid): Path<String>,
 ) -> Result<Json<MovesInfo>, Refusal> {
     let operation = format!("show the moves of {pid}");
-    let obstacle = "no program that began at this instance and has moved has such a process";
+    let obstacle = "no program that began at this instance and has moved has this process";
     let unknown = Refusal::new(Kind::Unknown, &*operation, obstacle, "see `refit ps`");
     blocking(&operation, move || {
         let found = pid.parse().ok().and_then(|pid| shared.core.system.moves(pid));

@@ -57,6 +57,6 @@ pub(crate) fn unambiguous(operation: &str, objects: &[ObjectInfo]) -> Result<(),
         Kind::Malformed,
         operation,
         obstacle,
-        "say which with --mount MOUNTPOINT, or give a pattern for all",
+        "select one with --mount MOUNTPOINT, or give a pattern to match all",
     ))
 }

@@ -119,13 +119,15 @@ pub(crate) fn attach(request: &RecordRequest) -> Result<(), Refusal> {
         Refusal::new(Kind::Busy, what(), obstacle, "end another recording first")
     };
     if all.iter().any(|(path, _)| *path == request.session) {
-        return Err(busy("the instance is recorded into it already".to_owned()));
+        return Err(busy("the instance already records into it".to_owned()));
     }
     if all.len() >= MAX_SESSIONS {
-        return Err(busy(format!("{MAX_SESSIONS} others record the instance already")));
+        return Err(busy(format!(
+            "{MAX_SESSIONS} other recordings of the instance are in progress"
+        )));
     }
     let session = Session::open(&request.session).map_err(|error| {
-        let remedy = "name the session of a recorder that runs, as `refit record` does";
+        let remedy = "name the session of a running recorder, as `refit record` does";
         let kind = match &error {
             SessionError::Map { source, .. } if source.kind() == ErrorKind::NotFound => {
                 Kind::Unknown

@@ -60,7 +60,7 @@ impl Refusal {
 /// Returns the refusal of an instance that is not one of several.
 pub(crate) fn alone(operation: &str) -> Refusal {
     let remedy = "start several with `refit boot --instances 2`, and the program with `refit run --on 0 --movable -- COMMAND`";
-    Refusal::new(Kind::Unknown, operation, "this instance is not one of several", remedy)
+    Refusal::new(Kind::Unknown, operation, "`refit boot` did not start this instance", remedy)
 }
 
 /// Returns the refusal of an instance under which no program runs.

@@ -31,7 +31,7 @@ pub(crate) fn wrong_method(
     let path = path.as_ref().map_or(uri.path(), MatchedPath::as_str);
     let allowed = document::allowed(document, path).unwrap_or(HeaderValue::from_static("GET"));
     let operation = format!("{method} {}", uri.path());
-    let remedy = format!("it knows {}", allowed.to_str().unwrap_or_default());
+    let remedy = format!("it supports {}", allowed.to_str().unwrap_or_default());
     let refusal =
         Refusal::new(Kind::WrongMethod, operation, "it does not support this method", remedy);
     let mut response = refusal.into_response();

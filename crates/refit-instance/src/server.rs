@@ -140,7 +140,7 @@ async fn only_owner_and_root(
         Kind::Forbidden,
         format!("{} {}", request.method(), request.uri().path()),
         format!("this instance belongs to uid {}; you are {}", shared.core.uid, peer.owner()),
-        "run this as that user or as root",
+        "run refit as that user or as root",
     )
     .into_response()
 }

@@ -124,7 +124,7 @@ impl Core {
                     Kind::Busy,
                     format!("unmount {}", slot.served.mountpoint().display()),
                     "it is being unmounted already",
-                    "wait for it",
+                    "wait for it to end",
                 ));
             }
             slot.leaving = true;
@@ -211,7 +211,12 @@ fn view(id: u32, served: &dyn Served, leaving: bool) -> Mount {
 }
 
 pub(crate) fn no_such_mount(id: u32) -> Refusal {
-    Refusal::new(Kind::Unknown, format!("mount {id}"), "there is none", "see `refit mounts`")
+    Refusal::new(
+        Kind::Unknown,
+        format!("mount {id}"),
+        "there is no such mount",
+        "list mounts with `refit mounts`",
+    )
 }
 
 fn millis(d: Duration) -> u64 {

@@ -60,7 +60,7 @@ pub(crate) fn targets(core: &Core, request: &Swap) -> Result<Vec<Target>, Refusa
     let mut targets = targets_of(core, request)?;
     if !request.with.is_empty() && !request.together {
         let what = format!("swap {} to {}", request.glob, request.implementation);
-        let remedy = "say `together`, or ask for one after the other";
+        let remedy = "give `together`, or request one swap after the other";
         return Err(Refusal::new(Kind::Malformed, what, "`with` goes with `together`", remedy));
     }
     for SwapPart { glob, implementation } in &request.with {
@@ -74,8 +74,8 @@ fn clustering(request: &Swap) -> Result<Clustering, Refusal> {
     let Some(text) = &request.reps else { return Ok(Clustering::AsMade) };
     text.parse().map_err(|_| {
         let what = format!("swap {} to {}", request.glob, request.implementation);
-        let obstacle = format!("{text:?} does not say which processors share a representative");
-        Refusal::new(Kind::Malformed, what, obstacle, "say one, each, groups:4 or map:0,0,1,1")
+        let obstacle = format!("{text:?} does not define which processors share a representative");
+        Refusal::new(Kind::Malformed, what, obstacle, "give one, each, groups:4 or map:0,0,1,1")
     })
 }
 
@@ -84,8 +84,8 @@ fn probation(request: &Swap) -> Result<Option<Probation>, Refusal> {
     let Some(wire::Probation { ms, until }) = &request.probation else { return Ok(None) };
     let what = || format!("swap {} to {} on probation", request.glob, request.implementation);
     if request.together || request.repeat.is_some() {
-        let remedy = "swap one after the other, each on probation of its own";
-        let obstacle = "several objects, or one again and again, cannot be on probation together";
+        let remedy = "swap one object after the other, each with its own probation";
+        let obstacle = "swaps that are made together or repeatedly cannot be on probation";
         return Err(Refusal::new(Kind::Malformed, what(), obstacle, remedy));
     }
     let until: Condition = until.parse().map_err(|error: NoCondition| {
@@ -104,7 +104,7 @@ fn selected(request: &Swap) -> Glob {
 fn targets_of(core: &Core, request: &Swap) -> Result<Vec<Target>, Refusal> {
     let what = || format!("swap {} to {}", request.glob, request.implementation);
     if request.dry_run && request.repeat.is_some() {
-        let why = "a dry run of swaps that repeat would change nothing between them";
+        let why = "a dry run changes nothing, so repeating it has no effect";
         return Err(Refusal::new(Kind::Malformed, what(), why, "leave one of the two out"));
     }
     let glob = selected(request);
@@ -113,7 +113,7 @@ fn targets_of(core: &Core, request: &Swap) -> Result<Vec<Target>, Refusal> {
         placement::unambiguous(&what(), &objects)?;
     }
     if objects.is_empty() {
-        let remedy = "see `refit ls` for what there is";
+        let remedy = "list objects with `refit ls`";
         return Err(Refusal::new(Kind::Unknown, what(), "no such object", remedy));
     }
     for implementation in request.implementations() {
@@ -151,7 +151,7 @@ fn no_such_implementation(what: String, objects: &[ObjectInfo], implementation: 
         what,
         format!("no implementation is called {implementation}"),
         match known[..] {
-            [] => "what was named cannot be swapped".to_owned(),
+            [] => "these objects cannot be swapped".to_owned(),
             _ => format!("there are: {}", known.join(", ")),
         },
     )

@@ -27,11 +27,11 @@ impl UpgradeList {
         let under_way = self.lock();
         let control = under_way.get(class).ok_or_else(|| {
             let what = if paused { "pause" } else { "resume" };
-            let remedy = "see `refit changes` for what has ended";
+            let remedy = "see completed upgrades in `refit changes`";
             Refusal::new(
                 Kind::Unknown,
                 format!("{what} the upgrade of {class}"),
-                "none is under way",
+                "no upgrade of the class is under way",
                 remedy,
             )
         })?;

@@ -45,7 +45,7 @@ impl ActiveUpgrade {
         };
         let classes = shared.core.system.classes();
         if !classes.iter().any(|known| known.class == class) {
-            return refuse(Kind::Unknown, "no such class", "see `refit classes` for what there is");
+            return refuse(Kind::Unknown, "no such class", "list classes with `refit classes`");
         }
         if rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
             return refuse(
@@ -56,14 +56,14 @@ impl ActiveUpgrade {
         }
         if rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
             let remedy = "give a number above 0, or none";
-            return refuse(Kind::Malformed, "its rate is not a number above 0", remedy);
+            return refuse(Kind::Malformed, "the rate is not a number above 0", remedy);
         }
         let control = Arc::new(UpgradeControl::default());
         {
             let mut under_way = shared.core.upgrades.lock();
             if under_way.contains_key(&class) {
-                let remedy = "wait for its end, or end it by interrupting who asked for it";
-                return refuse(Kind::Busy, "another upgrade of it is under way", remedy);
+                let remedy = "wait for its end, or interrupt the command that started it";
+                return refuse(Kind::Busy, "another upgrade of the class is under way", remedy);
             }
             under_way.insert(class.clone(), Arc::clone(&control));
         }

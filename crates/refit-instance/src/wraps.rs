@@ -41,7 +41,7 @@ fn matching(
         placement::unambiguous(what, &objects)?;
     }
     if objects.is_empty() {
-        let remedy = "see `refit ls` for what there is";
+        let remedy = "list objects with `refit ls`";
         return Err(Refusal::new(Kind::Unknown, what, "no such object", remedy));
     }
     Ok(objects)
@@ -99,7 +99,7 @@ pub(crate) fn to_unwrap(core: &Core, request: Unwrap) -> Result<(WrapAct, Vec<u6
         there.sort_unstable();
         there.dedup();
         let (obstacle, remedy) = match there[..] {
-            [] => ("nothing of it is wrapped", String::new()),
+            [] => ("no wrapper is attached", String::new()),
             _ => ("no such wrapper is attached", format!("there are: {}", there.join(", "))),
         };
         return Err(Refusal::new(Kind::Unknown, what, obstacle, remedy));

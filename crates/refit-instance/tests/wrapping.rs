@@ -125,7 +125,7 @@ fn refuses_what_it_cannot_do_and_says_what_there_is() {
         let Err(refusal) = stage.client.unwrap(&request) else { panic!("it was not refused") };
         refusal
     };
-    assert!(unwrap(None).to_string().contains("nothing of it is wrapped"));
+    assert!(unwrap(None).to_string().contains("no wrapper is attached"));
     ends(stage.client.wrap(&wrap(name, "count", &[])));
     assert!(unwrap(Some("latency")).to_string().contains("there are: count"));
     assert_eq!(unwrap(Some("999999")).kind, Kind::Unknown);

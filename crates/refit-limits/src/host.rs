@@ -23,13 +23,13 @@ pub enum LimitError {
     #[error("userfaultfd lacks {0}, which Linux 6.8 has")]
     Lacks(String),
     /// This user may not use userfaultfd for other programs.
-    #[error("userfaultfd is not for this user, who needs CAP_SYS_PTRACE: {0}")]
+    #[error("this user may not use userfaultfd without CAP_SYS_PTRACE: {0}")]
     Forbidden(io::Error),
     /// The kernel cannot report which pages are resident.
-    #[error("there is no PAGEMAP_SCAN, which Linux 6.7 has: {0}")]
+    #[error("the kernel lacks PAGEMAP_SCAN, which Linux 6.7 has: {0}")]
     NoScan(io::Error),
     /// There is no place for evicted pages.
-    #[error("no swap file can be made in {}: {source}", directory.display())]
+    #[error("cannot create a swap file in {}: {source}", directory.display())]
     NoFile {
         /// The directory in which the swap file was to be made.
         directory: PathBuf,
@@ -37,7 +37,7 @@ pub enum LimitError {
         source: io::Error,
     },
     /// No thread or process can be made for the reclaimer.
-    #[error("no thread or process can be made for it: {0}")]
+    #[error("cannot create a thread or process for the reclaimer: {0}")]
     NoReclaimer(io::Error),
 }
 
@@ -80,7 +80,7 @@ mod tests {
     fn a_directory_that_is_not_there_is_told() {
         let error =
             swap_file(Path::new("/no/such/place"), 0).expect_err("there is none").to_string();
-        assert!(error.starts_with("no swap file can be made in /no/such/place: "), "{error}");
+        assert!(error.starts_with("cannot create a swap file in /no/such/place: "), "{error}");
         assert_eq!(LimitError::TooLittle.to_string(), "a program needs at least 1 MiB");
     }
 }

@@ -214,7 +214,7 @@ impl Outside for Shared {
             && let Err(error) = self.serve(served)
         {
             // Otherwise the child would wait for its pages forever.
-            refit_log::say(&format!("a child's memory cannot be served: {error}"));
+            refit_log::say(&format!("the memory of a child cannot be limited: {error}"));
             std::process::abort();
         }
         self.let_begin();

@@ -6,9 +6,9 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum LogError {
     /// This text is not a filter.
-    #[error("`{0}` is no filter; give levels as in `info` or `warn,refit_migrate=debug`")]
+    #[error("`{0}` is not a filter; give levels as in `info` or `warn,refit_migrate=debug`")]
     Filter(String),
     /// The process has a `tracing` subscriber already.
-    #[error("events of this process go elsewhere already")]
+    #[error("this process has another log already")]
     Taken,
 }

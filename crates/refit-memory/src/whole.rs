@@ -154,7 +154,7 @@ fn visit<C: AsRef<Cell>>(cells: &[C], mut see: impl FnMut(&Pages)) -> Result<(),
     for cell in cells {
         let pages = cell.as_ref().lock();
         if let Some(Flight { first, last, .. }) = pages.flights.first() {
-            let what = format!("pages {first} to {last} are in use by a call that is inside");
+            let what = format!("pages {first} to {last} are in use by a call in progress");
             return Err(TransferError(what));
         }
         see(&pages);

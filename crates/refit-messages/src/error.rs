@@ -47,7 +47,9 @@ pub enum MessageError {
         why: Refusal,
     },
     /// The connection would be unprotected, and nobody has said that this is intended.
-    #[error("{0} can be reached from other hosts: use certificates, or say that none are wanted")]
+    #[error(
+        "{0} can be reached from other hosts; use certificates, or allow connections without them"
+    )]
     Insecure(IpAddr),
     /// A file does not contain a certificate or key, or not one for this purpose.
     #[error("{}: {why}", path.display())]
@@ -58,7 +60,7 @@ pub enum MessageError {
         why: String,
     },
     /// [`Layer::close`](crate::Layer::close) has been called.
-    #[error("this instance has closed its messages")]
+    #[error("this instance has closed its connections")]
     Closed,
     /// The system has refused an operation.
     #[error("{what}: {source}")]
@@ -82,11 +84,11 @@ impl MessageError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Its first bytes are not those of an instance.
-    #[error("what answers there is no instance of refit")]
+    #[error("the peer is not an instance of refit")]
     Stranger,
     /// The instance uses another version of this layer.
     #[error(
-        "it speaks version {theirs} of the messages, this one version {ours}; run the same refit"
+        "it speaks version {theirs} of the messages, this instance version {ours}; run the same refit"
     )]
     Version {
         /// Its version.
@@ -95,7 +97,7 @@ pub enum Refusal {
         ours: u16,
     },
     /// The instance is of another release, whose messages may have other formats.
-    #[error("it is refit {theirs}, this one refit {ours}; run the same refit")]
+    #[error("it is refit {theirs}, this instance is refit {ours}; run the same refit")]
     Release {
         /// Its release.
         theirs: String,
@@ -103,7 +105,7 @@ pub enum Refusal {
         ours: String,
     },
     /// The instance has the number of this one.
-    #[error("it calls itself {0}, as this one; give one of them another number")]
+    #[error("it calls itself {0}, like this instance; give one of them another number")]
     SameId(InstanceId),
     /// This instance has a peer of that number already.
     #[error("there is another connection with {0} already")]
@@ -115,25 +117,25 @@ pub enum Refusal {
     #[error("it refuses, for reason {0}")]
     ByPeerFor(u8),
     /// The instance is a process of another user, but only those of the same user may join.
-    #[error("its process belongs to user {0}, not to this one's")]
+    #[error("its process belongs to user {0}, not to the user of this instance")]
     User(u32),
     /// The other side did not complete its part of the handshake in time.
     #[error("it does not answer")]
     Silent,
     /// The other side uses certificates, and this instance has none.
-    #[error("it speaks TLS, and this instance was given no certificates")]
+    #[error("it requires TLS, but this instance has no certificates")]
     Encrypted,
     /// TLS reports an error, most likely of a certificate.
     #[error("no secure connection: {0}")]
     Tls(String),
     /// The connection ended during the handshake.
-    #[error("it hung up")]
+    #[error("it closed the connection")]
     HungUp,
     /// The shared memory cannot be created, or one side could shrink it.
-    #[error("there is no memory that both can share")]
+    #[error("the instances have no memory that both can share")]
     Rings,
     /// The second of the two connections does not belong to a first one.
-    #[error("a connection of its second kind came without its first")]
+    #[error("its second connection came without its first")]
     Half,
 }
 
@@ -150,7 +152,7 @@ pub enum Malformed {
     #[error("a header without contents announces some")]
     Contents,
     /// There is no handler for the message.
-    #[error("a message is of kind {0}, which nobody handles here")]
+    #[error("a message is of kind {0}, which this instance does not handle")]
     Kind(u16),
     /// A message where a question is expected, or vice versa.
     #[error("a message of kind {0} is a question on one side only")]
@@ -167,6 +169,6 @@ pub enum Malformed {
         why: postcard::Error,
     },
     /// An answer for which nobody waits.
-    #[error("an answer has ticket {0}, which nobody holds")]
+    #[error("an answer has ticket {0}, which no question has")]
     Ticket(u64),
 }

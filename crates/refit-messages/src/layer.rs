@@ -150,7 +150,7 @@ impl Layer {
         let links = here(&peers);
         drop(peers);
         for link in links {
-            link.lose("this instance has closed its messages");
+            link.lose("this instance has closed its connections");
         }
         if !receiving::is_receiving() {
             self.change.wait_while(&mut self.peers.lock(), |peers| !here(peers).is_empty());

@@ -92,7 +92,7 @@ pub fn rehearse(mut bytes: &[u8]) -> (usize, String) {
 fn ended(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => ENDED.to_owned(),
-        io::ErrorKind::WouldBlock => "it has fallen silent".to_owned(),
+        io::ErrorKind::WouldBlock => "it has stopped responding".to_owned(),
         io::ErrorKind::TimedOut => "it takes nothing any more".to_owned(),
         _ => format!("its connection broke: {error}"),
     }

@@ -59,22 +59,22 @@ pub enum MoveError {
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum MoveRefusal {
     /// The program has no free slot for its calls.
-    #[error("too many of its threads are away")]
+    #[error("too many of its threads run at other instances")]
     TooManyAway,
     /// Job control has stopped its process.
     #[error("it is stopped")]
     Stopped,
     /// The thread has been blocked in `vfork` for as long as a departure is tried.
-    #[error("it cannot leave now: it waits for the child of its `vfork`")]
+    #[error("it waits in `vfork` for its child")]
     InVfork,
     /// A later request wants it at the instance with this number.
-    #[error("it is wanted at instance {0} since")]
+    #[error("a later request moves it to instance {0}")]
     WantedElsewhere(u16),
     /// The destination has no slot with the number that the origin gave.
     #[error("there is no such slot")]
     NoSuchSlot,
     /// The destination runs the thread already.
-    #[error("it is here")]
+    #[error("it is already here")]
     AlreadyHere,
     /// The destination has not answered.
     #[error("{0}")]
@@ -119,6 +119,6 @@ mod tests {
         let full = io::Error::from(io::ErrorKind::QuotaExceeded);
         assert!(matches!(MoveError::from(full), MoveError::NoMemory(_)));
         let wanted = MoveError::from(MoveRefusal::WantedElsewhere(3));
-        assert_eq!(wanted.to_string(), "it is wanted at instance 3 since");
+        assert_eq!(wanted.to_string(), "a later request moves it to instance 3");
     }
 }

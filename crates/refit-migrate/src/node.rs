@@ -93,7 +93,7 @@ impl Node {
         let migration = Migration::new(own, setting);
         let meeting = Arc::new(Meeting::new(setting.security.clone()));
         let refused = move |place: &str, why: &Refusal| {
-            refit_log::say(&format!("{own} has refused to be joined ({place}): {why}"));
+            refit_log::say(&format!("{own} refused a connection ({place}): {why}"));
         };
         let builder = Layer::builder(own).silence(setting.silence);
         let (on_found, on_lost) = (Arc::clone(&meeting), Arc::clone(&meeting));
@@ -188,7 +188,7 @@ impl Node {
             let on_ready = || ready.send(Ok(())).map_err(io::Error::other);
             if let Err(error) = followed.supervisor.follow(process, on_ready) {
                 // The processes that it followed die with this thread.
-                refit_log::say(&format!("process {process} cannot be followed: {error}"));
+                refit_log::say(&format!("process {process} cannot be traced: {error}"));
                 let _ = ready.send(Err(error));
             }
             this.trees().retain(|tree| !Arc::ptr_eq(tree, &followed));

@@ -44,9 +44,8 @@ impl<I: Interface> Swapper for ByName<I> {
         to: &str,
         clustering: Clustering,
     ) -> Result<Successor, String> {
-        let unknown = || self.cannot(to).unwrap_or_else(|| format!("{to:?} could not be made"));
+        let unknown = || self.cannot(to).unwrap_or_else(|| format!("{to:?} could not be created"));
         let root = ledger::make(&*self.0, to)?.ok_or_else(unknown)?;
-        Successor::new(id, old, root, clustering)
-            .ok_or_else(|| "its interface is another one".into())
+        Successor::new(id, old, root, clustering).ok_or_else(|| "its interface differs".into())
     }
 }

@@ -42,7 +42,7 @@ pub enum CreateError {
         known: String,
     },
     /// The new object has refused its first state.
-    #[error("the first state of the object was refused: {0}")]
+    #[error("the object refused its initial state: {0}")]
     State(TransferError),
 }
 

@@ -55,7 +55,7 @@ impl fmt::Display for Clustering {
 /// The error that a text is not a clustering.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} does not say which processors share a representative; write as-made, one, each, groups:4 or map:0,0,1,1"
+    "{0:?} does not define which processors share a representative; write as-made, one, each, groups:4 or map:0,0,1,1"
 )]
 pub struct NoClustering(String);
 

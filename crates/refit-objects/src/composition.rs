@@ -102,7 +102,7 @@ pub struct Part {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// There is no such block.
-    #[error("{part} is to be {block:?}, but there is no such block; there are: {known}")]
+    #[error("{part} has the block {block:?}, but there is no such block; there are: {known}")]
     UnknownBlock {
         /// The part.
         part: String,
@@ -177,7 +177,7 @@ pub enum Fault {
         has: u32,
     },
     /// Parts import each other in a cycle, so that none can be built first.
-    #[error("{} import each other in a circle: none of them can be built first", .0.join(", "))]
+    #[error("{} import each other in a cycle, so none of them can be built first", .0.join(", "))]
     Circle(Vec<String>),
 }
 
@@ -188,7 +188,7 @@ pub struct Faults(pub Vec<Fault>);
 
 /// A part of a checked plan could not be built; the parts already built were destroyed again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{part} could not be built: {why}; nothing is left of the composition")]
+#[error("{part} could not be built: {why}; the whole composition was discarded")]
 pub struct BuildError {
     /// The part.
     pub part: String,

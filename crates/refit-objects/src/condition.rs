@@ -128,7 +128,7 @@ enum Comparison {
 
 /// The error that a text is not a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no condition: {why}; write e.g. errors == 0 && p99 < 1.2 × before")]
+#[error("{text:?} is not a condition: {why}; write e.g. errors == 0 && p99 < 1.2 × before")]
 pub struct NoCondition {
     text: String,
     why: String,
@@ -192,7 +192,7 @@ impl FromStr for Condition {
         let condition = parser.condition().map_err(wrong)?;
         match parser.tokens.first() {
             None => Ok(Condition { text: text.trim().to_owned(), ..condition }),
-            Some(rest) => Err(wrong(format!("{rest:?} is one too many"))),
+            Some(rest) => Err(wrong(format!("unexpected {rest:?}"))),
         }
     }
 }
@@ -206,7 +206,7 @@ fn tokens(text: &str) -> Result<Vec<&str>, String> {
         let length = match SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
             Some(sign) => sign.len(),
             None if word(first) => rest.find(|c| !word(c)).unwrap_or(rest.len()),
-            None => return Err(format!("{first:?} has no meaning here")),
+            None => return Err(format!("unexpected {first:?}")),
         };
         tokens.push(&rest[..length]);
         rest = rest[length..].trim_start();
@@ -304,7 +304,7 @@ impl Parser<'_> {
     }
 
     fn factor(&mut self) -> Result<Side, String> {
-        let (token, rest) = self.tokens.split_first().ok_or("something is missing at its end")?;
+        let (token, rest) = self.tokens.split_first().ok_or("it ends too early")?;
         self.tokens = rest;
         if token.starts_with(|c: char| c.is_ascii_digit()) {
             return number(token).map(Side::Number);
@@ -342,7 +342,7 @@ impl Side {
                 Ok(Factor::Before(measure))
             }
             (Side::SameBefore, None) => {
-                Err("`before` is compared with no measure; write e.g. before.p99".into())
+                Err("`before` needs a measure to be compared with; write e.g. before.p99".into())
             }
         }
     }
@@ -362,9 +362,9 @@ fn number(token: &str) -> Result<f64, String> {
         "us" | "µs" => 1e3,
         "ms" => 1e6,
         "s" => 1e9,
-        _ => return Err(format!("{unit:?} is no unit; there are: ns, us, ms, s")),
+        _ => return Err(format!("{unit:?} is not a unit; there are: ns, us, ms, s")),
     };
-    let number: f64 = digits.parse().map_err(|_| format!("{token:?} is no number"))?;
+    let number: f64 = digits.parse().map_err(|_| format!("{token:?} is not a number"))?;
     Ok(number * scale)
 }
 
@@ -435,17 +435,17 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         for (text, says) in [
-            ("", "something is missing at its end"),
+            ("", "it ends too early"),
             ("errors", "a comparison is missing before \"its end\""),
-            ("errors == ", "something is missing at its end"),
+            ("errors == ", "it ends too early"),
             ("p98 < 3", "there is no measure \"p98\"; there are: calls, errors"),
             ("p99 < before.p98", "there is no measure \"p98\""),
-            ("3 < before", "`before` is compared with no measure"),
-            ("p99 < 3 h", "\"h\" is one too many"),
-            ("p99 < 3h", "\"h\" is no unit"),
-            ("p99 < 3.1.4", "\"3.1.4\" is no number"),
+            ("3 < before", "`before` needs a measure"),
+            ("p99 < 3 h", "unexpected \"h\""),
+            ("p99 < 3h", "\"h\" is not a unit"),
+            ("p99 < 3.1.4", "\"3.1.4\" is not a number"),
             ("(p99 < 3", "a parenthesis is not closed"),
-            ("p99 < 3 & calls > 1", "'&' has no meaning here"),
+            ("p99 < 3 & calls > 1", "unexpected '&'"),
         ] {
             let error = text.parse::<Condition>().expect_err(text);
             assert!(error.to_string().contains(says), "{text}: {error}");

@@ -185,7 +185,7 @@ pub trait Root<I: Interface>: Send + Sync + 'static {
 #[cold]
 fn not_known(implementation: &str, verb: &str) -> TransferError {
     TransferError(format!(
-        "{implementation} lists a protocol that it cannot {verb}; that is a mistake in it"
+        "{implementation} lists a protocol that it cannot {verb}, which is a bug in it"
     ))
 }
 

@@ -44,7 +44,7 @@ pub fn swap<I: Interface>(
     request.run(&mut |slot, _| {
         let member =
             root.take().and_then(|root| Member::new(slot, root, options.clustering.clone()));
-        member.ok_or_else(|| "its interface is another one".into())
+        member.ok_or_else(|| "its interface differs".into())
     })
 }
 

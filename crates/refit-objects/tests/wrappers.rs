@@ -241,19 +241,19 @@ fn what_cannot_be_made_is_refused_with_what_there_is() {
         (
             "latency",
             "method=ad",
-            "latency: method=ad makes no sense; methods of store objects are: read, add, open, fail, sum",
+            "latency: method=ad is invalid; methods of store objects are: read, add, open, fail, sum",
         ),
         ("arguments", "", "arguments needs argument=…; there are: offset, buf, n"),
         (
             "arguments",
             "argument=what",
-            "arguments: argument=what makes no sense; no chosen method has such an argument that can be seen; \
+            "arguments: argument=what is invalid; no chosen method has such an argument that can be seen; \
              there are: offset, buf, n",
         ),
         (
             "sequential",
             "offset=buf",
-            "sequential: offset=buf makes no sense; no chosen method has such a number; there are: offset, buf, n",
+            "sequential: offset=buf is invalid; no chosen method has such a number; there are: offset, buf, n",
         ),
         (
             "sequential",
@@ -262,15 +262,15 @@ fn what_cannot_be_made_is_refused_with_what_there_is() {
         ),
         ("sequential", "offset=n", "sequential needs length=…; there are: offset, buf, n"),
         ("fault", "", "fault needs delay=…; or error=…, e.g. delay=1ms or error=5"),
-        ("fault", "delay=1", "fault: delay=1 makes no sense; write a time, e.g. 200us, 1ms or 2s"),
+        ("fault", "delay=1", "fault: delay=1 is invalid; write a time, e.g. 200us, 1ms or 2s"),
         (
             "fault",
             "delay=99999999999999999999s",
-            "fault: delay=99999999999999999999s makes no sense; write a time, e.g. 200us, 1ms or 2s",
+            "fault: delay=99999999999999999999s is invalid; write a time, e.g. 200us, 1ms or 2s",
         ),
-        ("fault", "error=0", "fault: error=0 makes no sense; write a whole number from 1"),
-        ("fault", "error=5000", "fault: error=5000 makes no sense; write an errno, e.g. 5 for EIO"),
-        ("fault", "error=5 every=x", "fault: every=x makes no sense; write a whole number from 1"),
+        ("fault", "error=0", "fault: error=0 is invalid; write a whole number from 1"),
+        ("fault", "error=5000", "fault: error=5000 is invalid; write an errno, e.g. 5 for EIO"),
+        ("fault", "error=5 every=x", "fault: every=x is invalid; write a whole number from 1"),
         (
             "fault",
             "error=5 method=add",

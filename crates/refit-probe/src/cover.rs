@@ -272,12 +272,10 @@ fn decide(
 
 fn reason(why: &Why) -> &'static str {
     match why {
-        Why::Short { .. } => "too short for a jump, with none near",
-        Why::Alone { .. } => {
-            "in a function whose jumps are not all understood, too short for a jump"
-        }
+        Why::Short { .. } => "too short for a jump, without an unused place nearby",
+        Why::Alone { .. } => "too short for a jump, in a function with unresolved jumps",
         Why::Fixed { .. } => "an instruction that cannot run elsewhere",
-        Why::Uncopied { .. } => "in a function that cannot be copied, whose ways are not all known",
+        Why::Uncopied { .. } => "in a function with unresolved jumps, which cannot be copied",
         Why::Torn { .. } => "in a function whose copy would have to change several pages at once",
         _ => "no instructions",
     }

@@ -290,7 +290,7 @@ impl Level {
             (0..=self.calls.len() as u32).map(|number| self.spent(number, now)).collect();
         let spent = spent.map_err(|source| Refusal::System {
             id: program.id(),
-            what: "read what was measured",
+            what: "read the measurements",
             source,
         })?;
         if spent.iter().all(|one| one.entered == 0) {

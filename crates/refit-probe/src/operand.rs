@@ -81,7 +81,7 @@ impl Operand {
         }
         if let Some(pointer) = text.strip_prefix('*') {
             return field(pointer.trim()).ok_or_else(|| {
-                format!("no pointer is `{text}` (*arg0 and *(arg0 + 16) are, for example),")
+                format!("`{text}` is not a field (write e.g. *arg0 or *(arg0 + 16))")
             });
         }
         let lasting = |base| Self { value: Value { base, width: Width::Whole }, leaving: false };
@@ -97,7 +97,7 @@ impl Operand {
         }
         whole(text).map(Self::register).ok_or_else(|| {
             format!(
-                "no value is called `{text}` (arg0 … arg5, retval, pid, tid, registers and fields such as *(arg0 + 8) are),"
+                "unknown value `{text}` (known: arg0 … arg5, retval, pid, tid, registers, and fields such as *(arg0 + 8))"
             )
         })
     }
@@ -169,11 +169,11 @@ fn test(text: &str) -> Result<(Operand, Test), String> {
     let found = RELATIONS.iter().find_map(|(sign, relation)| {
         text.split_once(sign).map(|(value, than)| (value, *relation, than))
     });
-    let (value, relation, than) = found
-        .ok_or_else(|| format!("no comparison in `{text}` (arg0 == 1 is one, for example),"))?;
+    let (value, relation, than) =
+        found.ok_or_else(|| format!("no comparison in `{text}` (write e.g. arg0 == 1)"))?;
     let operand = Operand::parse(value)?;
     let than = number(than).ok_or_else(|| {
-        format!("no number in `{}`, with which `{value}` is compared,", than.trim())
+        format!("`{}`, with which `{value}` is compared, is not a number", than.trim())
     })?;
     Ok((operand, Test { value: operand.value, relation, than }))
 }
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(any, [first, vec![test("edi", Relation::AtMost, -3)]]);
         assert_eq!(operands.len(), 3);
         for (text, what) in
-            [("arg0", "no comparison"), ("arg0 == x", "no number"), ("a<1", "no value")]
+            [("arg0", "no comparison"), ("arg0 == x", "not a number"), ("a<1", "unknown value")]
         {
             let error = condition(text).expect_err(text);
             assert!(error.contains(what), "{text}: {error}");

@@ -13,7 +13,7 @@ pub enum Silent {
     NotCalled,
     /// A thread was in one call of it from the beginning to the end.
     #[error(
-        "thread {thread} has been in one call of it all the time, where it waits for {callee} to return"
+        "thread {thread} was in one call of it all the time, and waits there for {callee} to return"
     )]
     InCall {
         /// Id of the thread.

@@ -40,7 +40,7 @@ pub enum NoSite {
     },
     /// Another function returns instead of this one.
     #[error(
-        "the function is left at {address:#x} by a jump to another one, whose value it returns"
+        "the function ends at {address:#x} with a jump to another function (tail call), whose value it returns"
     )]
     Result {
         /// Address of the block.
@@ -48,7 +48,7 @@ pub enum NoSite {
     },
     /// The function jumps to its own entry.
     #[error(
-        "a loop begins with the function, and a copy of it, in which its turns could be told from entries, cannot be made"
+        "a loop jumps back to the entry of the function, and the function cannot be copied to distinguish iterations from calls"
     )]
     Loop {
         /// Address of the entry.

@@ -81,7 +81,9 @@ pub enum Do {
 
 /// Why a specification was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} in `{text}`; for example: uprobe:redis-server:lookupKey {{ count }}")]
+#[error(
+    "cannot parse the probe `{text}`: {what}; write e.g. uprobe:redis-server:lookupKey {{ count }}"
+)]
 pub struct NotUnderstood {
     what: String,
     text: String,
@@ -103,7 +105,7 @@ fn parse(text: &str) -> Result<Spec, String> {
     let (places, (when, tested)) = match opens {
         Some(at) => {
             let inner = head[at + 2..].trim_end().strip_suffix('/');
-            (&head[..at], operand::condition(inner.ok_or("no closing `/` of the condition")?)?)
+            (&head[..at], operand::condition(inner.ok_or("no closing `/` after the condition")?)?)
         }
         None => (head, (Vec::new(), Vec::new())),
     };
@@ -112,7 +114,7 @@ fn parse(text: &str) -> Result<Spec, String> {
     let operands = tested.iter().chain(&by);
     let leaving = operands.clone().any(|operand| operand.leaving);
     if leaving && operands.clone().any(|operand| !operand.leaving && !operand.is_lasting()) {
-        return Err("retval together with what is there at the entry only".to_owned());
+        return Err("retval cannot be combined with values that exist only at the entry".to_owned());
     }
     // A timer belongs to its thread.
     let lasting = tested.iter().all(|operand| operand.is_lasting())
@@ -132,15 +134,15 @@ fn check(spec: &Spec, action: &Do, lasting: bool) -> Result<(), String> {
     };
     let leaves = spec.leaving || operands.iter().any(|operand| operand.leaving);
     if (leaves || action.is_timed()) && !functions {
-        return Err(format!("`{action}`, which functions have and instructions do not,"));
+        return Err(format!("`{action}` needs functions, not instructions"));
     }
     if action.is_timed() && !lasting {
         return Err(format!(
-            "`{action}` under a condition on other values than pid and tid, or by another than tid"
+            "`{action}` allows only pid and tid in a condition, and only tid after `by`"
         ));
     }
     if leaves && operands.iter().any(|operand| !operand.leaving && !operand.is_lasting()) {
-        return Err("retval together with what is there at the entry only".to_owned());
+        return Err("retval cannot be combined with values that exist only at the entry".to_owned());
     }
     Ok(())
 }
@@ -152,7 +154,7 @@ fn items(body: &str) -> Result<(Vec<Do>, Option<Operand>), String> {
         let item = item.trim();
         let (word, rest) = item.split_once(char::is_whitespace).unwrap_or((item, ""));
         match (word, actions.last_mut()) {
-            ("by", _) if by.is_some() => return Err("`by` twice".to_owned()),
+            ("by", _) if by.is_some() => return Err("`by` is given twice".to_owned()),
             ("by", _) => by = Some(Operand::parse(rest)?),
             // The text behind the comma of an event's first value.
             (_, Some(Do::Event(values))) if values.len() == 1 && Operand::parse(item).is_ok() => {
@@ -178,7 +180,7 @@ fn place(text: &str) -> Result<Place, String> {
         None => (None, rest),
     };
     if what.is_empty() {
-        return Err(format!("no function and no address in the place `{text}`"));
+        return Err(format!("no function or address in the place `{text}`"));
     }
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -195,9 +197,7 @@ fn place(text: &str) -> Result<Place, String> {
             None => What::Behind(what.to_owned(), 0),
         },
         _ => {
-            return Err(format!(
-                "no kind of place is called `{kind}` (uprobe, func and insn are),"
-            ));
+            return Err(format!("unknown kind of place `{kind}` (known: uprobe, func, insn)"));
         }
     };
     Ok(Place { module, what })
@@ -215,7 +215,7 @@ fn action(word: &str, rest: &str) -> Result<Do, String> {
         "event" => return Ok(Do::Event(vec![Operand::parse(rest)?])),
         "histogram" if rest.is_empty() => {
             return Err(
-                "a histogram without a value (latency, cpu, arg0 … arg5, or a register)".to_owned()
+                "histogram needs a value (latency, cpu, arg0 … arg5, or a register)".to_owned()
             );
         }
         "histogram" if rest == "latency" => return Ok(Do::Durations(Clock::Wall)),
@@ -224,11 +224,11 @@ fn action(word: &str, rest: &str) -> Result<Do, String> {
         "" => return Err("an empty action".to_owned()),
         _ => {
             return Err(format!(
-                "no action is called `{word}` (count, latency, cpu, concurrency, histogram, span, event and poison are),"
+                "unknown action `{word}` (known: count, latency, cpu, concurrency, histogram, span, event, poison)"
             ));
         }
     };
-    if rest.is_empty() { Ok(alone) } else { Err(format!("`{rest}` behind `{word}`")) }
+    if rest.is_empty() { Ok(alone) } else { Err(format!("unexpected `{rest}` after `{word}`")) }
 }
 
 impl Do {
@@ -344,20 +344,20 @@ mod tests {
             ("uprobe:a:b { count", "no closing `}`"),
             ("uprobe:a:b { }", "an empty action"),
             ("uprobe:a:b { by tid }", "no action"),
-            ("uprobe:a:b { count, by tid, by pid }", "`by` twice"),
-            ("uprobe:a:b { count twice }", "`twice` behind `count`"),
-            ("uprobe:a:b { sum }", "no action is called `sum`"),
-            ("uprobe:a:b { histogram arg9 }", "no value is called `arg9`"),
-            ("uprobe:a:b { histogram }", "a histogram without a value"),
-            ("uprobe:a:b { event rdi, rsi, rdx }", "no action is called `rdx`"),
-            ("kprobe:a:b { count }", "no kind of place is called `kprobe`"),
-            ("uprobe:a: { count }", "no function and no address"),
+            ("uprobe:a:b { count, by tid, by pid }", "`by` is given twice"),
+            ("uprobe:a:b { count twice }", "unexpected `twice` after `count`"),
+            ("uprobe:a:b { sum }", "unknown action `sum`"),
+            ("uprobe:a:b { histogram arg9 }", "unknown value `arg9`"),
+            ("uprobe:a:b { histogram }", "histogram needs a value"),
+            ("uprobe:a:b { event rdi, rsi, rdx }", "unknown action `rdx`"),
+            ("kprobe:a:b { count }", "unknown kind of place `kprobe`"),
+            ("uprobe:a: { count }", "no function or address"),
             ("lookupKey { count }", "no `:`"),
-            ("insn:a:0x10 { latency }", "`latency`, which functions have"),
-            ("insn:a:0x10 { histogram latency }", "which functions have"),
-            ("insn:a:0x10 { histogram retval }", "which functions have"),
-            ("uprobe:a:b /arg0 == 1/ { latency }", "`latency` under a condition"),
-            ("uprobe:a:b /retval == 1/ { histogram arg0 }", "retval together with"),
+            ("insn:a:0x10 { latency }", "`latency` needs functions"),
+            ("insn:a:0x10 { histogram latency }", "needs functions, not"),
+            ("insn:a:0x10 { histogram retval }", "needs functions, not"),
+            ("uprobe:a:b /arg0 == 1/ { latency }", "`latency` allows only pid and tid"),
+            ("uprobe:a:b /retval == 1/ { histogram arg0 }", "retval cannot be combined"),
             ("uprobe:a:b /arg0 == 1 { count }", "no closing `/`"),
             ("uprobe:a:b /arg0/ { count }", "no comparison"),
         ] {

@@ -37,7 +37,7 @@ pub enum Error {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// No file of the program has this name.
-    #[error("the program runs no code of a file called {wanted}; it does of: {}", .there.join(", "))]
+    #[error("the program has mapped no code of a file called {wanted}; it has mapped: {}", .there.join(", "))]
     NoModule {
         /// Name that was asked for.
         wanted: String,
@@ -62,7 +62,7 @@ pub enum Error {
     },
     /// The file has been replaced since the program was started.
     #[error(
-        "{path} is not the file any more that the program runs: restart the program, or put the old file back"
+        "{path} is no longer the file that the program runs; restart the program, or restore the old file"
     )]
     Replaced {
         /// Path of the file.
@@ -278,7 +278,7 @@ impl<'s> Wanted<'s> {
             // Another probe of the same place.
             Some(place) if self.watched[place].address == address => place,
             Some(_) => {
-                let why = "another probe is in its way; name each function once";
+                let why = "another probe is at the same place; name each function once";
                 self.refused.push((label, why.to_owned()));
                 return Ok(());
             }

@@ -132,7 +132,7 @@ fn map(still: &mut Still<'_>, call: &Call, head: Head) -> Result<Area, Why> {
             [text, flags, 0, 0, 0, 0]
         })?;
     let mapped = call.fetch(still.program(), made).map_err(Why::from).and_then(|memfd| {
-        let failed = |source| Refusal::System { id, what: "make the patch area", source };
+        let failed = |source| Refusal::System { id, what: "create the patch area", source };
         memfd.set_len(head.end).map_err(failed)?;
         let area = Area { head, memfd };
         area.put(still.program(), 0, &head.to_bytes())?;

@@ -146,9 +146,9 @@ pub(crate) fn refuse_fixed(instruction: &Instruction) -> Result<(), Why> {
         | Mnemonic::Loop
         | Mnemonic::Loope
         | Mnemonic::Loopne => "its jump reaches 127 bytes and has no longer form",
-        Mnemonic::Endbr64 => "indirect jumps look for it there",
+        Mnemonic::Endbr64 => "it is the required target of indirect jumps",
         Mnemonic::Call if instruction.op0_register() == Register::RSP => {
-            "it calls what the stack pointer tells"
+            "it calls through the stack pointer"
         }
         Mnemonic::Call if instruction.is_call_far() || instruction.is_call_far_indirect() => {
             "it is a far call"
@@ -165,7 +165,7 @@ pub(crate) fn refuse_fixed(instruction: &Instruction) -> Result<(), Why> {
 
 /// Refuses the code to which signal handlers return; `code` begins with the instruction.
 pub(crate) fn refuse_end_of_handler(instruction: &Instruction, code: &[u8]) -> Result<(), Why> {
-    let reason = "by these bytes it is known that handlers of signals return there";
+    let reason = "debuggers recognize the return from signal handlers by these bytes";
     if signal_frames::ends_a_handler(code) { Err(fixed(instruction, reason)) } else { Ok(()) }
 }
 

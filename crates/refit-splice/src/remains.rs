@@ -81,7 +81,7 @@ impl Because {
 impl std::fmt::Display for Because {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::InUse => "a thread, or the handler of a signal, is on its way through it",
+            Self::InUse => "a thread or a signal handler is executing it",
             Self::Foreign => "another tool has changed a site of it, and may change it back",
             Self::Filtered => "the program limits its system calls (seccomp) and may not unmap it",
             Self::Restless => "the threads that could unmap it wait where nothing interrupts them",

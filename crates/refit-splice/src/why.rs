@@ -11,7 +11,7 @@ pub enum Why {
     Program(#[from] Refusal),
     /// There are too few bytes until the next target of a jump, and no springboard is near.
     #[error(
-        "{} at {address:#x} can change, a jump takes 5, and there is no unused place near for a longer one", bytes(*.room)
+        "{} at {address:#x} can change, but a jump takes 5, and no unused place for a longer jump is near", bytes(*.room)
     )]
     Short {
         /// Address of the site.
@@ -21,8 +21,8 @@ pub enum Why {
     },
     /// The same, where only one instruction may change.
     #[error(
-        "the function's jumps are not all understood, so of the code at {address:#x} only one instruction may change: it has {} and a \
-         jump takes 5; ask for another function, such as one that calls it", bytes(*.room)
+        "some jumps of the function could not be resolved, so only one instruction at {address:#x} can change: it has {}, but a \
+         jump takes 5; name another function, such as a caller", bytes(*.room)
     )]
     Alone {
         /// Address of the site.
@@ -31,7 +31,7 @@ pub enum Why {
         room: usize,
     },
     /// An instruction cannot run elsewhere.
-    #[error("the instruction at {address:#x} ({text}) cannot be run at another place: {reason}")]
+    #[error("the instruction at {address:#x} ({text}) cannot run at another address: {reason}")]
     Fixed {
         /// Address of the instruction.
         address: u64,
@@ -42,7 +42,7 @@ pub enum Why {
     },
     /// Only a copy of the function would do, and it cannot be copied.
     #[error(
-        "at {address:#x} only a copy of the whole function would do, and it cannot be copied: some of its ways are not known"
+        "splicing at {address:#x} needs a copy of the whole function, which cannot be copied: some of its jumps could not be resolved"
     )]
     Uncopied {
         /// Address of the site.
@@ -50,7 +50,7 @@ pub enum Why {
     },
     /// Only a copy of the function would do, and it would have to change several pages at once.
     #[error(
-        "at {address:#x} only a copy of the whole function would do, and what has to change at once for it is not in one page of memory"
+        "splicing at {address:#x} needs a copy of the whole function, and the code to change at once for it is not in one page of memory"
     )]
     Torn {
         /// Entry of the function.
@@ -58,14 +58,14 @@ pub enum Why {
     },
     /// The actions make system calls, and the program limits its own.
     #[error(
-        "what is to be done at {address:#x} makes system calls, and a thread of the program limits its own (seccomp): leave out cpu, fields in memory, and numbers of threads and processes"
+        "the action at {address:#x} makes system calls, but a thread of the program limits its system calls (seccomp); leave out cpu, fields in memory, and numbers of threads and processes"
     )]
     Filtered {
         /// Address of the site.
         address: u64,
     },
     /// The bytes are no instruction.
-    #[error("the bytes at {address:#x} are no instruction")]
+    #[error("the bytes at {address:#x} are not an instruction")]
     NoCode {
         /// Address of the bytes.
         address: u64,
@@ -78,7 +78,7 @@ pub enum Why {
     },
     /// The program's bytes differ from those that were analysed.
     #[error(
-        "the code at {address:#x} is not what its file says: another tool has changed it, or the program itself"
+        "the code at {address:#x} differs from its file: another tool, or the program itself, has changed it"
     )]
     Changed {
         /// Address of the first difference.
@@ -100,7 +100,7 @@ pub enum Why {
     },
     /// The actions need too many cells.
     #[error(
-        "{cells} numbers would have to be kept for each processor, which is too many: name fewer places, or leave `by` out"
+        "the probes need {cells} counters for each processor, which is too many; name fewer places, or leave `by` out"
     )]
     Cells {
         /// Number of cells.

@@ -40,10 +40,10 @@ pub enum LaunchError {
     #[error("it did not stop when it was started")]
     NotStopped,
     /// The program has not reached its entry point.
-    #[error("it ended, or became another program, before it had begun")]
+    #[error("it ended, or executed another program, before its first instruction")]
     NotBegun,
     /// The kernel gives the loader no `AT_ENTRY`.
-    #[error("it tells no entry point")]
+    #[error("it has no entry point")]
     NoEntryPoint,
     /// Its standard input or output is not a pipe.
     #[error("it has no pipes")]

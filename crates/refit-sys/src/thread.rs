@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, compiler_fence
 /// The error that a thread, or a process, has ended before it said whether it could begin. The
 /// text is the noun for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} has ended at once")]
+#[error("{0} ended immediately after its start")]
 pub struct EndedEarly(pub &'static str);
 
 impl From<EndedEarly> for io::Error {

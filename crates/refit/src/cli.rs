@@ -17,21 +17,21 @@ use crate::logging::LogArgs;
 #[command(name = "refit", version, max_term_width = help::COLUMNS, arg_required_else_help = true)]
 #[command(help_template = help::template(&TASKS))]
 #[command(after_help = "\
-Objects are named interface:instance, e.g. fcm:/logs/a. In patterns `*` matches any characters, `/` too, \
-and `?` matches one; everything else is literal.
+Objects are named INTERFACE:INSTANCE, e.g. fcm:/logs/a. In patterns, `*` matches any characters, `/` included, \
+and `?` matches one character; all others are literal.
 
 Example:
   refit mount ~/data /mnt/data &
   refit ls 'fcm:*'
   refit swap 'fcm:/logs/*' partitioned
 
-Exit code: 0 done, 1 refused or failed, 2 wrong usage.")]
+Exit code: 0 success, 1 refused or failed, 2 usage error.")]
 pub(crate) struct Cli {
     /// Print one JSON object per line
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Ask only the instance with this process id; otherwise every instance of this user
+    /// Ask only the instance with this process ID (default: every instance of this user)
     #[arg(long, global = true, value_name = "PID")]
     pub(crate) instance: Option<u32>,
 

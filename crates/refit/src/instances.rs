@@ -45,7 +45,7 @@ pub(crate) fn live(operation: &str, only: Option<u32>) -> Result<Vec<Live>, Fail
             Kind::Unreachable,
             operation,
             format!("there is no instance {pid}"),
-            "see `refit mounts` for those there are",
+            "list instances with `refit mounts`, `refit ps` or `refit instances`",
         ))),
         None => Err(Failure::Refused(Refusal::new(
             Kind::Unreachable,
@@ -64,7 +64,7 @@ pub(crate) fn live(operation: &str, only: Option<u32>) -> Result<Vec<Live>, Fail
 pub(crate) fn answering(only: Option<u32>) -> Result<Vec<Live>, Failure> {
     let found = find()?;
     for refusal in &found.distrusted {
-        say!("refit: passed over: {refusal}");
+        say!("refit: skipped: {refusal}");
     }
     for pid in &found.dead {
         say!("refit: instance {pid} is dead; its socket was removed");
@@ -109,7 +109,8 @@ pub(crate) fn unambiguous(
     }
     let obstacle =
         format!("{} mounts have an object of this name: {}", mounts.len(), mounts.join(", "));
-    let remedy = "say which with --mount MOUNTPOINT or --instance PID, or give a pattern for all";
+    let remedy =
+        "select one with --mount MOUNTPOINT or --instance PID, or give a pattern to match all";
     Err(Failure::new(operation, obstacle, remedy))
 }
 

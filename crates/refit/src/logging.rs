@@ -16,13 +16,13 @@ const FORMAT: &str = "REFIT_LOG_FORMAT";
 /// Arguments that configure the log on standard error.
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {
-    /// Write events of refit's own to standard error: a level, and levels of modules [env:
-    /// REFIT_LOG]
+    /// Log refit's own events to standard error: a level, or levels per module, e.g.
+    /// warn,refit_migrate=debug [env: REFIT_LOG]
     #[arg(long, global = true, value_name = "FILTER", value_parser = checked, help_heading = "Log")]
     log: Option<String>,
 
-    /// Format of these events; `journal` where standard error is the journal [env:
-    /// REFIT_LOG_FORMAT]
+    /// Format of the log (default: `journal` if standard error is the journal, otherwise `text`)
+    /// [env: REFIT_LOG_FORMAT]
     #[arg(long, global = true, value_enum, value_name = "FORMAT", help_heading = "Log")]
     log_format: Option<FormatArg>,
 }
@@ -30,11 +30,11 @@ pub(crate) struct LogArgs {
 /// The formats of events.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FormatArg {
-    /// A line for people
+    /// One readable line per event
     Text,
-    /// A JSON object per line
+    /// One JSON object per event
     Json,
-    /// A line with the priority that systemd-journald reads
+    /// One line per event, with the priority prefix that systemd-journald reads
     Journal,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn start(args: &LogArgs) -> Result<(), Failure> {
     // The function is called once.
     let _ = ASKED.set(log.chain(log_format).collect());
     let started = refit_log::start(filter, format);
-    started.map_err(|error| Failure::new(operation, error.to_string(), "report it"))
+    started.map_err(|error| Failure::new(operation, error.to_string(), "report this"))
 }
 
 /// Passes the log settings of this command to an instance that is about to be started.

@@ -56,7 +56,7 @@ fn what_is_no_filter_is_wrong_usage() {
     let stage = Stage::new();
     let (code, _, said) = stage.run(&["--log", "refit_migrate=loud", "ps"]);
     assert_eq!(code, 2, "{said}");
-    assert!(said.contains("`refit_migrate=loud` is no filter"), "{said}");
+    assert!(said.contains("`refit_migrate=loud` is not a filter"), "{said}");
     for (variable, value) in [("REFIT_LOG", "a=b=c"), ("REFIT_LOG_FORMAT", "xml")] {
         let output = stage.refit(&["ps"]).env(variable, value).output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr);

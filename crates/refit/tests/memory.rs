@@ -151,7 +151,7 @@ fn a_program_of_twice_its_limit_finds_what_it_has_written() {
         let line = text.lines().find(|line| line.trim_start().starts_with(what));
         line.unwrap_or_else(|| panic!("{what}: {text}")).to_owned()
     };
-    assert_eq!(fact("limit"), "  limit           24 MiB, for all of its program");
+    assert_eq!(fact("limit"), "  limit           24 MiB, for the whole program");
     assert!(fact("in memory").ends_with("is served"), "{text}");
     assert!(fact("out").ends_with("in the swap file"), "{text}");
     assert!(fact("START").ends_with("RETURNS  SERVED BY        NAME"), "{text}");
@@ -313,8 +313,8 @@ fn what_cannot_be_limited_is_refused_in_a_line() {
     let nobody = "4194305";
     for command in ["limit", "show"] {
         for (pid, says) in [
-            (&*own, "it is no process that runs under refit; see `refit ps`"),
-            (nobody, "no such process; see `refit ps`"),
+            (&*own, "the process does not run under refit; list those that do with `refit ps`"),
+            (nobody, "no such process; list processes under refit with `refit ps`"),
         ] {
             let arguments = [command, pid, "64M"];
             stage.refuses(&arguments[..if command == "show" { 2 } else { 3 }], says);
@@ -355,10 +355,13 @@ fn where_limits_do_not_work_no_program_begins_with_one() {
     };
     let (code, stdout, stderr) = without(&["run", "--memory", "24M", "--", "echo", "begun"]);
     assert_eq!((code, &*stdout), (Some(1), ""), "{stderr}");
-    assert!(stderr.starts_with("refit: run echo: userfaultfd is not for this user"), "{stderr}");
+    assert!(stderr.starts_with("refit: run echo: this user may not use userfaultfd"), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     let (_, stdout, _) = without(&["doctor"]);
-    assert!(stdout.contains("missing  memory limits        userfaultfd is not"), "{stdout}");
+    assert!(
+        stdout.contains("missing  memory limits        this user may not use userfaultfd"),
+        "{stdout}"
+    );
     let (code, stdout, stderr) = without(&["run", "--", "echo", "begun"]);
     assert_eq!((code, &*stdout), (Some(0), "begun\n"), "{stderr}");
 }

@@ -184,8 +184,8 @@ fn a_full_disk_ends_the_limit_and_not_the_program() {
     assert_eq!(shown["memory"]["lost"], 0, "{shown}");
     assert_eq!(
         touches.last_words(),
-        "refit: run touches: the swap file took nothing more, so more was in memory than might be; \
-         make room in /var/tmp\n"
+        "refit: run touches: pages could not be written to the swap file, so the program exceeded \
+         its limit; make room in /var/tmp\n"
     );
 }
 
@@ -211,7 +211,7 @@ fn pages_that_the_disk_does_not_give_back_are_lost_and_no_others() {
     let said = touches.last_words();
     let digits: String = said.chars().filter(char::is_ascii_digit).collect();
     assert_eq!(digits, counted.to_string(), "{said}");
-    let end = " pages were lost; the disk of the swap file did not give back what it was given\n";
+    let end = " pages were lost; check the disk of the swap file, which did not return what was written\n";
     assert!(said.starts_with("refit: run touches: ") && said.ends_with(end), "{said}");
 }
 

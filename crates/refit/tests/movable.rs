@@ -274,7 +274,10 @@ fn what_is_movable_can_be_limited() {
     });
     assert_eq!(error, "");
     let error = within(&stage, &["filter"], "a refusal", |shown| !shown["refused"].is_null());
-    assert!(error.contains("1 program was not limited: fills (a filter of its own"), "{error}");
+    assert!(
+        error.contains("1 program was not limited: fills (it has a seccomp filter of its own"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn ctrl_c_ends_a_recording_and_the_instance_goes_on() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     assert_eq!(report(&stage, &trace)[0]["ended_in_peace"], true);
-    stage.refuses(&["instruments"], "nothing is recorded now");
+    stage.refuses(&["instruments"], "no recording is in progress");
 
     // A killed recorder leaves a readable trace, and an instance that serves and can be recorded.
     fs::remove_file(&trace).expect("it is there");
@@ -249,11 +249,16 @@ fn a_command_is_recorded_although_too_many_others_record_an_instance() {
     let (code, stdout, stderr) = stage.run(&["record", "-o", to, "--", "echo", "it ran"]);
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("it ran\n"), "{stdout}");
-    let says = format!("instance {pid} takes no part: 8 others record the instance already");
+    let says = format!(
+        "instance {pid} is not recorded: 8 other recordings of the instance are in progress"
+    );
     assert!(stderr.contains(&says), "{stderr}");
     assert_eq!(report(&stage, &last)[0]["ended_in_peace"], true);
     // If there is nothing else to record, that is a refusal.
-    stage.refuses(&["record", "-o", to, "--for", "1ms"], "others record the instance already");
+    stage.refuses(
+        &["record", "-o", to, "--for", "1ms"],
+        "other recordings of the instance are in progress",
+    );
     others.into_iter().for_each(|one| drop(one.end()));
 }
 
@@ -307,7 +312,7 @@ fn a_file_that_cannot_be_written_and_one_that_cannot_be_read_end_with_an_error()
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).expect("made");
     let pipe = pipe.to_str().expect("UTF-8");
     for args in [&["report", pipe][..], &["export", pipe, "--to", "ndjson"]] {
-        stage.refuses(args, "it is no regular file");
+        stage.refuses(args, "it is not a regular file");
     }
     stage.refuses(&["funcs", "-p", pipe, "*"], "not a regular file");
 }

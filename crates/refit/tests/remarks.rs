@@ -112,8 +112,8 @@ fn end_of(stage: &Stage, arguments: &[&str]) -> (ExitStatus, String) {
 
 fn warning(name: &str) -> String {
     format!(
-        "refit: run {name}: 1 program was not limited: filtered (a filter of its own decides which \
-         calls it may make); see `Limits` in docs/guide/limit.md\n"
+        "refit: run {name}: 1 program was not limited: filtered (it has a seccomp filter of its \
+         own); see `Limits` in docs/guide/limit.md\n"
     )
 }
 

@@ -158,7 +158,7 @@ fn classes_are_upgraded_whole_held_up_and_interrupted() {
     while stage.run(&["upgrade", "fcm", "--pause"]).0 != 0 {
         std::thread::yield_now();
     }
-    stage.refuses(&["upgrade", "fcm", "shared"], "another upgrade of it is under way");
+    stage.refuses(&["upgrade", "fcm", "shared"], "another upgrade of the class is under way");
     let pid = Pid::from_raw(slow.id() as i32).expect("a process");
     kill_process(pid, Signal::INT).expect("it runs");
     assert_eq!(slow.wait().expect("it ends").code(), Some(1));
@@ -168,7 +168,8 @@ fn classes_are_upgraded_whole_held_up_and_interrupted() {
     }
     let (_, stdout, _) = stage.run(&["--json", "ls", "fcm:*"]);
     assert_eq!(stdout.matches("\"implementation\":\"partitioned\"").count(), 101, "{stdout}");
-    stage.refuses(&["upgrade", "fxm", "shared"], "no such class; see `refit classes`");
+    stage
+        .refuses(&["upgrade", "fxm", "shared"], "no such class; list classes with `refit classes`");
     let (code, stdout, _) = stage.run(&["upgrade", "fcm", "other"]);
     assert!(code == 1 && stdout.contains("there are: shared, partitioned"), "{stdout}");
 }

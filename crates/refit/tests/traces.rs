@@ -49,9 +49,9 @@ fn a_report_says_what_a_trace_holds_and_what_it_lacks() {
     assert_eq!((code, error.as_str()), (0, ""));
     for says in [
         "./water 512 on box",
-        "lost        5 as the buffer was full",
+        "lost        5 because the buffer was full",
         "cost        10.0 ns a record",
-        "its writer was killed",
+        "the recorder was killed",
         "COMPENSATED",
         "Context switches, processor 0",
         "water (7)",
@@ -115,7 +115,7 @@ fn an_export_is_there_in_full_or_not_at_all() {
     fs::write(&to, "before").expect("room for it");
     stage.refuses(
         &["export", &file, "--to", "folded", "--svg", "--class", "x", "-o", out],
-        "no whole interval",
+        "no complete interval",
     );
     assert_eq!(fs::read_to_string(&to).expect("it is there"), "before");
     let beside = fs::read_dir(to.parent().expect("a directory")).expect("it is there");
@@ -143,17 +143,17 @@ fn what_cannot_be_read_or_written_is_one_line() {
     fs::write(stage.path("newer"), newer).expect("room for it");
     for (name, says) in [
         ("empty", "the file is empty"),
-        ("text", "this is no trace of refit"),
+        ("text", "it is not a trace of refit"),
         ("cut", "ends within its head"),
         ("newer", "version 99"),
         ("gone", "there is no such file"),
-        (".", "no regular file"),
+        (".", "not a regular file"),
     ] {
         stage.refuses(&["report", &path(name)], says);
         stage.refuses(&["export", &path(name), "--to", "ndjson"], says);
     }
     stage.refuses(
         &["export", &file, "--to", "ndjson", "-o", &path("no/where")],
-        "name a file that can be written",
+        "name a file that you may write to",
     );
 }

@@ -116,7 +116,7 @@ fn what_cannot_be_wrapped_or_unwrapped_is_refused_in_a_line() {
         "methods of fcm objects are: read, write",
     );
     stage.refuses(&["wrap", NAME, "arguments", "argument=frame"], "there are: offset, buf, data");
-    stage.refuses(&["unwrap", NAME, "count"], "nothing of it is wrapped");
+    stage.refuses(&["unwrap", NAME, "count"], "no wrapper is attached");
     assert_eq!(stage.run(&["wrap", NAME, "count"]).0, 0);
     stage.refuses(&["unwrap", NAME, "latency"], "there are: count");
     stage.refuses(&["unwrap", "fcm:/nothing", "--all"], "no such object");

@@ -23,7 +23,7 @@ impl<'data> Elf<'data> {
         let path = || path.to_owned();
         let malformed = |why: &str| OpenError::Malformed { path: path(), why: why.to_owned() };
         if !data.starts_with(&elf::ELFMAG) {
-            return Err(malformed("it does not begin as an ELF file does"));
+            return Err(malformed("it does not begin with an ELF header"));
         }
         let machine = |machine: &str| OpenError::Machine { path: path(), machine: machine.into() };
         match (data.get(4), data.get(5)) {
@@ -41,7 +41,7 @@ impl<'data> Elf<'data> {
             elf::ET_EXEC | elf::ET_DYN => {}
             elf::ET_REL => return Err(OpenError::Kind { path: path(), what: "an object file" }),
             elf::ET_CORE => return Err(OpenError::Kind { path: path(), what: "a core dump" }),
-            _ => return Err(malformed("it is of no known type")),
+            _ => return Err(malformed("its type is unknown")),
         }
         let programs = header.program_headers(LE, data).map_err(|e| malformed(&e.to_string()))?;
         let sections = header.sections(LE, data).unwrap_or_default();

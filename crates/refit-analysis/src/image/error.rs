@@ -9,7 +9,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum OpenError {
     /// The file cannot be read.
-    #[error("cannot read {path}: {source}; check the path and who may read it")]
+    #[error("cannot read {path}: {source}; check the path and its permissions")]
     Read {
         /// Path of the file.
         path: PathBuf,
@@ -25,7 +25,7 @@ pub enum OpenError {
         why: String,
     },
     /// The file is for another machine.
-    #[error("{path} is for {machine}; only 64-bit x86 is understood")]
+    #[error("{path} is for {machine}; only 64-bit x86 is supported")]
     Machine {
         /// Path of the file.
         path: PathBuf,

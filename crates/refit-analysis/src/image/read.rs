@@ -56,7 +56,7 @@ fn read(path: &Path, data: Vec<u8>) -> Result<Image, OpenError> {
     let elf = Elf::parse(path, &data)?;
     let segments = segments(&elf);
     if !segments.iter().any(|s| s.executable) {
-        let why = "nothing of it is executable".to_owned();
+        let why = "it has no executable code".to_owned();
         return Err(OpenError::Malformed { path: path.to_owned(), why });
     }
     let mut image = Image {

@@ -19,7 +19,7 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request.
     pub fn health(&self) -> Result<Health, Refusal> {
-        self.get("ask for its health", "/health")
+        self.get("read its health", "/health")
     }
 
     /// Returns the metrics of the instance as OpenMetrics text.
@@ -191,7 +191,7 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request.
     pub fn recorded(&self) -> Result<Vec<PathBuf>, Refusal> {
-        self.get::<Recorded>("ask for its recordings", "/record").map(|recorded| recorded.sessions)
+        self.get::<Recorded>("list its recordings", "/record").map(|recorded| recorded.sessions)
     }
 
     /// Makes the instance leave the recording that it joined with this path.

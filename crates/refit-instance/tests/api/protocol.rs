@@ -30,8 +30,8 @@ fn says_what_is_wrong_with_a_request() {
         (get("/changes?from=-1"), 400, "journal"),
         (get("/changes?form=1"), 400, "unknown field"),
         (get("/nothing"), 404, "GET /nothing"),
-        (get("/swap"), 405, "it knows POST"),
-        (post("/objects/3", "{}"), 405, "it knows GET"),
+        (get("/swap"), 405, "it supports POST"),
+        (post("/objects/3", "{}"), 405, "it supports GET"),
         (get("/objects/x"), 404, "no such object"),
         (
             b"DELETE /mounts/x HTTP/1.1\r\nHost: r\r\nConnection: close\r\n\r\n".to_vec(),

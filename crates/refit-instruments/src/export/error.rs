@@ -15,12 +15,12 @@ pub enum Error {
     Write(#[from] io::Error),
     /// The format must be built in memory, and there are too many events.
     #[error(
-        "make a profile for Firefox: more than {MAX_EVENTS} intervals and points; choose a time, a class or a thread"
+        "make a profile for Firefox: more than {MAX_EVENTS} intervals and points; select a time, a class or a thread"
     )]
     TooMuch,
     /// The trace contains nothing that the format can show.
     #[error(
-        "draw a flame graph: the trace has no whole interval that was asked for; choose another part of it"
+        "draw a flame graph: the selection contains no complete interval; select another part of the trace"
     )]
     Nothing,
 }

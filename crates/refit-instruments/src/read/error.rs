@@ -24,13 +24,13 @@ pub enum Error {
         source: io::Error,
     },
     /// The path is a directory, a pipe or a device.
-    #[error("read {}: it is no regular file; name a trace, or copy it into a file first", .0.display())]
+    #[error("read {}: it is not a regular file; name a trace, or copy it into a file first", .0.display())]
     NoFile(PathBuf),
     /// The file is empty.
-    #[error("read {}: the file is empty: whoever wrote it ended before the first block; record again", .0.display())]
+    #[error("read {}: the file is empty: the recorder ended before it wrote the first block; record again", .0.display())]
     Empty(PathBuf),
     /// The file is not a trace.
-    #[error("read {}: this is no trace of refit; name a file that `refit record` wrote", .0.display())]
+    #[error("read {}: it is not a trace of refit; name a file that `refit record` wrote", .0.display())]
     NoTrace(PathBuf),
     /// The trace has a version that this code would misinterpret.
     #[error("read {}: the trace has version {version}, this refit reads up to {VERSION}; use the refit that wrote it, \
@@ -51,7 +51,7 @@ pub enum Error {
         at: u64,
     },
     /// The files are not parts of one trace.
-    #[error("read {}: it is no part of the same trace as {}; name the parts of one trace only", other.display(), first.display())]
+    #[error("read {}: it is not a part of the same trace as {}; name the parts of one trace only", other.display(), first.display())]
     Mixed {
         /// The first file.
         first: PathBuf,

@@ -70,19 +70,19 @@ impl Area {
         }
         // Pairs with the Release in `create`.
         if all[header::MAGIC].load(Ordering::Acquire) != layout::MAGIC {
-            return Err(foreign("it does not begin with its mark"));
+            return Err(foreign("its magic number is missing"));
         }
         if word(header::VERSION) as u64 != layout::VERSION {
-            return Err(foreign("its version is another"));
+            return Err(foreign("its version differs"));
         }
         let geometry = Geometry {
             processors: word(header::PROCESSORS),
             records: word(header::RECORDS),
             definitions: word(header::DEFINITIONS),
         };
-        let geometry = geometry.checked().map_err(|_| foreign("its sizes make no sense"))?;
+        let geometry = geometry.checked().map_err(|_| foreign("its sizes are invalid"))?;
         if all.len() < geometry.words() {
-            return Err(foreign("it is shorter than it says"));
+            return Err(foreign("it is shorter than its header says"));
         }
         processor::prepare();
         refit_sys::thread::prepare_fork();

@@ -16,7 +16,7 @@ pub enum SessionError {
         source: io::Error,
     },
     /// The file is not a session, or one of another version.
-    #[error("{path} is no session of version {}: {what}", layout::VERSION)]
+    #[error("{path} is not a session of version {}: {what}", layout::VERSION)]
     Foreign {
         /// The path.
         path: String,

@@ -97,7 +97,7 @@ pub enum LendError {
     #[error("no page frame is free")]
     NoFrame,
     /// The page is on its way, in or out: try again when it has arrived.
-    #[error("the page is on its way")]
+    #[error("the page is being read")]
     Moving,
     /// The representative behind the cache has failed with this `errno`.
     #[error("the page could not be read: {}", std::io::Error::from_raw_os_error(*.0))]

@@ -6,9 +6,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Neither the compressed part nor the swap file has room.
-    #[error(
-        "the swap store is full ({bytes} bytes); give it more room, or the program more memory"
-    )]
+    #[error("the swap store is full ({bytes} bytes); enlarge it, or give the program more memory")]
     Full {
         /// The limit in bytes.
         bytes: u64,
@@ -22,7 +20,9 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The disk has returned other contents than were written.
-    #[error("the swap file has changed at byte {at}; its disk returns other data than was written")]
+    #[error(
+        "the swap file has changed at byte {at}; its disk did not return the data that was written"
+    )]
     Changed {
         /// The position in bytes.
         at: u64,

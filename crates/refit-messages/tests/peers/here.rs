@@ -108,7 +108,10 @@ fn what_cannot_be_understood_and_a_panic_end_the_connection_with_a_reason() {
     let pair = Pair::here();
     pair.one.send(TWO, &Unknown, &[]).unwrap();
     let (peer, why) = next(&pair.by_two.lost);
-    assert_eq!((peer, why.as_str()), (ONE, "a message is of kind 99, which nobody handles here"));
+    assert_eq!(
+        (peer, why.as_str()),
+        (ONE, "a message is of kind 99, which this instance does not handle")
+    );
     next(&pair.by_one.lost);
     // The instance can join again.
     until(|| pair.two.join_here(&pair.path).is_ok());
@@ -156,7 +159,7 @@ fn who_does_not_suit_is_refused_on_both_sides() {
     };
     assert_eq!(
         next(&pair.by_one.refused),
-        "it calls itself instance 1, as this one; give one of them another number"
+        "it calls itself instance 1, like this instance; give one of them another number"
     );
     let (again, _) = builder(2);
     let refused = again.start().unwrap().join_here(&pair.path).unwrap_err();
@@ -183,7 +186,7 @@ fn who_does_not_suit_is_refused_on_both_sides() {
     stranger.read_exact(&mut hello).unwrap();
     stranger.write_all(&[b'G'; 64]).unwrap();
     drop(stranger);
-    assert!(next(&pair.by_one.refused).contains("no instance of refit"));
+    assert!(next(&pair.by_one.refused).contains("not an instance of refit"));
     let mut half = UnixStream::connect(&pair.path).unwrap();
     half.read_exact(&mut hello).unwrap();
     (hello[10], hello[12]) = (9, 1);
@@ -191,7 +194,7 @@ fn who_does_not_suit_is_refused_on_both_sides() {
     drop(half);
     assert!(next(&pair.by_one.refused).contains("without its first"));
     drop(UnixStream::connect(&pair.path).unwrap());
-    assert!(next(&pair.by_one.refused).contains("hung up"));
+    assert!(next(&pair.by_one.refused).contains("closed the connection"));
     assert_eq!(pair.one.ask(TWO, &Double(3), &[]).unwrap().0, 6);
 }
 

@@ -108,6 +108,6 @@ fn who_is_stopped_is_lost_by_tcp() {
     until(|| refit_sys::process::stands(other.0.id()));
     let error = one.ask(TWO, &Nothing(0), &[]).unwrap_err();
     assert!(matches!(error, MessageError::Lost { peer: TWO, .. }), "{error}");
-    assert_eq!(next(&heard.lost), (TWO, "it has fallen silent".to_owned()));
+    assert_eq!(next(&heard.lost), (TWO, "it has stopped responding".to_owned()));
     one.close();
 }

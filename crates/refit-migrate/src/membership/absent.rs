@@ -122,7 +122,7 @@ impl Absent {
                     if refused.as_ref() != Some(&why) {
                         let own = layer.own();
                         refit_log::say(&format!(
-                            "{own} tries to join {peer} at {address} again: {why}"
+                            "{own} will retry to join {peer} at {address}: {why}"
                         ));
                         refused = Some(why);
                     }
@@ -146,7 +146,7 @@ impl Absent {
         other: InstanceId,
         address: &str,
     ) {
-        refit_log::say(&format!("{own} does not join {peer} again: {other} is at {address} now"));
+        refit_log::say(&format!("{own} will not rejoin {peer}: {other} is at {address} now"));
         self.give_up(peer, since);
     }
 

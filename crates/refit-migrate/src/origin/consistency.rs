@@ -87,8 +87,8 @@ impl Memory<'_> {
         match () {
             () if !alike || here.file == (0, 0) => Some("another backing"),
             () if begin(here) != begin(there) => Some("another page of it"),
-            () if here.shared != there.shared => Some("another way of sharing"),
-            () if !here.shared && here.writable => Some("a page that is written to privately"),
+            () if here.shared != there.shared => Some("another kind of sharing"),
+            () if !here.shared && here.writable => Some("a private page that can be written to"),
             () if more => Some("more access"),
             () => None,
         }
@@ -160,8 +160,8 @@ mod tests {
             ("more access", &origin, frames(0x2000..0x3000, "rx")),
             ("another backing", &origin, Mapping { file: (1, 8), ..one() }),
             ("another page", &origin, Mapping { offset: 0, ..one() }),
-            ("another way of sharing", &[file(false, "r")], file(true, "r")),
-            ("written to privately", &[file(false, "rw")], file(false, "r")),
+            ("another kind of sharing", &[file(false, "r")], file(true, "r")),
+            ("a private page", &[file(false, "rw")], file(false, "r")),
             ("another backing", &[Mapping { file: (0, 0), ..one() }], one()),
         ] {
             let found = found(false, here, &[there]);

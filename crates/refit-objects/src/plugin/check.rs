@@ -139,10 +139,10 @@ impl<'a> Library<'a> {
             first.get_or_insert(at);
             end = after;
         }
-        let Some(first) = first else { return Err(damaged("nothing of it is loaded")) };
+        let Some(first) = first else { return Err(damaged("it has no loadable segment")) };
         let mapped = (end - first).next_multiple_of(4096);
         if mapped > MAX_MEMORY {
-            let (what, limit) = ("the memory it wants", MAX_MEMORY);
+            let (what, limit) = ("the memory that it needs", MAX_MEMORY);
             return Err(Obstacle::TooLarge { what, bytes: mapped, limit });
         }
         Ok(mapped)
@@ -230,7 +230,7 @@ impl<'a> Library<'a> {
             })
         };
         if table.iter().any(|rela| !writable(rela.r_offset(self.endian))) {
-            return Err(damaged("a relocation changes what is not its own"));
+            return Err(damaged("a relocation changes memory outside of the library"));
         }
         Ok(())
     }

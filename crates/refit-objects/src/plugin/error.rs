@@ -58,7 +58,7 @@ pub enum Obstacle {
         wants: u32,
     },
     /// Its panics abort the process.
-    #[error("it was compiled with panic = \"abort\": a panic of it would end the host")]
+    #[error("it was compiled with panic = \"abort\": a panic in it would end the host")]
     Aborts,
     /// The host has no such interface.
     #[error(
@@ -125,7 +125,7 @@ pub enum Obstacle {
         users: Vec<String>,
     },
     /// The host has an implementation of this name.
-    #[error("{interface} has an implementation {name:?} of its own")]
+    #[error("{interface} already has a built-in implementation {name:?}")]
     Taken {
         /// The interface.
         interface: String,
@@ -144,13 +144,13 @@ pub enum Obstacle {
         from: PathBuf,
     },
     /// The plugin could not be loaded in a separate process, or broke that process.
-    #[error("it was tried out in another process: {0}")]
+    #[error("a trial load in another process failed: {0}")]
     Trial(String),
     /// The dynamic linker has refused it.
     #[error("the dynamic linker refused it: {0}")]
     Linker(String),
     /// The contents of memory differ from the note.
-    #[error("what it exports is not what its note says: {0}")]
+    #[error("its exports differ from its refit note: {0}")]
     Differs(String),
     /// No plugin of this name is loaded.
     #[error("no such plugin is loaded")]
@@ -193,14 +193,14 @@ impl Obstacle {
                 format!("rebuild against version {wants_version}, or put an adapter between")
             }
             Obstacle::Taken { .. } | Obstacle::BadName(_) => "give it another name".into(),
-            Obstacle::AlreadyLoaded { .. } => "nothing needs to be done; see the ledger".into(),
+            Obstacle::AlreadyLoaded { .. } => "nothing needs to be done; list plugins with `refit plugins`".into(),
             Obstacle::Trial(_) => {
                 "see what its constructors do: LD_PRELOAD=./PLUGIN.so gdb true".into()
             }
             Obstacle::Linker(_) => "install what it needs, or link it in".into(),
-            Obstacle::NotLoaded => "see the ledger for what is".into(),
+            Obstacle::NotLoaded => "list plugins with `refit plugins`".into(),
             Obstacle::NeverUnloaded { .. } => {
-                "swap its objects to another implementation; the code goes with the process".into()
+                "swap its objects to another implementation; the code is unmapped when the process ends".into()
             }
         }
     }

@@ -208,7 +208,7 @@ pub(crate) fn make<I: Interface>(
     catch_unwind(AssertUnwindSafe(|| make()))
         .unwrap_or_else(|_| Err("it panicked".into()))
         .map(Some)
-        .map_err(|why| format!("{name:?} could not be made: {why}"))
+        .map_err(|why| format!("{name:?} could not be created: {why}"))
 }
 
 /// Returns the current implementations of objects; one entry for each object, with its name.

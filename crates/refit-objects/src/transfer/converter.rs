@@ -39,7 +39,7 @@ pub fn register_converter<I: Interface, A: Send + 'static, B: Send + 'static>(
 /// The error that a partitioned protocol cannot be one end of a converter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a converter of the protocol {protocol:?}: it goes in parts; declare one that goes by copy for conversions"
+    "a converter of the protocol {protocol:?}: the protocol transfers state in partitions; declare one that copies state for conversions"
 )]
 pub struct NotConvertible {
     /// The name of the protocol.

@@ -19,11 +19,11 @@ const MAX_DEPTH: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodingError {
     /// They do not begin like a record, or have an unknown version.
-    #[error("this is not the state of an object, or of a version that is not known here")]
+    #[error("this is not the state of an object, or it has an unknown version")]
     Foreign,
     /// There are fewer or more bytes than there should be.
     #[error(
-        "the state has {found} bytes where it says {expected}: it was cut off or mixed up; export it again"
+        "the state has {found} bytes, but its header says {expected}: it was truncated or corrupted; export it again"
     )]
     Length {
         /// The number in the header.
@@ -32,10 +32,10 @@ pub enum EncodingError {
         found: u64,
     },
     /// The checksum is wrong.
-    #[error("the state was damaged on the way: its checksum is wrong; export it again")]
+    #[error("the state was damaged in the transfer: its checksum is wrong; export it again")]
     Damaged,
     /// The contents could not have been written by this format's writer.
-    #[error("the state makes no sense at byte {0}; it was not written by this format's writer")]
+    #[error("the state is invalid at byte {0}; it was not written in this format")]
     Nonsense(usize),
 }
 

@@ -68,10 +68,10 @@ pub(crate) enum Disagreement {
     #[error(transparent)]
     NoCommonProtocol(#[from] NoCommonProtocol),
     #[error(
-        "the state of `{interface}` is more than a hint, so it cannot be left behind; an empty one must be asked for explicitly"
+        "the state of `{interface}` is more than a hint, so it cannot be left behind; request an empty state explicitly"
     )]
     NotAHint { interface: &'static str },
-    #[error("`{interface}` declares no empty state to begin with")]
+    #[error("`{interface}` declares no empty state")]
     NoEmptyState { interface: &'static str },
     #[error(
         "an earlier transfer from {from} missed its deadline and has not returned (thread {thread}); swap it without its state"

@@ -23,7 +23,7 @@ pub(crate) struct Route {
 /// The error that two implementations have no way to transfer state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "state cannot go from {from} to {to}: {}; let one of them learn a protocol of the other, or register a converter",
+    "state cannot be transferred from {from} to {to}: {}; add a protocol of one to the other, or register a converter",
     negotiation.why
 )]
 pub struct NoCommonProtocol {

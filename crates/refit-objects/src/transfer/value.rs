@@ -80,7 +80,7 @@ pub enum FieldError {
     },
     /// A field has another type.
     #[error(
-        "{into}.{field} is {expected}, and {found} in the state of {from}; give the new one another name and a default"
+        "{into}.{field} is {expected}, and {found} in the state of {from}; give the new field another name and a default"
     )]
     Type {
         /// The struct to create.

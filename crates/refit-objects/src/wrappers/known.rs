@@ -21,36 +21,38 @@ pub(super) static KNOWN: [WrapperKind; 6] = [
     },
     WrapperKind {
         name: "latency",
-        about: "measures how long each method takes: median, 99th percentile, longest",
+        about: "measures the duration of each method: median, 99th percentile, longest",
         options: &[METHOD],
     },
-    WrapperKind {
-        name: "concurrency",
-        about: "counts calls that are inside at the same time",
-        options: &[METHOD],
-    },
+    WrapperKind { name: "concurrency", about: "counts concurrent calls", options: &[METHOD] },
     WrapperKind {
         name: "sequential",
-        about: "tells whether accesses follow each other, and how long such runs are",
+        about: "measures the share of sequential accesses, and the length of sequential runs",
         options: &[
             METHOD,
-            ("offset", "the argument that says where (offset)"),
-            ("length", "the argument that says how much; without it: the first with a length"),
-            ("unit", "how much of a length an offset of 1 is (1); 4096 for numbers of pages"),
+            ("offset", "the argument with the position (default: offset)"),
+            ("length", "the argument with the length (default: the first that has one)"),
+            (
+                "unit",
+                "length that corresponds to an offset of 1 (default: 1); 4096 for page numbers",
+            ),
         ],
     },
     WrapperKind {
         name: "arguments",
-        about: "shows how the values of an argument are spread, in powers of two",
-        options: &[("argument", "its name; must be given"), METHOD],
+        about: "shows the distribution of the values of an argument, in powers of two",
+        options: &[("argument", "name of the argument (required)"), METHOD],
     },
     WrapperKind {
         name: "fault",
-        about: "delays calls or lets them fail",
+        about: "delays calls or makes them fail",
         options: &[
-            ("delay", "for how long, e.g. 1ms; within the request, so swaps wait for it too"),
+            (
+                "delay",
+                "duration of the delay, e.g. 1ms; it is within the request, so swaps wait for it",
+            ),
             ("error", "the errno with which calls fail, e.g. 5; only methods that can express it"),
-            ("every", "only every N-th call (1)"),
+            ("every", "only every N-th call (default: 1)"),
             METHOD,
         ],
     },

@@ -49,7 +49,7 @@ pub enum WrapperError {
         remedy: String,
     },
     /// The value of an option is invalid.
-    #[error("{wrapper}: {option}={value} makes no sense; {remedy}")]
+    #[error("{wrapper}: {option}={value} is invalid; {remedy}")]
     BadValue {
         /// The wrapper.
         wrapper: String,

@@ -88,7 +88,7 @@ impl Sequential {
             None => 1,
             Some(text) => match text.parse() {
                 Ok(unit) if unit > 0 => unit,
-                _ => return Err(settings.bad("unit", "it is no number above 0".to_owned())),
+                _ => return Err(settings.bad("unit", "it is not a number above 0".to_owned())),
             },
         };
         Ok(Sequential {

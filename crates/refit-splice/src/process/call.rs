@@ -79,7 +79,7 @@ impl Call {
     ) -> Result<u64, Refusal> {
         let program = still.program;
         let id = program.id();
-        let failed = |source| Refusal::System { id, what: "write code of ours into it", source };
+        let failed = |source| Refusal::System { id, what: "write code of refit into it", source };
         let mut before = [0; SLOTS as usize];
         program.read(self.slack.start, &mut before).map_err(failed)?;
         let place = self.slack.start + TEXT;
@@ -94,7 +94,7 @@ impl Call {
         let made = held.call_returning(memory, at, number, arguments(place));
         let made = made.map_err(|error| match error {
             CallError::Call(source) => Refusal::Call { id, call: name, source },
-            CallError::Lost(error) => Refusal::of_tracing(id, "make a call in it", error),
+            CallError::Lost(error) => Refusal::of_tracing(id, "make a system call in it", error),
         });
         let clean = if before.starts_with(&slack::MARK) { &before[CODE as usize..] } else { &[] };
         let (rest, begin) = if clean.is_empty() { (&before[..], 0) } else { (clean, CODE) };
@@ -128,7 +128,7 @@ pub(crate) fn clean(still: &Still<'_>) -> Result<(), Refusal> {
             let written = program.write(found.start, &bytes);
             written.map_err(|source| Refusal::System {
                 id: program.id(),
-                what: "take code of ours out of it",
+                what: "remove code of refit from it",
                 source,
             })?;
         }

@@ -210,7 +210,7 @@ impl<'p> Still<'p> {
         let id = self.program.id();
         self.complete();
         for (_, held) in std::mem::take(&mut self.threads) {
-            held.let_go().map_err(|error| Refusal::of_tracing(id, "let a thread go", error))?;
+            held.let_go().map_err(|error| Refusal::of_tracing(id, "resume a thread", error))?;
         }
         // The other tasks already run: those in a call that the stop may end are seen to stop
         // before they are released.

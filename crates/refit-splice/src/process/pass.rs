@@ -27,7 +27,7 @@ impl Call {
         let fetched = opened.and_then(|opened| opened.get_fd(number));
         fetched.map(File::from).map_err(|source| Refusal::System {
             id,
-            what: "fetch a file of it",
+            what: "duplicate a file of it",
             source,
         })
     }
@@ -117,7 +117,7 @@ impl Call {
 fn read(program: &Program, place: u64, into: &mut [u8]) -> Result<(), Refusal> {
     program.read(place, into).map_err(|source| Refusal::System {
         id: program.id(),
-        what: "read what a call in it has told",
+        what: "read the result of a call in it",
         source,
     })
 }

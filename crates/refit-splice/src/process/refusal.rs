@@ -27,13 +27,13 @@ pub enum Refusal {
         process: u32,
     },
     /// The process is the caller.
-    #[error("process {id} is refit itself, which cannot hold itself still; name another one")]
+    #[error("process {id} is refit itself, which cannot stop itself; name another process")]
     Own {
         /// Process id.
         id: u32,
     },
     /// The process is a kernel thread.
-    #[error("process {id} is a thread of the kernel and runs no program")]
+    #[error("process {id} is a kernel thread, which runs no program")]
     Kernel {
         /// Process id.
         id: u32,
@@ -51,7 +51,7 @@ pub enum Refusal {
     },
     /// The process is traced already.
     #[error(
-        "process {id} is traced by process {by}; only one can be at a time: end that one first"
+        "process {id} is traced by process {by}, and can have only one tracer; end that one first"
     )]
     Traced {
         /// Process id.
@@ -75,7 +75,7 @@ pub enum Refusal {
     },
     /// A thread does not stop.
     #[error(
-        "thread {thread} ({name}) of process {id} does not stop: {doing}; the others were let go on; ask again later"
+        "thread {thread} ({name}) of process {id} does not stop: {doing}; its other threads continue; try again later"
     )]
     Restless {
         /// Process id.
@@ -88,7 +88,7 @@ pub enum Refusal {
         doing: String,
     },
     /// The process has run another program (`execve`) meanwhile.
-    #[error("process {id} has started another program; ask again")]
+    #[error("process {id} has started another program; try again")]
     Replaced {
         /// Process id.
         id: u32,
@@ -130,7 +130,7 @@ impl Refusal {
         let name = refit_sys::process::name(thread);
         let state = refit_sys::process::life(thread).map_or(b'X', |life| life.state);
         let doing = match (state, refit_sys::process::waits(thread)) {
-            (b'R', _) => "it has been waiting for a processor all the time".to_owned(),
+            (b'R', _) => "it has waited for a processor all the time".to_owned(),
             (_, Some(waits)) => match waits.call {
                 Some(libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3) => {
                     "it waits for the child of its vfork".to_owned()
@@ -150,7 +150,7 @@ impl Refusal {
         match source.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => Self::NoSuch { id },
             Some(libc::EACCES | libc::EPERM) => Self::NotYours { id, source },
-            _ => Self::System { id, what: "look into it", source },
+            _ => Self::System { id, what: "read it", source },
         }
     }
 

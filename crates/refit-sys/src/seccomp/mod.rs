@@ -86,7 +86,7 @@ pub unsafe fn install(program: &Program, how: Install) -> io::Result<Option<Owne
 /// The error that a program decides by a filter of its own which calls it may make, so refit cannot
 /// give one to all of its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a filter of its own decides which calls it may make")]
+#[error("it has a seccomp filter of its own")]
 pub struct OwnFilter;
 
 impl From<OwnFilter> for io::Error {

@@ -44,16 +44,16 @@ pub enum NotMovable {
     #[error("it was not started by `refit run --movable`")]
     NotStartedMovable,
     /// The process was made by `vfork`, and has neither exited nor executed a program.
-    #[error("it has the memory of its parent until it runs another program")]
+    #[error("it shares the memory of its parent until it executes another program")]
     BorrowsMemory,
     /// The process was made by `clone` with `CLONE_VM`.
     #[error("it shares the memory of its parent")]
     SharesMemory,
     /// The process has installed a seccomp filter of its own.
-    #[error("it limits its own calls (seccomp)")]
+    #[error("it limits its own system calls (seccomp)")]
     LimitsItself,
     /// The hook has not let it begin.
-    #[error("it has not begun yet")]
+    #[error("it has not started yet")]
     NotBegun,
     /// Its program can call the vDSO, which has data of this kernel.
     #[error("it has the vDSO of this kernel, which could not be hidden from it")]

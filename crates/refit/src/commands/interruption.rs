@@ -11,7 +11,7 @@ pub(crate) fn interruption() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(|e| {
-            Failure::new("wait for Ctrl-C", e.to_string(), "run it with fewer open files")
+            Failure::new("wait for Ctrl-C", e.to_string(), "run refit with fewer open files")
         })?;
     }
     Ok(flag)

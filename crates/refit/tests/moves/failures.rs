@@ -190,7 +190,7 @@ fn programs_go_on_where_a_move_fails_at_any_step() {
 
 #[test]
 fn a_program_whose_registers_are_lost_is_killed_and_nothing_else() {
-    let lost = ["is lost: Back", "is not given its registers again: Come"];
+    let lost = ["is lost: Back", "cannot be restored: Come"];
     for (step, why) in ["back", "come"].into_iter().zip(lost) {
         let two = Two::boot(Some(step));
         let mut counting = two.count("first", &["--movable"]);
@@ -224,7 +224,7 @@ fn a_thread_stays_if_the_instance_ends_that_it_goes_to() {
             }
         }
     }
-    let said = "instance 1 is lost: its connection has ended; it goes on where it was; try again";
+    let said = "instance 1 is lost: its connection has ended; it continues where it was; try again";
     assert_eq!(refused, format!("refit: move process {}: {said}\n", counting.id()));
     two.says("refit: instance 0 has lost instance 1: ");
     counting.goes_on();

@@ -19,7 +19,7 @@ use crate::stage::running::until;
 /// Any port of the loopback interface.
 const ANY: &str = "127.0.0.1:0";
 /// The log line of an instance about an untrusted one.
-const REFUSED: &str = "refit: instance 0 has refused to be joined (127.0.0.1:";
+const REFUSED: &str = "refit: instance 0 refused a connection (127.0.0.1:";
 
 /// Boots instances on a new host.
 fn boot(arguments: &[&str]) -> Two {
@@ -146,14 +146,14 @@ fn who_shows_no_good_certificate_is_not_believed() {
         );
         assert_eq!(complained.lines().count(), 1, "{complained}");
         let named = complained.ends_with(
-            "; give `--authority`, `--certificate` and `--key`, as those there were given\n",
+            "; give `--authority`, `--certificate` and `--key`, as the other host does\n",
         );
         assert_eq!(named, options.is_empty(), "{complained}");
         lines.set(lines.get() + 1);
         until("a line", || first.lines(REFUSED) >= lines.get());
         counting.goes_on();
     };
-    refused(&[], "it speaks TLS, and this instance was given no certificates; ");
+    refused(&[], "it requires TLS, but this instance has no certificates; ");
     refused(
         &other.certified(&place("other"), "127.0.0.1", 4000),
         "no secure connection: invalid peer certificate",
@@ -199,7 +199,7 @@ fn other_addresses_than_this_hosts_need_certificates() {
     let boot = ["boot", "--instances", "1", "--listen", "0.0.0.0:0"];
     Stage::new().refuses(
         &boot,
-        "0.0.0.0 can be reached from other hosts: use certificates, or say that none are wanted; \
+        "0.0.0.0 can be reached from other hosts; use certificates, or allow connections without them; \
         give `--authority`, `--certificate` and `--key`, or `--insecure`",
     );
     let host = boot_insecure();
@@ -255,12 +255,16 @@ fn one_that_says_what_cannot_be_meant_is_parted_from() {
     for (way, bytes, why) in [
         (urgent, vec![255; 28], "a header says it is of sort 65535"),
         (bulk, b"GET / HTTP/1.1\r\nHost: xy\r\n\r\n".to_vec(), "a header says it is of sort 17735"),
-        (urgent, head(MESSAGE, 999, 0), "a message is of kind 999, which nobody handles here"),
+        (
+            urgent,
+            head(MESSAGE, 999, 0),
+            "a message is of kind 999, which this instance does not handle",
+        ),
         (urgent, head(MESSAGE, 999, u32::MAX), "a header announces 4294967295 bytes"),
         (urgent, undecodable, "a message of kind 4 cannot be decoded: "),
         (urgent, head(QUESTION, VANISH, 0), "a message of kind 4 is a question on one side only"),
         (bulk, head(MESSAGE, VANISH, 0), "a message of kind 4 came the Bulk way"),
-        (urgent, head(ANSWER, 0, 0), "an answer has ticket 0, which nobody holds"),
+        (urgent, head(ANSWER, 0, 0), "an answer has ticket 0, which no question has"),
     ] {
         let mut ways = joined_by(9, &at);
         ways[way].write_all(&bytes).expect("it hears");

@@ -90,7 +90,7 @@ fn what_does_not_fit_goes_on_where_it_began() {
     two.moved(&large, "1").expect("it begins there");
     until("its return", || wanted(&two, &large) > 0);
     large.goes_on();
-    let why = "goes on at home as far as needed: instance 0 has no memory left: ";
+    let why = "continues where it began as far as needed: instance 0 has no memory left: ";
     until("a line", || two.lines(&format!("({}) {why}", large.id())) == 1);
     assert!(used(&two)[0] <= 1 << 20, "{:?}", used(&two));
     let (_, table, _) = two.stage.run(&["instances"]);
@@ -115,8 +115,8 @@ fn a_thread_whose_stack_does_not_fit_is_refused() {
     let refused = two.moved(&deep, "1").expect_err("there is no memory");
     let begins = format!("refit: move process {}: instance 0 has no memory left: 2", deep.id());
     assert!(refused.starts_with(&begins) && refused.lines().count() == 1, "{refused}");
-    let ends = " of its 1024 KiB are used by programs that move; it goes on where it was; see \
-        `refit instances` for who has memory\n";
+    let ends = " of its 1024 KiB are used by programs that move; it continues where it was; see \
+        the memory of each in `refit instances`\n";
     assert!(refused.ends_with(ends), "{refused}");
     deep.goes_on();
     ends_with_sum(deep, 2 << 20);

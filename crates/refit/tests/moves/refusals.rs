@@ -23,25 +23,25 @@ fn what_is_not_there_is_not_moved() {
         assert_eq!((code, said.as_str()), (1, ""), "{arguments:?}");
         assert_eq!(complained, format!("refit: {says}\n"), "{arguments:?}");
     };
-    let remedy = "see `refit instances`";
+    let remedy = "list instances with `refit instances`";
     refused(&["move", &id, "7"], &format!("move process {id}: there is no instance 7; {remedy}"));
-    let why = "no such process; see `refit ps` for those that run under refit";
+    let why = "no such process; list processes under refit with `refit ps`";
     refused(&["move", "4194304", "1"], &format!("move 4194304: {why}"));
-    let why = "it is no process that runs under refit; see `refit ps` for those that do; start \
-        programs with `refit run -- COMMAND`";
+    let why = "the process does not run under refit; list those that do with `refit ps`, or start \
+        a program with `refit run -- COMMAND`";
     refused(&["move", "1", "1"], &format!("move 1: {why}"));
-    let why = "the program has no thread 1; see `refit ps` for those there are";
+    let why = "the program has no thread 1; list its threads with `ls /proc/PID/task`";
     refused(&["move", &format!("{id}/1"), "1"], &format!("move thread 1 of process {id}: {why}"));
     let why = "it is not movable: it was not started by `refit run --movable`; start it with \
         `refit run --on 0 --movable -- COMMAND`";
     refused(&["move", &other, "1"], &format!("move process {other}: {why}"));
     refused(
         &["run", "--on", "7", "--", "true"],
-        "run on 7: no instance that answers has this number; see `refit instances`, or start some \
-        with `refit boot --instances 2`",
+        "run on 7: no running instance has this number; list instances with `refit instances`, or start \
+        some with `refit boot --instances 2`",
     );
     let (code, _, said) = two.stage.run(&["move", "x", "1"]);
-    assert!(code == 2 && said.contains("`x` is no number of a process or thread"), "{said}");
+    assert!(code == 2 && said.contains("`x` is not a process or thread ID"), "{said}");
     counting.goes_on();
     two.moved(&counting, "1").expect("it can be moved all the same");
     counting.goes_on();
@@ -74,7 +74,7 @@ fn an_instance_of_another_version_is_not_joined() {
     let output = boot.stdin(Stdio::null()).output().expect("it starts");
     assert_eq!(answer.join().expect("no panic"), [2]);
     let said = String::from_utf8(output.stderr).expect("UTF-8");
-    let why = "it speaks version 99 of the messages, this one version 1; run the same refit";
+    let why = "it speaks version 99 of the messages, this instance version 1; run the same refit";
     let remedy = "see `refit doctor` for what this host permits";
     assert_eq!(said, format!("refit: boot instance 0: {}: {why}; {remedy}\n", place.display()));
     assert_eq!(output.status.code(), Some(1));
@@ -92,7 +92,7 @@ fn what_is_no_message_harms_nobody() {
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
     }
-    let refused = "refit: instance 0 has refused to be joined (";
+    let refused = "refit: instance 0 refused a connection (";
     until("four lines", || two.lines(refused) == 4);
     two.moved(&counting, "1").expect("there");
     two.moved(&counting, "0").expect("back");
@@ -117,7 +117,7 @@ fn a_move_during_a_move_is_done_or_said_not_to_be() {
     for (to, (code, said, complained)) in all {
         let other = if to == "0" { "1" } else { "0" };
         let since = format!(
-            "refit: move process {id}: it is wanted at instance {other} since; it goes on where it was; try again\n"
+            "refit: move process {id}: a later request moves it to instance {other}; it continues where it was; try again\n"
         );
         let done = code == 0 && complained.is_empty();
         assert!(said.is_empty() && (done || code == 1 && complained == since), "{complained}");
@@ -140,7 +140,7 @@ fn an_instance_that_has_no_memory_left_refuses() {
     let why = two.moved(&counting, "1").expect_err("it has no memory");
     let begins = format!("refit: move process {}: ", counting.id());
     assert!(why.starts_with(&begins) && why.lines().count() == 1, "{why}");
-    assert!(why.ends_with("; it goes on where it was; try again\n"), "{why}");
+    assert!(why.ends_with("; it continues where it was; try again\n"), "{why}");
     counting.goes_on();
     prlimit(Some(instance), Resource::As, before).expect("it runs on");
     two.moved(&counting, "1").expect("there");

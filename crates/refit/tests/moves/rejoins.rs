@@ -117,9 +117,9 @@ fn a_host_that_was_cut_off_is_a_peer_again_without_a_restart() {
     assert_eq!((&lost["number"], &lost["dials"]), (&0.into(), &ADDRESS.into()), "{lost}");
     let refused = first.moved(&back, "1").expect_err("it is lost");
     assert!(refused.contains("instance 1 is lost: "), "{refused}");
-    assert!(refused.contains("; it goes on where it was; try again when "), "{refused}");
+    assert!(refused.contains("; it continues where it was; try again when "), "{refused}");
     let (_, table, _) = second.stage.run(&["instances"]);
-    assert!(table.contains(&format!(", is joined again when {ADDRESS} answers")), "{table}");
+    assert!(table.contains(&format!(", will rejoin when {ADDRESS} answers")), "{table}");
 
     network.wire("up");
     until("their meeting", || are_peers([&first, &second]));

@@ -219,10 +219,10 @@ fn what_a_killed_refit_left_is_taken_out() {
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("code differs"), "{}", text(&output.stderr));
     let output = run(&["repair", "-p", &shell.id()]);
-    assert_eq!(text(&output.stdout), "1 site taken out, 1 patch area given back\n");
+    assert_eq!(text(&output.stdout), "1 site removed, 1 patch area unmapped\n");
     verified(&shell.id());
     let again = run(&["repair", "-p", &shell.id()]);
-    assert_eq!(text(&again.stdout), "nothing of refit's is in it\n");
+    assert_eq!(text(&again.stdout), "nothing of refit is in the process\n");
     assert_eq!(shell.ask("select 2;"), "2");
 }
 

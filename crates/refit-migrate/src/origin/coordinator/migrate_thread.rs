@@ -348,7 +348,7 @@ impl Coordinator {
     /// reported as such.
     fn kill_unrestored(&self, id: u32, error: &std::io::Error) {
         if error.raw_os_error() != Some(libc::ESRCH) {
-            self.kill(&format!("thread {id} of it is not given its registers again: {error}"));
+            self.kill(&format!("thread {id} of it cannot be restored: {error}"));
         }
     }
 

@@ -92,7 +92,9 @@ impl Coordinator {
             Ok(made) => made,
             Err(error) => {
                 self.thaw();
-                self.kill(&format!("a change of its memory cannot be told to others: {error}"));
+                self.kill(&format!(
+                    "a change of its memory cannot be sent to other instances: {error}"
+                ));
                 return Ok(());
             }
         };

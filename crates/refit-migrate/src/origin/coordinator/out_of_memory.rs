@@ -38,7 +38,9 @@ impl Coordinator {
         if !std::mem::replace(&mut self.reported_memory, true) {
             let process = self.group.process;
             let name = refit_sys::process::name(process);
-            refit_log::say(&format!("{name} ({process}) goes on at home as far as needed: {why}"));
+            refit_log::say(&format!(
+                "{name} ({process}) continues where it began as far as needed: {why}"
+            ));
         }
     }
 }

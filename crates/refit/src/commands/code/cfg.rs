@@ -25,26 +25,25 @@ Example:
   refit cfg -p ./server handle_request --lines
   refit cfg -p /bin/bash 0x30210 --svg main.svg
 
-Blocks are numbered by address; below each stands where control goes from there. With --live, each instruction is followed \
-by what nobody needs before it: registers, flags, and the area below the stack pointer.")]
+Blocks are numbered by address; the edges that leave a block are below it. With --live, each instruction is followed by what is dead \
+before it: registers, flags, and the red zone below the stack pointer.")]
 pub(crate) struct CfgArgs {
     #[command(flatten)]
     subject: SubjectArgs,
 
-    /// Name of a function, a pattern that only one matches, or an address (0x1234) within it
+    /// Name of a function, a pattern that matches exactly one, or an address (0x1234) in it
     #[arg(value_name = "FUNC")]
     function: String,
 
-    /// Draw it to this file
+    /// Draw the graph to this file (SVG)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     svg: Option<PathBuf>,
 
-    /// Say what is dead before each instruction
+    /// Show which registers and flags are dead before each instruction
     #[arg(long)]
     live: bool,
 
-    /// Tell the files and lines of source that each block comes from, and the functions that were
-    /// inlined there
+    /// Show the source files and lines of each block, and the functions that are inlined in it
     #[arg(long)]
     lines: bool,
 }
@@ -94,7 +93,7 @@ fn the_one<'a>(
             let (some, more) = (some.collect::<Vec<_>>(), if found.len() > 5 { ", …" } else { "" });
             let count = found.len();
             let why = format!("{count} functions match {wanted}: {}{more}", some.join(", "));
-            Err(Failure::new(operation, why, "name one of them, or its address"))
+            Err(Failure::new(operation, why, "give the name or address of one"))
         }
     }
 }

@@ -32,41 +32,41 @@ Example:
   refit cover --module '*' --functions -- sqlite3 data.db 'select count(*) from t'
   refit cover --drcov run.drcov -- ./server
 
-Blocks are watched until they are reached, and then run as before. Those that have no room for a jump are not watched; SHARE is that of the \
-watched ones. Libraries that the program loads later are not watched, and told. Ctrl-C prints what was reached, and takes the rest out.")]
+cover watches each block until it is reached, and then removes the probe. It does not watch blocks without room for a jump; SHARE is the share \
+of watched blocks. It reports, but does not watch, libraries that the program loads later. Ctrl-C prints the result and removes all probes.")]
 pub(crate) struct CoverArgs {
-    /// Watch this process
+    /// Watch the process with this ID
     #[arg(short, long, value_name = "PID", required_unless_present = "command")]
     #[arg(conflicts_with = "command")]
     pid: Option<u32>,
 
-    /// Files of the program whose path or file name matches; several at once. The program itself,
-    /// unless said otherwise
+    /// Watch mapped files whose path or file name matches; may be repeated (default: the program
+    /// itself)
     #[arg(long = "module", value_name = "GLOB")]
     modules: Vec<String>,
 
-    /// Watch blocks that have no room for a jump too: their functions run in copies, whose flags
-    /// stay until the end
+    /// Watch also blocks without room for a jump: their functions run in copies, whose probes stay
+    /// until the end
     #[arg(long)]
     all: bool,
 
-    /// Report each function too
+    /// Report also each function
     #[arg(long)]
     functions: bool,
 
-    /// Write the blocks that were reached to this file, for Lighthouse, Ghidra and others
+    /// Write the reached blocks to this file in drcov format, for Lighthouse, Ghidra and others
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     drcov: Option<PathBuf>,
 
-    /// Print what was reached each time this has gone by
+    /// Print the result so far at this interval
     #[arg(long, value_parser = format::parse_duration, value_name = "TIME")]
     interval: Option<Duration>,
 
-    /// For how long; otherwise until the program ends, or Ctrl-C
+    /// End after this time (default: when the program ends, or at Ctrl-C)
     #[arg(long = "for", value_parser = format::parse_duration, value_name = "TIME")]
     time: Option<Duration>,
 
-    /// Start this program and watch it from its first instruction on
+    /// Program to start, and to watch from its first instruction
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -91,7 +91,7 @@ fn watch(
     let mut cover = prepared.install(&program).map_err(failed)?;
     let stood = cover.stood();
     say!(
-        "refit: watching {} of process {id}, which stood still for {}; Ctrl-C ends",
+        "refit: watching {} of process {id}, which was stopped for {}; Ctrl-C ends",
         format::counted(cover.left() as u64, "block"),
         format::nanos((stood.preparing + stood.changing).as_nanos() as u64),
     );
@@ -124,7 +124,9 @@ fn look(
     modules: &[String],
     arrived: &mut Vec<String>,
 ) -> Result<(), Failure> {
-    cover.look().map_err(|e| Failure::new("read what was reached", e.to_string(), "try again"))?;
+    cover
+        .look()
+        .map_err(|e| Failure::new("read the reached blocks", e.to_string(), "try again"))?;
     // A thread that cannot be stopped now (it waits for a vfork, a debugger has it) can be later;
     // failures are reported at the end.
     let _ = cover.relieve(program, Instant::now());
@@ -133,7 +135,7 @@ fn look(
     }
     for name in cover.arrivals(program, modules).unwrap_or_default() {
         if !arrived.contains(&name) {
-            say!("refit: not watched: {name} was loaded later");
+            say!("refit: not watched: {name} was loaded after the start");
             arrived.push(name);
         }
     }
@@ -150,7 +152,7 @@ fn tell_relieved(cover: &Cover) {
     let relieved = cover.relieved;
     if cover.stops > 0 {
         say!(
-            "refit: {} taken out in {} when reached, the longest {}; {} were left",
+            "refit: {} removed when reached, in {} of {} at most; {} left",
             format::counted(relieved.sites as u64, "site"),
             format::counted(cover.stops as u64, "stop"),
             format::nanos(relieved.stood.as_nanos() as u64),
@@ -266,7 +268,7 @@ fn write_drcov(cover: &Cover, path: &std::path::Path) -> Result<(), Failure> {
         Failure::new(
             format!("write {}", path.display()),
             e.to_string(),
-            "make room, or name a file that can be written",
+            "make room, or name a file that you may write to",
         )
     })
 }

@@ -32,19 +32,19 @@ Example:
   refit drill -p 4711 processCommand
   refit drill -p 4711 libsqlite3:sqlite3_step --for 5s --svg step.svg
 
-At each level one function is measured, with each of its callees when called from it; then the one that takes most. SHARE is that of the first \
-function's time. Jumps to other functions and calls that cannot be measured count as own time. Between two levels, and at the end, all is \
-taken out of the program.")]
+At each level, drill measures one function and its calls to each callee, then descends into the slowest callee. SHARE is the share of the first \
+function's time. Jumps to other functions, and calls that cannot be measured, count as own time. drill removes all its probes between levels \
+and at the end.")]
 pub(crate) struct DrillArgs {
-    /// The process
+    /// Process ID of the program
     #[arg(short, long, value_name = "PID")]
     pid: u32,
 
-    /// The function to begin with: its name (* and ? in it), or FILE:NAME
+    /// Function to begin with: NAME or FILE:NAME, with * and ? as wildcards
     #[arg(value_name = "FUNCTION")]
     function: String,
 
-    /// For how long each level is measured
+    /// Time to measure each level
     #[arg(long = "for", value_parser = format::parse_duration, value_name = "TIME", default_value = "2s")]
     time: Duration,
 
@@ -53,11 +53,11 @@ pub(crate) struct DrillArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     depth: u32,
 
-    /// Go on into a callee that has at least this share of the time, in percent
+    /// Descend only into a callee with at least this share of the time, in percent
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = percent)]
     share: f64,
 
-    /// Draw what was found as a flame graph, to this file
+    /// Draw a flame graph to this file (SVG)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     svg: Option<PathBuf>,
 }
@@ -106,9 +106,9 @@ pub(crate) fn run(args: &DrillArgs, out: &mut Output) -> Result<(), Failure> {
     let spot = files.find(&args.function).map_err(failed)?;
     let first = level(args, &program, &mut files, spot, &interrupted)?.map_err(|silent| {
         let remedy = match silent {
-            Silent::NotCalled => "see that the program is at work, or give it more time with --for",
+            Silent::NotCalled => "make the program call it, or measure for longer with --for",
             Silent::InCall { .. } => {
-                "begin with what it waits for, or give it more time with --for"
+                "begin with the function that it waits for, or measure for longer with --for"
             }
         };
         Failure::new(format!("drill into {}", files.name(spot)), silent.to_string(), remedy)
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &DrillArgs, out: &mut Output) -> Result<(), Failure> {
         print(&path, out)?
     }
     if let Some(why) = stopped {
-        say!("refit: not further down: {}", why.trim_start_matches("refit: "));
+        say!("refit: stopped descending: {}", why.trim_start_matches("refit: "));
     }
     if let Some(file) = &args.svg {
         draw(&path, file)?;
@@ -334,7 +334,7 @@ fn draw(path: &[Step], file: &Path) -> Result<(), Failure> {
         to.flush()
     });
     drawn.map_err(|e| {
-        let remedy = "make room, or name a file that can be written";
+        let remedy = "make room, or name a file that you may write to";
         Failure::new(format!("draw {}", file.display()), e.to_string(), remedy)
     })
 }

@@ -11,7 +11,7 @@ pub(super) fn target(module: &Module, to: Target) -> String {
         Target::Outside(address) => format!("0x{address:x}"),
         Target::Elsewhere => "another function, through a pointer".to_owned(),
         Target::Caller => "the caller".to_owned(),
-        Target::Unknown => "somewhere (not understood)".to_owned(),
+        Target::Unknown => "unknown target".to_owned(),
     }
 }
 

@@ -23,21 +23,21 @@ Example:
   refit funcs -p 4711 'SSL_*' --module 'libssl*'
   refit funcs -p ./server 'handle_*' --lines
 
-Addresses are those of the file. SOURCES says who knows of a function: symbol, export (dynamic symbol), frame \
-(.eh_frame), go (.gopclntab), stub (of the procedure linkage table), start (entry point, initialisers), call (others call it), \
-resolver (picks an implementation). Functions without a name are called sub_ and their address. A ? stands behind the blocks of \
-functions with jumps that were not understood: there may be more. With --lines, functions that were inlined stand in \
-parentheses behind the line.")]
+Addresses are those in the file. SOURCES lists where refit found a function: symbol, export (dynamic symbol), frame \
+(.eh_frame), go (.gopclntab), stub (of the procedure linkage table), start (entry point, initialisers), call (target of a call), \
+resolver (of an indirect function). A function without a name is called sub_ADDRESS. A ? after the number of blocks means that some \
+jumps could not be resolved, so there may be more blocks. With --lines, the inlined functions follow the line in \
+parentheses.")]
 pub(crate) struct FuncsArgs {
     #[command(flatten)]
     subject: SubjectArgs,
 
-    /// Pattern over names (`*` any characters, `?` one), or an address (0x1234)
+    /// Pattern for names (`*` any characters, `?` one character), or an address (0x1234)
     #[arg(default_value = "*", hide_default_value = true)]
     glob: String,
 
-    /// Tell the file and line of source where each begins, from debug information, and which
-    /// functions were inlined into it
+    /// Show the source file and line of each function, from debug information, and the functions
+    /// that are inlined into it
     #[arg(long)]
     lines: bool,
 }

@@ -69,7 +69,7 @@ pub(super) fn lines(
     source: Option<&Lines>,
 ) -> Vec<String> {
     let function = module.function(flow.function());
-    let known = if flow.targets_known() { "" } else { "; some jumps were not understood" };
+    let known = if flow.targets_known() { "" } else { "; some jumps could not be resolved" };
     let mut lines = vec![format!(
         "{} at 0x{:x}: {} bytes, {} blocks, {} instructions{known}",
         function.name(),

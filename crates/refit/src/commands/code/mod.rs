@@ -25,22 +25,22 @@ use crate::output::Output;
 /// Commands that look into the code of programs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CodeCommand {
-    /// Watch functions and instructions of a program that runs: how often, how long, with what
+    /// Probe functions and instructions of a running program: counts, times and values
     Probe(ProbeArgs),
 
-    /// Watch which basic blocks of a program are reached, at a cost that vanishes as they are
+    /// Report which basic blocks of a program execute; each block costs time only until reached
     Cover(CoverArgs),
 
-    /// Measure where the time in a function goes: its callees, and on into the one that takes most
+    /// Measure the time in a function and its callees, then descend into the slowest callee
     Drill(DrillArgs),
 
-    /// Take out of a program what a killed refit has left
+    /// Remove spliced code that a killed refit left in a program
     Repair(RepairArgs),
 
-    /// List functions of a program or library: where they are, how large, who knows of them
+    /// List functions of a program or library: address, size, blocks, and sources
     Funcs(FuncsArgs),
 
-    /// Show the control flow of a function: basic blocks, edges, instructions, what is dead where
+    /// Show the control flow of a function: basic blocks, edges, instructions, dead registers
     Cfg(CfgArgs),
 }
 

@@ -15,12 +15,12 @@ use crate::failure::Failure;
 /// Arguments that select the subject.
 #[derive(Debug, Args)]
 pub(crate) struct SubjectArgs {
-    /// A process, by its number, or a program or library, by its path
+    /// Process ID, or path of a program or library
     #[arg(short, long, value_name = "PID|FILE")]
     program: String,
 
-    /// Only modules of the process whose path matches; a name without a slash is that of the file.
-    /// The program itself, unless said otherwise
+    /// Select modules of the process whose path matches, or whose file name matches a pattern
+    /// without a slash (default: the program itself)
     #[arg(long, value_name = "GLOB")]
     module: Option<String>,
 }
@@ -57,7 +57,7 @@ impl SubjectArgs {
             Err(_) if self.module.is_some() => Err(Failure::new(
                 operation,
                 "a file has no modules",
-                "leave --module out, or name a PID",
+                "omit --module, or give a PID",
             )),
             Err(_) => {
                 let path = PathBuf::from(&self.program);
@@ -69,8 +69,8 @@ impl SubjectArgs {
 
     fn of_process(&self, process: u32, operation: &str) -> Result<Vec<Subject>, Failure> {
         let maps = refit_sys::maps::of(process).map_err(|e| {
-            let who = "name a process of yours that is running, or try it as root";
-            Failure::new(operation, format!("process {process} cannot be looked at: {e}"), who)
+            let who = "give a running process of this user, or run refit as root";
+            Failure::new(operation, format!("process {process} cannot be read: {e}"), who)
         })?;
         let program = std::fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
         let mut subjects: Vec<Subject> = Vec::new();
@@ -79,8 +79,11 @@ impl SubjectArgs {
                 continue;
             }
             if mapped.is_deleted() {
-                let why = format!("{} was replaced on disk since it began", mapped.path.display());
-                return Err(Failure::new(operation, why, "start the program again"));
+                let why = format!(
+                    "{} was replaced on disk after the program started",
+                    mapped.path.display()
+                );
+                return Err(Failure::new(operation, why, "restart the program"));
             }
             let module = Module::open(&mapped.by_name).map_err(|e| refused(operation, &e))?;
             let loaded_at = mapped.bias(&module);
@@ -89,7 +92,7 @@ impl SubjectArgs {
         if subjects.is_empty() {
             let which = self.module.as_deref().unwrap_or("the program itself");
             let why = format!("process {process} has no module that matches {which}");
-            let remedy = format!("see them all with --module '*' or in /proc/{process}/maps");
+            let remedy = format!("list all modules with --module '*' or in /proc/{process}/maps");
             return Err(Failure::new(operation, why, remedy));
         }
         Ok(subjects)
@@ -111,7 +114,7 @@ pub(crate) fn no_such_function(operation: &str, wanted: &str, subjects: &[Subjec
     let near: Vec<String> =
         subjects.iter().flat_map(|s| s.module.near(wanted, 5)).take(5).collect();
     let remedy = if near.is_empty() {
-        "list what there is with `refit funcs`".to_owned()
+        "list functions with `refit funcs`".to_owned()
     } else {
         format!("did you mean {}?", near.join(", "))
     };

@@ -37,11 +37,11 @@ pub(crate) fn with(
         Some(status) if !status.success() => Err(Failure::new(
             format!("watch {}", command[0]),
             format!("the command failed: {status}"),
-            "see what it said; what was counted stands above",
+            "see its output; the counts are above",
         )),
         Some(_) => Ok(()),
         None => {
-            say!("refit: the command goes on as process {id}");
+            say!("refit: the command continues as process {id}");
             Ok(())
         }
     }
@@ -52,7 +52,7 @@ fn start(command: &[String]) -> Result<Child, Failure> {
     let mut started = Command::new(&command[0]);
     started.args(&command[1..]);
     refit_sys::launch::at_entry(&mut started).map_err(|e| {
-        Failure::new(format!("run {}", command[0]), e.to_string(), "name a program that is there")
+        Failure::new(format!("run {}", command[0]), e.to_string(), "name a program that exists")
     })
 }
 

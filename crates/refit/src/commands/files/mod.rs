@@ -16,30 +16,30 @@ use crate::output::Output;
 /// Commands that serve files.
 #[derive(Debug, Subcommand)]
 pub(crate) enum FilesCommand {
-    /// Serve directories; runs until Ctrl-C, then stores everything and unmounts
+    /// Serve directories until Ctrl-C, then write everything back and unmount
     Mount(MountArgs),
 
-    /// Change who caches files: the kernel too, refit alone, or whatever suits each file
+    /// Set who caches files: the kernel and refit, refit alone, or the better choice for each file
     #[command(after_help = "Example:\n  refit cache '/logs/*' direct")]
     Cache {
-        /// Pattern over file names, with or without `fcm:`
+        /// Pattern for file names, with or without the prefix `fcm:`
         glob: String,
         /// Cache mode
         mode: CacheArg,
     },
 
-    /// List what is mounted
+    /// List mounts
     #[command(after_help = "Example:\n  refit mounts --json")]
     Mounts,
 
-    /// Store everything and unmount
+    /// Write everything back and unmount
     #[command(after_help = "Example:\n  refit umount /mnt/data")]
     Umount {
-        /// Where it is mounted
+        /// Directory on which it is mounted
         #[arg(value_hint = ValueHint::DirPath)]
         mountpoint: PathBuf,
 
-        /// Give up what cannot be stored, because the disk is full or has failed
+        /// Discard data that cannot be written back because the disk is full or has failed
         #[arg(long)]
         discard: bool,
     },

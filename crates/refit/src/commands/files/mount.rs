@@ -34,23 +34,23 @@ Example:
   refit mount ~/data /mnt/data --frames 256M
   refit mount ~/data /mnt/data --compose plan.json
 
-Ctrl-C unmounts; if the mount is in use, or something cannot be stored, a second Ctrl-C takes it out of sight \
-whoever uses it, and gives up what cannot be stored. The exit code is 1 if something was lost.
+Ctrl-C unmounts. If the mount is in use, or data cannot be written back, a second Ctrl-C detaches the mount \
+even while it is in use, and discards that data. The exit code is 1 if data was lost.
 
-A plan names parts, says which block each is (interface:implementation), and which part is at each of its ports. \
-It is checked before anything is mounted. The usual one:
+A plan names parts. For each part it gives the block (INTERFACE:IMPLEMENTATION) and the part to which each port connects. \
+refit checks the plan before it mounts anything. The default plan:
   {\"parts\": {
     \"cache\": {\"block\": \"fcm:shared\", \"connect\": {\"fr\": \"file\", \"pm\": \"memory\"}},
     \"file\": {\"block\": \"fr:host\"},
     \"memory\": {\"block\": \"pm:sweep\", \"connect\": {\"policy\": \"replacement\"}},
     \"replacement\": {\"block\": \"policy:clock\"}}}")]
 pub(crate) struct MountArgs {
-    /// Directories to serve and where: SOURCE MOUNTPOINT, as many pairs as are wanted
+    /// Directories to serve, each with its mountpoint: one or more pairs
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "MOUNTPOINT"])]
     #[arg(value_hint = ValueHint::DirPath)]
     pairs: Vec<PathBuf>,
 
-    /// Memory for cached pages, per mount
+    /// Memory for cached pages of each mount
     #[arg(long, default_value = "256M", value_parser = format::parse_size, value_name = "SIZE")]
     frames: u64,
 
@@ -58,28 +58,28 @@ pub(crate) struct MountArgs {
     #[arg(long, default_value = "auto", value_enum, value_name = "MODE")]
     cache: CacheArg,
 
-    /// Threads that serve; one per processor unless said otherwise
+    /// Number of serving threads (default: one per processor)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
 
-    /// Implementation that file caches begin with: shared or partitioned
+    /// Initial implementation of file caches: shared or partitioned
     #[arg(long, default_value = "shared", value_name = "NAME")]
     implementation: String,
 
-    /// Build mounts of the blocks that this file names, connected as it says (JSON)
+    /// Build mounts from the plan in this JSON file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "implementation")]
     compose: Option<PathBuf>,
 
-    /// Refuse to write
+    /// Serve read-only: refuse writes
     #[arg(long)]
     read_only: bool,
 
-    /// Let other users in (their own permissions still apply)
+    /// Let other users access the mount (their own permissions still apply)
     #[arg(long)]
     allow_other: bool,
 
-    /// Unmount as well when standard input ends, whoever uses the mount: for programs that start
-    /// refit and must not leave it behind
+    /// Unmount also when standard input ends, even while the mount is in use: for programs that
+    /// start refit and must not leave it running
     #[arg(long)]
     until_eof: bool,
 }
@@ -167,8 +167,8 @@ fn serve(instance: &Instance, events: &Receiver<Event>) -> Result<(), Failure> {
                         say!("refit: {refusal}");
                     }
                     say!(
-                        "refit: still serving; Ctrl-C again takes the mount away all the same, and \
-                         gives up what cannot be stored"
+                        "refit: still serving; press Ctrl-C again to detach the mount anyway and \
+                         discard data that cannot be written back"
                     );
                     insisted = true;
                 }
@@ -193,7 +193,7 @@ fn end_with_its_owner(instance: &Instance) -> Result<(), Failure> {
 
 fn events(until_eof: bool) -> Result<Receiver<Event>, Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| {
-        Failure::new("wait for Ctrl-C", e.to_string(), "run it with fewer open files")
+        Failure::new("wait for Ctrl-C", e.to_string(), "run refit with fewer open files")
     })?;
     let (sender, receiver) = mpsc::channel();
     if until_eof {
@@ -212,7 +212,7 @@ fn requests(args: &MountArgs) -> Result<Vec<MountRequest>, Failure> {
     if let [alone] = rest {
         return Err(Failure::usage(
             ErrorKind::WrongNumberOfValues,
-            format!("{} has no mountpoint: directories come in pairs", alone.display()),
+            format!("{} has no mountpoint; give pairs of SOURCE and MOUNTPOINT", alone.display()),
         ));
     }
     let composition = args.compose.as_deref().map(plan).transpose()?;
@@ -238,6 +238,10 @@ fn plan(path: &Path) -> Result<Plan, Failure> {
     let text = fs::read_to_string(path)
         .map_err(|e| Failure::new(operation(), e.to_string(), "name a file that can be read"))?;
     serde_json::from_str(&text).map_err(|e| {
-        Failure::new(operation(), e.to_string(), "see `refit mount --help` for its form")
+        Failure::new(
+            operation(),
+            e.to_string(),
+            "see `refit mount --help` for the format of a plan",
+        )
     })
 }

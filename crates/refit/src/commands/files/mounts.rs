@@ -16,11 +16,11 @@ use crate::table::{Align, Table};
 /// The cache modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CacheArg {
-    /// The kernel caches too; refit is asked on a miss
+    /// The kernel caches files too, and asks refit only on a miss
     Kernel,
-    /// Every read and write comes to refit
+    /// Every read and write goes to refit
     Direct,
-    /// The mode that suits each file
+    /// refit chooses the mode for each file
     Auto,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn unmount(
             out.line(&format!("{} is unmounted", mount.mountpoint.display()))
         };
     }
-    Err(Failure::new(operation, "no instance serves it", "see `refit mounts` for what there is"))
+    Err(Failure::new(operation, "no instance serves it", "list mounts with `refit mounts`"))
 }
 
 /// Changes who caches the files that match.
@@ -120,7 +120,7 @@ pub(crate) fn cache(
         return out.object(&Cached { glob, files });
     }
     let text = format!(
-        "{} in use changed; others follow when they are opened",
+        "{} in use changed; other files change when they are next opened",
         format::counted(files, "file")
     );
     out.line(&text)

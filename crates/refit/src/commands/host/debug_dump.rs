@@ -23,7 +23,7 @@ pub(crate) fn run(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
         if !out.json() {
             let (kept, dropped) = (said.events.len(), said.dropped);
             out.line(&format!(
-                "instance {}: the last {kept} events, {dropped} older ones dropped; times are UTC",
+                "instance {}: the last {kept} events ({dropped} older events dropped); times are UTC",
                 live.pid
             ))?;
         }

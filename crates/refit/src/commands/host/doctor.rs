@@ -88,7 +88,7 @@ pub(crate) fn run(out: &mut Output) -> Result<(), Failure> {
     Err(Failure::new(
         "check this host",
         format!("a mount cannot work without {}", missing.join(", ")),
-        "see above for how to get it",
+        "see the remedies above",
     ))
 }
 
@@ -121,16 +121,20 @@ fn kernel() -> Finding {
     let ok = version(&release).is_some_and(|v| v >= (5, 4));
     Finding::new("kernel", ok, format!("Linux {release}"))
         .required()
-        .or("nothing is tested before Linux 5.4", "boot a newer kernel")
+        .or("refit is not tested before Linux 5.4", "boot a newer kernel")
 }
 
 /// Checks procfs, from which nearly all knowledge about processes is read.
 fn procfs() -> Finding {
     let own = fs::read_link("/proc/self")
         .is_ok_and(|to| to == Path::new(&std::process::id().to_string()));
-    let found = if own { "/proc is there" } else { "there is no /proc of these processes" };
+    let found = if own {
+        "/proc is mounted"
+    } else {
+        "/proc is not mounted, or is of another PID namespace"
+    };
     Finding::new("procfs", own, found).required().or(
-        "nothing can be served, limited, watched or moved, and what is said below may be wrong",
+        "nothing can be served, limited, watched or moved, and the checks below may be wrong",
         "mount -t proc proc /proc",
     )
 }
@@ -165,9 +169,11 @@ fn mounting() -> Finding {
         .into_iter()
         .find(|path| Path::new(path).exists());
     let (ok, found) = match (capable(CAP_SYS_ADMIN), helper) {
-        (true, _) => (true, "this user may mount by itself".to_owned()),
+        (true, _) => (true, "this user may mount".to_owned()),
         (false, Some(helper)) => (true, format!("{helper} mounts for this user")),
-        (false, None) => (false, "this user may not, and there is no fusermount3".to_owned()),
+        (false, None) => {
+            (false, "this user may not mount, and fusermount3 is not installed".to_owned())
+        }
     };
     Finding::new("permission to mount", ok, found)
         .required()
@@ -177,31 +183,32 @@ fn mounting() -> Finding {
 fn memfd() -> Finding {
     let made = rustix::fs::memfd_create("refit-doctor", rustix::fs::MemfdFlags::CLOEXEC);
     let found = match &made {
-        Ok(_) => "page frames can be made".to_owned(),
+        Ok(_) => "page frames can be created".to_owned(),
         Err(e) => words(&e.to_string()),
     };
-    Finding::new("memfd", made.is_ok(), found)
-        .required()
-        .or("there are no page frames", "allow memfd_create in the sandbox that forbids it")
+    Finding::new("memfd", made.is_ok(), found).required().or(
+        "no directory can be served: there are no page frames",
+        "allow memfd_create in the sandbox that forbids it",
+    )
 }
 
 fn rseq() -> Finding {
     let source = refit_sys::processor::source();
     let ok = source == Source::Rseq;
     let found = match source {
-        Source::Rseq => "tells the processor",
+        Source::Rseq => "reports the current processor",
         Source::GetCpu => "the C library does not register it",
-        Source::Simulated => "REFIT_PROCESSORS makes processors up",
+        Source::Simulated => "REFIT_PROCESSORS simulates processors",
     };
     Finding::new("rseq", ok, found).or(
-        "some nanoseconds per call, and per count of a probe, to find the processor",
+        "some nanoseconds in each call and each count of a probe, to find the processor",
         "a kernel with CONFIG_RSEQ, and glibc 2.35 or later",
     )
 }
 
 fn membarrier() -> Finding {
     let ok = refit_sys::barrier::prepare() == refit_sys::barrier::Kind::Membarrier;
-    Finding::new("membarrier", ok, if ok { "private expedited" } else { "not offered" }).or(
+    Finding::new("membarrier", ok, if ok { "private expedited" } else { "not available" }).or(
         "a fence in every call to an object, some nanoseconds each",
         "a kernel with CONFIG_MEMBARRIER; allow membarrier in the sandbox that forbids it",
     )
@@ -246,14 +253,14 @@ const FAULTS: Features = Features::PAGEFAULT_FLAG_WP
 fn userfaultfd() -> Finding {
     let (ok, found) = match refit_sys::userfault::offered() {
         Ok(offered) if offered.contains(FAULTS) => {
-            (true, "may be used, with all features that are needed".to_owned())
+            (true, "available, with all features that refit needs".to_owned())
         }
         Ok(offered) => {
             let lacking: Vec<&str> =
                 (FAULTS - offered).iter_names().map(|(name, _)| name).collect();
-            (false, format!("may be used, but lacks {}", lacking.join(", ")))
+            (false, format!("available, but lacks {}", lacking.join(", ")))
         }
-        Err(e) => (false, format!("not for this user: {}", words(&e.to_string()))),
+        Err(e) => (false, format!("not available to this user: {}", words(&e.to_string()))),
     };
     Finding::new("userfaultfd", ok, found).or(
         MEMORY,
@@ -263,7 +270,7 @@ fn userfaultfd() -> Finding {
 
 fn seccomp() -> Finding {
     let offered = refit_sys::seccomp::offered();
-    let found = found(&offered, "system calls of programs can be answered");
+    let found = found(&offered, "refit can answer system calls of programs");
     Finding::new("seccomp listeners", offered.is_ok(), found).or(
         MEMORY,
         "Linux 5.0 with CONFIG_SECCOMP_FILTER; allow seccomp in the sandbox that forbids it",
@@ -278,7 +285,7 @@ fn descriptors() -> Finding {
             let number = file.as_raw_fd().cast_unsigned();
             Pidfd::open(std::process::id())?.get_fd(number)
         });
-    let found = found(&taken, "open files of programs can be had");
+    let found = found(&taken, "refit can duplicate open files of programs");
     Finding::new("pidfd_getfd", taken.is_ok(), found)
         .or(LIMITS, "Linux 5.6; allow pidfd_open and pidfd_getfd in the sandbox that forbids them")
 }
@@ -287,7 +294,7 @@ fn descriptors() -> Finding {
 fn page_scans() -> Finding {
     let scanned = Pagemap::of(std::process::id())
         .and_then(|pages| pages.scan(0..4096, &Scan::default(), &mut Vec::new()));
-    let found = found(&scanned, "tells which pages were written");
+    let found = found(&scanned, "reports which pages were written");
     Finding::new("PAGEMAP_SCAN", scanned.is_ok(), found)
         .or(LIMITS, "Linux 6.7 with CONFIG_PROC_PAGE_MONITOR")
 }
@@ -321,7 +328,7 @@ fn ptrace() -> Finding {
         (scope, false) => format!("kernel.yama.ptrace_scope = {scope}, without CAP_SYS_PTRACE"),
     };
     Finding::new("ptrace", ok, found).or(
-        "code can be spliced into programs that refit starts (`refit probe -- COMMAND`), if at all",
+        "code can be spliced at most into programs that refit starts (`refit probe -- COMMAND`)",
         "sysctl kernel.yama.ptrace_scope=0 (3 stays until the next boot), or run refit as root",
     )
 }
@@ -333,7 +340,7 @@ fn splicing() -> Finding {
     let found = match &tried {
         Ok(stood) => {
             let stood = crate::format::nanos(stood.as_nanos() as u64);
-            format!("a program was stopped, its code written; it stood still for {stood}")
+            format!("the code of a stopped program can be written (stopped for {stood})")
         }
         Err(why) => words(why),
     };
@@ -372,7 +379,7 @@ fn perf_events() -> Finding {
     let value: i32 = level.parse().unwrap_or(4);
     let ok = value < 1 || capable(CAP_PERFMON) || capable(CAP_SYS_ADMIN);
     let found = match level.as_str() {
-        "" => "the kernel has none".to_owned(),
+        "" => "not supported by this kernel".to_owned(),
         level => format!("kernel.perf_event_paranoid = {level}"),
     };
     Finding::new("perf events", ok && !level.is_empty(), found).or(
@@ -384,12 +391,12 @@ fn perf_events() -> Finding {
 fn sleep() -> Finding {
     let device = refit_sys::cpu_latency::DEVICE;
     let (ok, found) = match refit_sys::cpu_latency::Awake::hold() {
-        Ok(_) => (true, format!("idle processors can be kept from it ({device})")),
+        Ok(_) => (true, format!("idle processors can be kept awake ({device})")),
         Err(e) => (false, format!("{device}: {}", words(&e.to_string()))),
     };
     Finding::new("sleep", ok, found).or(
-        "refit boot --awake: what threads do elsewhere waits for processors to wake up",
-        "run refit as root, or let a group write to the device",
+        "no `refit boot --awake`: calls and moves between instances wait for idle processors to wake up",
+        "run refit as root, or let a group of this user write to the device",
     )
 }
 
@@ -398,10 +405,11 @@ fn network_namespaces() -> Finding {
     let user = read("/proc/sys/user/max_user_namespaces").parse::<u64>().unwrap_or(0) > 0
         && read("/proc/sys/kernel/unprivileged_userns_clone") != "0";
     let ok = there && (user || capable(CAP_SYS_ADMIN));
-    Finding::new("network namespaces", ok, if ok { "can be made" } else { "cannot be made" }).or(
-        "the tests of instances on several hosts",
-        "sysctl user.max_user_namespaces=10000, or run refit as root",
-    )
+    Finding::new("network namespaces", ok, if ok { "can be created" } else { "cannot be created" })
+        .or(
+            "the tests with several hosts cannot run",
+            "sysctl user.max_user_namespaces=10000, or run refit as root",
+        )
 }
 
 const CAP_SYS_PTRACE: u32 = 19;

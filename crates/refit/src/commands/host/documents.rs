@@ -33,7 +33,7 @@ pub(crate) fn man(refit: Command, directory: &Path, out: &mut Output) -> Result<
         Failure::new(
             format!("write man pages to {}", directory.display()),
             e.to_string(),
-            "name a directory that can be written",
+            "name a directory that you may write to",
         )
     })?;
     if out.json() {

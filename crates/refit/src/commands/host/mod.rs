@@ -16,36 +16,36 @@ use crate::output::Output;
 /// Commands about this host and this installation.
 #[derive(Debug, Subcommand)]
 pub(crate) enum HostCommand {
-    /// Watch caches being swapped under running programs, for about a minute
+    /// Demonstrate swaps of file caches under running programs, for about a minute
     Tour(TourArgs),
 
-    /// Check what this host offers, what is missing, what that costs and how to get it
+    /// Check the facilities of this host: which are missing, what that costs, and how to get them
     #[command(after_help = "Example:\n  refit doctor")]
     Doctor,
 
-    /// Print the last 10,000 events of instances: what they did, step by step
+    /// Print the last 10,000 events of each instance, to diagnose a hang
     #[command(after_help = "\
 Example:
   refit debug-dump > here.txt
   refit --instance 4711 debug-dump --json | jq 'select(.level != \"DEBUG\")'
 
-Each instance keeps them in memory, whatever `--log` says. Where something hangs between two hosts, \
-dump both: groups, threads and residencies have the same numbers on either.")]
+Each instance keeps its events in memory, whatever `--log` says. If something hangs between two hosts, \
+dump the events of both: groups, threads and residencies have the same numbers on either host.")]
     DebugDump,
 
-    /// Print completions for a shell
+    /// Print shell completions
     #[command(after_help = "Example:\n  refit completions bash > /etc/bash_completion.d/refit")]
     Completions {
-        /// For which shell
+        /// Shell to print completions for
         shell: clap_complete::Shell,
     },
 
-    /// Print a C header: for threads that ask to go to another instance, or for instruments
+    /// Print a C header: to move threads between instances, or to instrument programs
     #[command(
         after_help = "Example:\n  refit header > refit_move.h\n  refit header instruments > refit.h"
     )]
     Header {
-        /// Which
+        /// Header to print
         #[arg(value_enum, default_value = "move")]
         which: HeaderArg,
     },
@@ -53,7 +53,7 @@ dump both: groups, threads and residencies have the same numbers on either.")]
     /// Write man pages
     #[command(after_help = "Example:\n  refit man /usr/local/share/man/man1")]
     Man {
-        /// Where to
+        /// Directory to write to
         #[arg(value_hint = ValueHint::DirPath)]
         directory: PathBuf,
     },

@@ -43,20 +43,20 @@ Example:
   refit instances
   refit shutdown
 
-Without --cpus the processors of this machine are dealt out in turn. An instance whose program's threads run elsewhere cannot be \
-shut down without ending that program. With --memory 2G what would need more than 2 GiB of an instance goes on where the program \
-began.\n\n\
-On several hosts, each with numbers of its own:\n  \
+Without --cpus, boot assigns the processors of this host to the instances in turn. Shutting down an instance from which threads \
+have moved ends their programs. With --memory 2G, a thread that would need more than 2 GiB of an instance continues where its \
+program began.\n\n\
+On several hosts, each with instance numbers of its own:\n  \
 refit boot --instances 1 --number 0 --listen 10.0.0.1:7383 --authority ca.pem --certificate a.pem --key a.key\n  \
 refit boot --instances 1 --number 1 --join 10.0.0.1:7383 --authority ca.pem --certificate b.pem --key b.key")]
 pub(crate) struct BootArgs {
     /// Number of instances
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     instances: u16,
-    /// The processors of each, e.g. 0-3/4-7
+    /// Processors of each instance, e.g. 0-3/4-7 (default: the processors of this host in turn)
     #[arg(long, value_name = "LIST/LIST…")]
     cpus: Option<String>,
-    /// The number of the first
+    /// Number of the first instance
     #[arg(long, default_value_t = 0)]
     number: u16,
     #[command(flatten)]
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &BootArgs, out: &mut Output) -> Result<(), Failure> {
         return Err(Failure::new(
             format!("boot {} instances", args.instances),
             format!("instance {one} is running"),
-            "end those that run with `refit shutdown`",
+            "shut down running instances with `refit shutdown`",
         ));
     }
     let shares = shares(args)?;
@@ -104,17 +104,21 @@ fn shares(args: &BootArgs) -> Result<Vec<String>, Failure> {
         return Ok((0..count).map(|one| processors::list(&share(one))).collect());
     };
     let lists: Vec<String> = lists.split('/').map(str::to_owned).collect();
-    let operation = || format!("give processors to {count} instances");
+    let operation = || format!("assign processors to {count} instances");
     if lists.len() != count {
-        let obstacle = format!("{} lists of processors were given", lists.len());
-        return Err(Failure::new(operation(), obstacle, "give one for each, e.g. --cpus 0/1"));
+        let obstacle = format!("--cpus has {} lists of processors", lists.len());
+        return Err(Failure::new(
+            operation(),
+            obstacle,
+            "give one list for each instance, e.g. --cpus 0/1",
+        ));
     }
     for list in &lists {
         if let Err(obstacle) = processors::parse(list) {
             return Err(Failure::new(
                 operation(),
                 obstacle,
-                "name processors of this machine, e.g. 0-3",
+                "give processors of this host, e.g. 0-3",
             ));
         }
     }
@@ -186,7 +190,7 @@ fn serve(number: u16, processors: &str, setting: &SettingArgs) -> Result<Instanc
 fn remedy(error: &BootError) -> &'static str {
     match error {
         BootError::Messages(MessageError::Refused { why: Refusal::Encrypted, .. }) => {
-            "give `--authority`, `--certificate` and `--key`, as those there were given"
+            "give `--authority`, `--certificate` and `--key`, as the other host does"
         }
         BootError::Messages(MessageError::Insecure(_)) => {
             "give `--authority`, `--certificate` and `--key`, or `--insecure`"
@@ -233,7 +237,7 @@ pub(crate) fn list(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     let all = kernels(only)?;
     if all.is_empty() {
         let remedy = "start some with `refit boot --instances 2`";
-        return Err(Failure::new("list instances", "there are none that make one system", remedy));
+        return Err(Failure::new("list instances", "no booted instance is running", remedy));
     }
     for (live, kernel) in &all {
         let Some(processes) = live.says(Client::processes)? else { continue };
@@ -277,7 +281,7 @@ fn reached(peer: &PeerInfo) -> String {
 /// Returns, in words, since when and why an instance is lost, and whether this one joins it again.
 fn lost(one: &LostInfo) -> String {
     let LostInfo { number, why, seconds, dials } = one;
-    let again = dials.as_ref().map(|at| format!(", is joined again when {at} answers"));
+    let again = dials.as_ref().map(|at| format!(", will rejoin when {at} answers"));
     format!("{number} lost {seconds} s ago ({why}){}", again.unwrap_or_default())
 }
 
@@ -286,11 +290,7 @@ pub(crate) fn shutdown(kill: bool, only: Option<u32>) -> Result<(), Failure> {
     let all = kernels(only)?;
     if all.is_empty() {
         let remedy = "start some with `refit boot --instances 2`";
-        return Err(Failure::new(
-            "shut down",
-            "there are no instances that make one system",
-            remedy,
-        ));
+        return Err(Failure::new("shut down", "no booted instance is running", remedy));
     }
     for (live, kernel) in &all {
         if let Some(process) = live.says(Client::processes)?.unwrap_or_default().first()
@@ -299,7 +299,7 @@ pub(crate) fn shutdown(kill: bool, only: Option<u32>) -> Result<(), Failure> {
             return Err(Failure::new(
                 "shut down",
                 format!("process {} runs under instance {}", process.pid, kernel.number),
-                "wait for it, or kill what runs with `refit shutdown --kill`",
+                "wait for it to end, or kill all programs with `refit shutdown --kill`",
             ));
         }
     }

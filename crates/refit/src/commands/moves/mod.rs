@@ -17,40 +17,40 @@ use crate::output::Output;
 /// Commands for several instances, and for moves between them.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MovesCommand {
-    /// Start several instances that make one system: programs move between them
+    /// Start several instances as one system, between which programs can move
     Boot(BootArgs),
 
-    /// List the instances that make one system
+    /// List booted instances
     #[command(after_help = "Example:\n  refit boot --instances 2\n  refit instances --json")]
     Instances,
 
-    /// End the instances that make one system
+    /// Shut down all booted instances
     #[command(after_help = "Example:\n  refit shutdown --kill")]
     Shutdown {
-        /// Kill the programs that run under them
+        /// Kill programs that run under the instances
         #[arg(long)]
         kill: bool,
     },
 
-    /// Have a program, or one thread of it, go on at another instance
+    /// Move a program, or one thread of it, to another instance
     Move(MoveArgs),
 
-    /// Have the threads of a program run at all instances in turn
+    /// Distribute the threads of a program over all instances in turn
     #[command(
         after_help = "Example:\n  refit run --on 0 --movable -- ./solver &\n  refit spread $!\n  refit ps"
     )]
     Spread {
-        /// The process
+        /// Process ID of the program
         #[arg(value_parser = clap::value_parser!(u32).range(1..))]
         pid: u32,
     },
 
-    /// Be one of several instances: what `refit boot` starts
+    /// Run one booted instance (started by `refit boot`)
     #[command(hide = true, after_help = "Example:\n  refit boot --instances 2\n  pgrep -a refit")]
     Kernel {
-        /// Its number
+        /// Number of the instance
         number: u16,
-        /// Its processors
+        /// Processors of the instance
         processors: String,
         #[command(flatten)]
         setting: SettingArgs,

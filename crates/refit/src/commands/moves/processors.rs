@@ -19,12 +19,14 @@ pub(crate) fn parse(list: &str) -> Result<Vec<usize>, String> {
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let number = |text: &str| {
-            let malformed = |_| format!("`{list}` is no list of processors");
+            let malformed = |_| format!("`{list}` is not a list of processors");
             text.trim().parse::<usize>().map_err(malformed)
         };
         let (first, last) = (number(first)?, number(last)?);
         if last >= CpuSet::MAX_CPU || !(first..=last).all(|one| own.contains(&one)) {
-            return Err(format!("there are not all processors of {list}"));
+            return Err(format!(
+                "some processors of {list} do not exist, or this process may not use them"
+            ));
         }
         found.extend(first..=last);
     }

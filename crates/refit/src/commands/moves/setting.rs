@@ -14,48 +14,47 @@ use crate::format;
 /// Arguments of `refit boot` that each instance is given.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SettingArgs {
-    /// Where instances of other hosts can join; further instances take the ports after it
+    /// Listen here for instances of other hosts; further instances take the next ports
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// An instance of another host that listens; others that it knows are joined, too
+    /// Join this listening instance of another host, and every instance that it knows
     #[arg(long, value_name = "HOST:PORT")]
     join: Vec<String>,
-    /// The certificate that all instances' are signed with (PEM)
+    /// Certificate of the authority that signed the certificates of all instances (PEM)
     #[arg(long, value_name = "FILE", requires_all = ["certificate", "key"])]
     authority: Option<PathBuf>,
-    /// The certificate of this host's instances (PEM)
+    /// Certificate of this host's instances (PEM)
     #[arg(long, value_name = "FILE", requires_all = ["authority", "key"])]
     certificate: Option<PathBuf>,
-    /// Its private key (PEM)
+    /// Private key of that certificate (PEM)
     #[arg(long, value_name = "FILE", requires_all = ["authority", "certificate"])]
     key: Option<PathBuf>,
-    /// Do without certificates on a network where everybody is trusted
+    /// Use no certificates, on a network where everybody is trusted
     #[arg(long, conflicts_with = "authority")]
     insecure: bool,
-    /// An instance of another host that has said nothing for so long counts as dead; the same for
-    /// all
+    /// Time without a message after which an instance of another host counts as dead; give all
+    /// instances the same
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = format::parse_duration)]
     silence: Duration,
-    /// Memory that each owns for programs that move: for frames of those that began there, and for
-    /// pages that it holds for others
+    /// Limit the memory of each instance for programs that move, e.g. 2G: frames of programs that
+    /// began there, and pages that it holds for others (default: no limit)
     #[arg(long, value_name = "SIZE", value_parser = format::parse_memory)]
     memory: Option<u64>,
-    /// Memory of the instances of one host
+    /// How instances of one host access the memory of each other
     #[arg(long, value_enum, default_value_t = Pages::Borrow)]
     pages: Pages,
-    /// Number of pages that are moved, or of mappings that are borrowed, at once: up to 64, or
-    /// `adaptive`
+    /// Number of pages to move, or of mappings to borrow, at once: 1 to 64, or `adaptive`
     #[arg(long, value_name = "COUNT", default_value = "adaptive", value_parser = ahead)]
     ahead: Ahead,
-    /// Protocol by which a program's instances find what is mapped at an address, until `refit swap
-    /// retrieval:PID` says otherwise
+    /// Protocol by which a program's instances find what is mapped at an address; `refit swap
+    /// retrieval:PID` changes it later
     #[arg(long, value_enum, default_value_t = Retrieval::Directory)]
     retrieval: Retrieval,
     /// Protocol by which a program's instances agree on who changes its memory
     #[arg(long, value_enum, default_value_t = Locking::Queue)]
     lock: Locking,
-    /// Keep idle processors of this host from sleeping while there are programs that have moved:
-    /// calls and moves take half the time or less, at the price of power
+    /// Keep idle processors of this host awake while programs have threads at other instances:
+    /// calls and moves take half the time or less, but the host uses more power
     #[arg(long)]
     awake: bool,
 }
@@ -63,22 +62,22 @@ pub(crate) struct SettingArgs {
 /// The protocols by which a program's instances agree on who changes its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Locking {
-    /// All changes come where the program began, and are made one after the other
+    /// The instance where the program began makes all changes, one after the other
     Queue,
-    /// Instances with some of its memory agree first, by Lamport's algorithm
+    /// Instances with memory of the program agree on each change first, by Lamport's algorithm
     Lamport,
 }
 
 /// The protocols by which a program's instances find what is mapped at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Retrieval {
-    /// Asks the instance where the program began
+    /// Ask the instance where the program began
     Directory,
-    /// Asks all instances at once
+    /// Ask all instances at once
     All,
-    /// Asks one instance, which answers or asks the next
+    /// Ask one instance, which answers or asks the next
     Chain,
-    /// Asks those that have some of its memory, at once
+    /// Ask all instances with memory of the program at once
     Group,
 }
 
@@ -96,9 +95,9 @@ impl Retrieval {
 /// The ways in which the instances of one host have memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Pages {
-    /// Instances share it
+    /// Share memory: borrow mappings of it
     Borrow,
-    /// Pages move between them, as between hosts
+    /// Move pages between instances, as between hosts
     Move,
 }
 

@@ -18,13 +18,13 @@ Example:
   refit ps
   refit move $! 0
 
-The program goes on at the other instance's processors. Its number, files, sockets, signals and children stay what and where they are. \
-A move that fails leaves it where it was.")]
+The program continues on the other instance's processors. Its process ID, files, sockets, signals and children do not change. \
+If a move fails, the program continues where it was.")]
 pub(crate) struct MoveArgs {
-    /// A process, or a thread of it
+    /// Process to move, or one thread of it
     #[arg(value_name = "PID[/TID]")]
     whom: Whom,
-    /// The number of the instance
+    /// Number of the instance to move to
     to: u16,
 }
 
@@ -41,7 +41,7 @@ impl FromStr for Whom {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| {
             let number = text.parse().ok().filter(|&number| number > 0);
-            number.ok_or_else(|| format!("`{text}` is no number of a process or thread"))
+            number.ok_or_else(|| format!("`{text}` is not a process or thread ID"))
         };
         Ok(match text.split_once('/') {
             Some((pid, thread)) => Self { pid: number(pid)?, thread: Some(number(thread)?) },

@@ -19,29 +19,29 @@ Example:
   refit adapt 'fcm:/logs/*' --for 10m
   refit adapt 'anonymous:4711/*' --every 50ms --above 95 --below 60
 
-A cache in which pages are missed gets the wrapper `sequential`, which tells what part of its accesses follow each other. If most do, it \
-is swapped to `sequential`, which gives up pages soon after they have been used, so that others keep theirs; if few do, back. A swap \
-after which more pages are missed is undone. When the command ends, caches are what they were, and the wrappers go.")]
+adapt attaches the wrapper `sequential` to each cache with misses, to measure the share of sequential accesses. If the share is high, it \
+swaps the cache to the implementation `sequential`, which evicts pages soon after use and so leaves memory to other caches; if the share is \
+low, it swaps the cache back. It undoes a swap after which more accesses miss. When it ends, it restores all caches and detaches the wrappers.")]
 pub(crate) struct AdaptArgs {
-    /// Name of a cache, or a pattern; others than caches are left out
+    /// Name of a cache, or a pattern; objects other than caches are ignored
     #[arg(value_name = "OBJECT|GLOB", default_value = "*")]
     glob: String,
 
-    /// Time between two looks
+    /// Sampling interval
     #[arg(long, default_value = "100ms", value_parser = format::parse_duration, value_name = "TIME")]
     every: Duration,
 
-    /// Swap where so much of the accesses, in percent, follow each other
+    /// Swap a cache if at least this share of its accesses, in percent, is sequential
     #[arg(long, default_value = "90", value_parser = clap::value_parser!(u64).range(0..=100))]
     #[arg(value_name = "PERCENT")]
     above: u64,
 
-    /// Swap back where less do
+    /// Swap a cache back if less than this share of its accesses, in percent, is sequential
     #[arg(long, default_value = "50", value_parser = clap::value_parser!(u64).range(0..=100))]
     #[arg(value_name = "PERCENT")]
     below: u64,
 
-    /// End after this time; else at Ctrl-C
+    /// End after this time (default: at Ctrl-C)
     #[arg(long = "for", value_parser = format::parse_duration, value_name = "TIME")]
     time: Option<Duration>,
 }

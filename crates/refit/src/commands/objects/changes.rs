@@ -21,11 +21,11 @@ use crate::output::Output;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  refit changes -f --json")]
 pub(crate) struct ChangesArgs {
-    /// Stay and print what comes
+    /// Keep running, and print changes as they complete
     #[arg(short, long)]
     follow: bool,
 
-    /// At most this many of the latest of what is there already
+    /// Print at most this many of the latest existing entries
     #[arg(short = 'n', long, value_name = "N")]
     last: Option<usize>,
 }
@@ -81,9 +81,10 @@ fn print(instance: u32, line: &JournalLine, out: &mut Output) -> Result<(), Fail
     }
     match line {
         JournalLine::Entry { report, .. } => out.line(&entry(report)),
-        JournalLine::Lost { lost } => {
-            out.line(&format!("… {} overwritten before they could be read", format::count(*lost)))
-        }
+        JournalLine::Lost { lost } => out.line(&format!(
+            "… {} entries overwritten before they could be read",
+            format::count(*lost)
+        )),
     }
 }
 

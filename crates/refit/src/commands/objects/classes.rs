@@ -28,12 +28,12 @@ Example:
   refit upgrade fcm partitioned --rate 1000 &
   refit upgrade fcm --pause
 
-If an object cannot be swapped, or Ctrl-C is pressed, everything is taken back, and new objects are made as before.")]
+If an object cannot be swapped, or on Ctrl-C, refit rolls back every swap, and new objects keep the old implementation.")]
 pub(crate) struct UpgradeArgs {
-    /// The class, as `refit classes` shows it
+    /// Name of the class, as in `refit classes`
     class: String,
 
-    /// Implementation to serve
+    /// Implementation to swap to
     #[arg(required_unless_present_any = ["pause", "resume"])]
     implementation: Option<String>,
 
@@ -41,15 +41,15 @@ pub(crate) struct UpgradeArgs {
     #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
     deadline: Duration,
 
-    /// Objects per second at the most
+    /// Maximum number of objects to swap per second (default: no limit)
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
 
-    /// Hold the upgrade that is under way up: meanwhile some objects are old and some are new
+    /// Pause the current upgrade; until it resumes, some objects are old and some are new
     #[arg(long, conflicts_with_all = ["implementation", "rate", "resume"])]
     pause: bool,
 
-    /// Let it go on
+    /// Resume the paused upgrade
     #[arg(long, conflicts_with_all = ["implementation", "rate"])]
     resume: bool,
 }
@@ -73,7 +73,7 @@ pub(crate) fn list(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     }
     let mut table = Table::new(&[
         ("CLASS", Align::Left),
-        ("NEW ONES ARE", Align::Left),
+        ("DEFAULT", Align::Left),
         ("OBJECTS", Align::Right),
         ("OF", Align::Left),
     ]);
@@ -110,7 +110,7 @@ pub(crate) fn upgrade(
             let line = match news.recv_timeout(Duration::from_millis(50)) {
                 Ok(line) => line?,
                 Err(RecvTimeoutError::Timeout) if interrupted.load(Ordering::Relaxed) => {
-                    let remedy = "everything is being taken back; see `refit changes`";
+                    let remedy = "it is being rolled back; see `refit changes`";
                     return Err(Failure::new(operation, "it was interrupted", remedy));
                 }
                 Err(RecvTimeoutError::Timeout) => continue,
@@ -120,7 +120,7 @@ pub(crate) fn upgrade(
                 UpgradeLine::Progress { done, total, paused } => {
                     bar.set_length(total);
                     bar.set_position(done);
-                    bar.set_message(if paused { "held up" } else { "" });
+                    bar.set_message(if paused { "paused" } else { "" });
                 }
                 UpgradeLine::Report(report) => {
                     bar.finish_and_clear();
@@ -135,7 +135,7 @@ pub(crate) fn upgrade(
         Some(report) => Err(Failure::new(
             operation,
             if report.rolled_back() { "it was rolled back" } else { "it was refused" },
-            "see above, or `refit changes`, for the reason",
+            "see the reason above, or in `refit changes`",
         )),
     }
 }
@@ -179,9 +179,9 @@ fn show(instance: u32, report: &Report, out: &mut Output) -> Result<(), Failure>
     swap::lines(report).iter().try_for_each(|line| out.line(line))?;
     if report.committed() {
         let blocked = match report.blocked {
-            0 => "no call had to wait".to_owned(),
+            0 => "no call was blocked".to_owned(),
             n => format!(
-                "{} had to wait, {} at the longest",
+                "{} blocked, for {} at most",
                 format::counted(n, "call"),
                 format::nanos(report.longest_block_ns)
             ),

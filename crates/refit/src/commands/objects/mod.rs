@@ -32,55 +32,55 @@ pub(crate) enum ObjectsCommand {
     /// List objects
     Ls(LsArgs),
 
-    /// Show everything that is known about an object, or a process
+    /// Show details of an object or a process
     Show(ShowArgs),
 
-    /// Swap objects for another implementation while they are used
+    /// Swap objects to another implementation while they are in use
     Swap(SwapArgs),
 
-    /// List the classes of objects: what new ones are made of, and how many there are
+    /// List classes of objects, with their default implementations and numbers of objects
     #[command(after_help = "Example:\n  refit classes")]
     Classes,
 
-    /// Swap all objects of a class and what new ones are made of, or nothing
+    /// Upgrade a class: swap all its objects and its default implementation, or nothing
     Upgrade(UpgradeArgs),
 
-    /// Put code around objects that sees every call, while they are used
+    /// Attach a wrapper, which intercepts every call, to objects while they are in use
     Wrap(WrapArgs),
 
-    /// Take such code away again
+    /// Detach wrappers from objects
     Unwrap(UnwrapArgs),
 
-    /// Load implementations that were built apart, so that objects can be swapped to them
+    /// Load a plugin with implementations to which objects can be swapped
     #[command(after_help = "\
 Example:
   refit load ./libfast.so
   refit plugins
   refit swap store:users fast
 
-The file is checked before any code of it runs. The same path can be loaded again with new code in it.")]
+refit checks the file before it runs any code of it. The same path can be loaded again with new code in it.")]
     Load {
-        /// A shared library that was built with refit_objects::plugin!
+        /// Shared library built with refit_objects::plugin!
         #[arg(value_hint = ValueHint::FilePath)]
         plugin: PathBuf,
     },
 
-    /// List loaded code: what it implements, how many objects it serves, the memory that it takes
+    /// List loaded plugins: what they implement, the objects they serve, and the memory they take
     #[command(after_help = "Example:\n  refit plugins --json")]
     Plugins,
 
-    /// Say why loaded code stays mapped, and who uses it
+    /// Explain why a plugin stays mapped, and list what uses it
     #[command(after_help = "Example:\n  refit unload ./libfast.so")]
     Unload {
-        /// The file, or the build id
+        /// File of the plugin, or its build ID
         #[arg(value_hint = ValueHint::FilePath)]
         plugin: PathBuf,
     },
 
-    /// Have caches swapped by how they are used, until Ctrl-C
+    /// Swap caches automatically according to their access pattern, until Ctrl-C
     Adapt(AdaptArgs),
 
-    /// Show the journal: every change that has ended
+    /// Show the journal of completed changes
     Changes(ChangesArgs),
 }
 

@@ -68,7 +68,7 @@ fn shadow(report: &Report, moved: &Transferred) -> String {
     let sizes = if sizes.is_empty() { "not counted".to_owned() } else { sizes.join(", ") };
     let (times, blocked) = (times.join(", "), format::nanos(blocked.sum()));
     format!(
-        "shadow transfer: {sizes}; {times}; calls were held back for {blocked}; nothing has changed"
+        "shadow transfer: {sizes}; {times}; calls were blocked for {blocked}; nothing has changed"
     )
 }
 
@@ -84,7 +84,7 @@ fn rest(drained: &Drained) -> String {
         format::nanos(*ns),
     );
     if *left > 0 || !why.is_empty() {
-        text += &format!("; {} left, which move when they are needed: {why}", format::count(*left));
+        text += &format!("; {} left, to be moved on demand: {why}", format::count(*left));
     }
     text
 }
@@ -137,7 +137,7 @@ mod tests {
                 "partitioned can import   1 ranges (by copy)",
                 "chosen: stripes → ranges (they have none in common)",
                 "shadow transfer: 32 768 items; export 310 ns, conversion 5.00 µs, import 420 ns; \
-                 calls were held back for 6.00 µs; nothing has changed",
+                 calls were blocked for 6.00 µs; nothing has changed",
                 "note: A.b is dropped",
             ]
         );
@@ -149,6 +149,6 @@ mod tests {
         let text = "moved after the commit: 1 item on demand, 20 by the drain, in 1.00 µs";
         assert_eq!(rest(&drained), text);
         let late = Drained { left: 5, why: "late".into(), ..drained };
-        assert!(rest(&late).ends_with("; 5 left, which move when they are needed: late"));
+        assert!(rest(&late).ends_with("; 5 left, to be moved on demand: late"));
     }
 }

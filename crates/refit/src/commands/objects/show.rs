@@ -25,27 +25,27 @@ Example:
   refit ls 'fcm:/logs/*'
   refit ls --class fcm --implementation shared --on pm:/mnt/data")]
 pub(crate) struct LsArgs {
-    /// Pattern over names
+    /// Pattern for names
     #[arg(default_value = "*", hide_default_value = true)]
     glob: String,
 
-    /// Only objects of this class (the part of their names before the colon)
+    /// List only objects of this class (the part of the name before the colon)
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
 
-    /// Only objects that this implementation serves
+    /// List only objects with this implementation
     #[arg(long, value_name = "NAME")]
     implementation: Option<String>,
 
-    /// Only objects that stand on this one: call it, or call one that does
+    /// List only objects that use this one, directly or indirectly
     #[arg(long, value_name = "OBJECT")]
     on: Option<String>,
 
-    /// Only objects on which this one stands
+    /// List only objects that this one uses, directly or indirectly
     #[arg(long, value_name = "OBJECT")]
     under: Option<String>,
 
-    /// Only objects of the mount at this mountpoint
+    /// Select only objects of the mount at this mountpoint
     #[arg(long, value_name = "MOUNTPOINT")]
     mount: Option<String>,
 }
@@ -58,23 +58,23 @@ Example:
   refit show -f 'fcm:/logs/*' --every 200ms
   refit show 4711
 
-A number is a process of a program that runs under an instance: what its memory is, region by region, and what its moves between instances come to. \
-The drawing at the end shows what the object stands on, and what stands on it.")]
+A number is the ID of a process that runs under an instance; show prints its memory, region by region, and totals of its moves between instances. \
+For an object, the tree at the end shows the objects that it uses, and those that use it.")]
 pub(crate) struct ShowArgs {
-    /// Its name, or a pattern; or the number of a process
+    /// Name of an object, a pattern, or a process ID
     #[arg(value_name = "OBJECT|GLOB|PID")]
     object: String,
 
-    /// Stay and show it again and again; Ctrl-C ends it
+    /// Repeat at each interval, until Ctrl-C
     #[arg(short, long)]
     follow: bool,
 
-    /// Interval
+    /// Interval between updates
     #[arg(long, default_value = "1s", requires = "follow", value_parser = format::parse_duration)]
     #[arg(value_name = "TIME")]
     every: Duration,
 
-    /// Only objects of the mount at this mountpoint
+    /// Select only objects of the mount at this mountpoint
     #[arg(long, value_name = "MOUNTPOINT")]
     mount: Option<String>,
 }
@@ -271,5 +271,5 @@ fn stat(key: &str, n: u64) -> String {
 }
 
 fn nothing(operation: &str) -> Failure {
-    Failure::new(operation, "no such object", "see `refit ls` for what there is")
+    Failure::new(operation, "no such object", "list objects with `refit ls`")
 }

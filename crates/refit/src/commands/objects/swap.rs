@@ -42,44 +42,44 @@ pub(crate) struct SwapArgs {
     #[arg(value_name = "OBJECT|GLOB")]
     glob: String,
 
-    /// Implementation to serve; with --every, several that follow each other
+    /// Implementation to swap to; with --every, several to cycle through
     #[arg(required = true, value_name = "IMPLEMENTATION")]
     implementations: Vec<String>,
 
-    /// Time that each object may take before it is rolled back
+    /// Deadline of each swap, after which it is rolled back
     #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
     deadline: Duration,
 
-    /// Which processors share a representative: one, each, groups:4, map:0,0,1,1; as the
-    /// implementation has it unless said otherwise
+    /// Processors that share a representative: one, each, groups:4, or map:0,0,1,1 (default: as the
+    /// implementation defines)
     #[arg(long, value_name = "WHICH")]
     reps: Option<Clustering>,
 
-    /// Retries of each object, after a pause that doubles, when it misses its deadline
+    /// Number of retries of a swap that misses its deadline, after a pause that doubles
     #[arg(long, default_value = "0", value_name = "N")]
     retries: u32,
 
-    /// Each has to keep to the condition of --until for this time, or is swapped back
+    /// Check the condition of --until for this time, and swap back each object that violates it
     #[arg(long, requires = "until", conflicts_with_all = ["every", "together"], value_name = "TIME")]
     #[arg(value_parser = format::parse_duration)]
     probation: Option<Duration>,
 
-    /// Condition that has to hold: calls, errors, rate, mean, p50, p90, p99, max, compared with
-    /// numbers, times or `before`
+    /// Condition that must hold: calls, errors, rate, mean, p50, p90, p99 or max, compared with a
+    /// number, a time or `before`
     #[arg(long, requires = "probation", value_name = "CONDITION")]
     until: Option<String>,
 
-    /// All of them as one change: no request sees some old and some new, and if one cannot be
-    /// swapped, none is
+    /// Swap all objects as one change: no request sees a mix of old and new ones, and if one
+    /// cannot be swapped, none is
     #[arg(long, conflicts_with = "every")]
     together: bool,
 
-    /// Another change that is made with it
+    /// Another swap to make in the same change
     #[arg(long, requires = "together", value_name = "OBJECT|GLOB=IMPLEMENTATION")]
     #[arg(value_parser = parse_part)]
     with: Vec<SwapPart>,
 
-    /// Swap again and again, one object after the other, a swap at each TIME; Ctrl-C ends it
+    /// Swap one object after the other at this interval, again and again, until Ctrl-C
     #[arg(long, value_parser = format::parse_duration, value_name = "TIME")]
     every: Option<Duration>,
 
@@ -88,26 +88,26 @@ pub(crate) struct SwapArgs {
     #[arg(value_name = "TIME")]
     time: Option<Duration>,
 
-    /// Change nothing: show in which protocols state could move, which one would, and how long it
-    /// took to move it for a try while calls waited
+    /// Change nothing: show the possible transfer protocols, the chosen one, and the time of a trial
+    /// transfer, which blocks calls
     #[arg(long, conflicts_with = "every")]
     dry_run: bool,
 
-    /// Move state in this protocol instead of the best that both implementations know
+    /// Transfer state by this protocol instead of the best that both implementations support
     #[arg(long, value_name = "NAME")]
     protocol: Option<String>,
 
-    /// Leave the state of the old implementation behind, e.g. when it does not give it; only where
-    /// the state is a hint, as that of a replacement policy
+    /// Do not transfer state, e.g. if the old implementation cannot export it; allowed only where
+    /// the state is a hint, as in a replacement policy
     #[arg(long, conflicts_with_all = ["protocol", "empty_state"])]
     without_state: bool,
 
-    /// Throw the state away and begin with an empty one: LOSES what the object holds; only where
-    /// the interface says what empty is
+    /// Begin with an empty state: LOSES what the object holds; allowed only where the interface
+    /// defines an empty state
     #[arg(long, conflicts_with = "protocol")]
     empty_state: bool,
 
-    /// Only objects of the mount at this mountpoint
+    /// Select only objects of the mount at this mountpoint
     #[arg(long, value_name = "MOUNTPOINT")]
     mount: Option<String>,
 }
@@ -178,7 +178,7 @@ fn request(args: &SwapArgs) -> Result<Swap, Failure> {
     let first = implementations.next().unwrap_or_default();
     let others: Vec<String> = implementations.collect();
     if args.every.is_none() && !others.is_empty() {
-        let text = "several implementations follow each other only with --every TIME";
+        let text = "several implementations need --every TIME";
         return Err(Failure::usage(ErrorKind::MissingRequiredArgument, text));
     }
     let repeat = args.every.map(|every| Repeat {
@@ -280,17 +280,21 @@ pub(crate) fn judge(
 ) -> Result<(), Failure> {
     let ended = expected.saturating_sub(tally.total());
     if ended > 0 && tally.total() > 0 && expected > FEW && !out.json() {
-        out.line(&format!("{} ended before its turn came", format::counted(ended, "object")))?;
+        out.line(&format!("{} ended before the change", format::counted(ended, "object")))?;
     }
     if tally.total() == 0 && expected > 0 {
-        return Err(Failure::new(operation, "it ended before its turn came", "see `refit ls`"));
+        return Err(Failure::new(
+            operation,
+            "the object ended before the change",
+            "see `refit ls`",
+        ));
     }
     if tally.failed() == 0 {
         return Ok(());
     }
     let what = if tally.rehearsed > 0 { "would not commit" } else { "did not commit" };
     let failed = format!("{} of {} {what}", tally.failed(), tally.total());
-    Err(Failure::new(operation, failed, "the objects serve as before; see the reasons above"))
+    Err(Failure::new(operation, failed, "these objects are unchanged; see the reasons above"))
 }
 
 /// The answers of the instances that execute the request.
@@ -309,7 +313,7 @@ pub(crate) fn begin(
             Ok(lines) => begun.push((one.pid, lines)),
             Err(refusal) if refusal.kind == Kind::Unknown => refusals.push(refusal),
             Err(refusal) if one.has_ended(&refusal) => {
-                say!("refit: instance {} has ended meanwhile", one.pid);
+                say!("refit: instance {} ended during the change", one.pid);
             }
             Err(refusal) => return Err(refusal.into()),
         }

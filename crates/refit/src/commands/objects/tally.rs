@@ -85,12 +85,12 @@ impl Tally {
         )
     }
 
-    /// Returns, for example, `3 calls forwarded, 1 had to wait, 12.0 µs at most`.
+    /// Returns, for example, `3 calls forwarded, 1 blocked, for 12.0 µs at most`.
     pub(crate) fn calls(&self) -> String {
         let waited = match self.blocked {
-            0 => "none had to wait".to_owned(),
+            0 => "none blocked".to_owned(),
             n => format!(
-                "{} had to wait, {} at most",
+                "{} blocked, for {} at most",
                 format::count(n),
                 format::nanos(self.longest_block_ns)
             ),
@@ -136,12 +136,12 @@ mod tests {
     #[test]
     fn counts_by_ends() {
         let mut tally = Tally::default();
-        assert_eq!(tally.calls(), "0 calls forwarded, none had to wait");
+        assert_eq!(tally.calls(), "0 calls forwarded, none blocked");
         tally.add(&report(End::Committed, 9_000));
         tally.add(&report(End::RolledBack("late".into()), 12_000));
         tally.add(&report(End::Refused("gone".into()), 0));
         assert_eq!(tally.ends(), "1 committed, 1 rolled back, 1 refused");
-        assert_eq!(tally.calls(), "6 calls forwarded, 2 had to wait, 12.0 µs at most");
+        assert_eq!(tally.calls(), "6 calls forwarded, 2 blocked, for 12.0 µs at most");
         assert_eq!((tally.failed(), tally.total(), &*tally.why), (2, 3, "gone"));
         assert_eq!(tally.times.lines().len(), 1, "a refusal takes no time");
     }

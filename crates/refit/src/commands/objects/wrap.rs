@@ -16,13 +16,13 @@ use crate::output::Output;
 #[command(after_help = "\
 Wrappers and their options:
   count         calls, errors and panics of each method
-  latency       how long each method takes [method=NAME]
-  concurrency   calls that are inside at the same time [method=NAME]
-  sequential    whether accesses follow each other [method=NAME] [offset=ARGUMENT] [length=ARGUMENT] [unit=N]
-  arguments     how values of an argument are spread: argument=NAME [method=NAME]
-  fault         delays calls or lets them fail [delay=TIME] [error=ERRNO] [every=N] [method=NAME]
+  latency       duration of each method [method=NAME]
+  concurrency   number of concurrent calls [method=NAME]
+  sequential    share of sequential accesses [method=NAME] [offset=ARGUMENT] [length=ARGUMENT] [unit=N]
+  arguments     distribution of the values of an argument: argument=NAME [method=NAME]
+  fault         delays calls or makes them fail [delay=TIME] [error=ERRNO] [every=N] [method=NAME]
 
-What they find is shown by `refit show`, live by `refit show -f`. Wrappers stack; they stay when the object is swapped.
+`refit show` shows the results, and `refit show -f` updates them. Wrappers stack, and stay attached when the object is swapped.
 
 Example:
   refit wrap 'fcm:/logs/*' latency method=read
@@ -32,15 +32,15 @@ pub(crate) struct WrapArgs {
     #[arg(value_name = "OBJECT|GLOB")]
     glob: String,
 
-    /// Wrapper to put around it
+    /// Wrapper to attach
     #[arg(value_name = "WRAPPER")]
     wrapper: String,
 
-    /// Option to set
+    /// Option of the wrapper
     #[arg(value_name = "KEY=VALUE")]
     options: Vec<String>,
 
-    /// Only objects of the mount at this mountpoint
+    /// Select only objects of the mount at this mountpoint
     #[arg(long, value_name = "MOUNTPOINT")]
     mount: Option<String>,
 }
@@ -53,15 +53,15 @@ pub(crate) struct UnwrapArgs {
     #[arg(value_name = "OBJECT|GLOB")]
     glob: String,
 
-    /// Name of the wrapper, or its number as `refit show` says it
+    /// Name of the wrapper, or its number in `refit show`
     #[arg(value_name = "WRAPPER", required_unless_present = "all")]
     wrapper: Option<String>,
 
-    /// All wrappers
+    /// Detach all wrappers
     #[arg(long, conflicts_with = "wrapper")]
     all: bool,
 
-    /// Only objects of the mount at this mountpoint
+    /// Select only objects of the mount at this mountpoint
     #[arg(long, value_name = "MOUNTPOINT")]
     mount: Option<String>,
 }

@@ -23,18 +23,17 @@ Example:
   refit export water.trace --to folded --svg -o water.svg
   refit export water.trace --to ndjson --time ..1s | jq .event
 
-Open the first at https://ui.perfetto.dev, one made with --to firefox at https://profiler.firefox.com.
-Without -o it goes to standard output.")]
+Open the first file at https://ui.perfetto.dev, and a file made with --to firefox at https://profiler.firefox.com.")]
 pub(crate) struct ExportArgs {
-    /// The trace; where it has several files, the first stands for all of them
+    /// Trace to export; for a trace of several files, name the first
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
 
-    /// Format to make of it
+    /// Format of the output
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Format,
 
-    /// Where to; an existing file is replaced once everything is written
+    /// Output file, replaced when everything is written (default: standard output)
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
 
@@ -51,11 +50,11 @@ pub(crate) struct ExportArgs {
 enum Format {
     /// A timeline for ui.perfetto.dev and trace_processor
     Perfetto,
-    /// A line per stack with its time in ns, for flame graphs
+    /// One line per stack with its time in ns, for flame graphs
     Folded,
     /// A profile for profiler.firefox.com
     Firefox,
-    /// A JSON object per record and line
+    /// One JSON object per record, one per line
     Ndjson,
 }
 
@@ -77,7 +76,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
             Error::Write(e) => Failure::new(
                 format!("export to {}", path.display()),
                 e.to_string(),
-                "make room, or name a file that can be written",
+                "make room, or name a file that you may write to",
             ),
             e => failure(&e),
         }),

@@ -26,25 +26,25 @@ Example:
   refit instruments 'FileCache::*' --suspend
   refit instruments --session /proc/4711/fd/5 --json
 
-The rate is of half a second, and the cost what records cost here in a loop times the rate.")]
+PER S is measured over half a second. COST is that rate times the cost of one record, measured in a loop on this host.")]
 pub(crate) struct InstrumentsArgs {
-    /// Pattern over names such as `FileCache::read`
+    /// Pattern for names such as `FileCache::read`
     #[arg(default_value = "*")]
     glob: String,
 
-    /// Have them record no more, in all processes
+    /// Suspend the instruments in all processes
     #[arg(long, conflicts_with_all = ["resume", "reset"])]
     suspend: bool,
 
-    /// Have them record again
+    /// Resume the instruments
     #[arg(long, conflicts_with = "reset")]
     resume: bool,
 
-    /// Have what they hold begin at zero
+    /// Reset the values of the instruments to zero
     #[arg(long)]
     reset: bool,
 
-    /// The session; otherwise that of the instances of this user
+    /// Session to use (default: that of the instances of this user)
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     session: Option<PathBuf>,
 }
@@ -76,7 +76,7 @@ pub(crate) fn run(
         None => recorded(&operation, only)?,
     };
     let session = Session::open(&path).map_err(|e| {
-        Failure::new(&operation, e.to_string(), "name the session of a recording that goes on")
+        Failure::new(&operation, e.to_string(), "name the session of a running recording")
     })?;
     let glob = Glob::new(&args.glob);
     let matching = || {
@@ -86,7 +86,11 @@ pub(crate) fn run(
     };
     let before = matching();
     if before.is_empty() {
-        return Err(Failure::new(operation, "there are none", "see `refit instruments` for all"));
+        return Err(Failure::new(
+            operation,
+            "no instrument matches",
+            "list all with `refit instruments`",
+        ));
     }
     for SessionInstrument { definition, .. } in &before {
         if args.suspend || args.resume {
@@ -118,7 +122,7 @@ fn recorded(operation: &str, only: Option<u32>) -> Result<PathBuf, Failure> {
             return Ok(path);
         }
     }
-    Err(Failure::new(operation, "nothing is recorded now", "start `refit record`"))
+    Err(Failure::new(operation, "no recording is in progress", "start one with `refit record`"))
 }
 
 fn print(

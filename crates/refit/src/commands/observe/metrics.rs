@@ -28,17 +28,17 @@ Example:
   refit metrics --output /var/lib/prometheus/node-exporter/refit.prom --every 15s
   refit metrics --listen 127.0.0.1:9464
 
-Samples have the label `pid`, that of their instance. The same is at /metrics of each instance's control API.")]
+Each sample has the label `pid`, the process ID of its instance. Each instance serves its own metrics at /metrics of its control API.")]
 pub(crate) struct MetricsArgs {
-    /// Write it to this file, which is replaced as a whole
+    /// Write the metrics to this file, atomically
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "listen")]
     output: Option<PathBuf>,
 
-    /// Write the file again at each TIME, until Ctrl-C
+    /// Rewrite the file at this interval, until Ctrl-C
     #[arg(long, requires = "output", value_parser = format::parse_duration, value_name = "TIME")]
     every: Option<Duration>,
 
-    /// Serve it at /metrics of this address, until Ctrl-C
+    /// Serve the metrics over HTTP at /metrics of this address, until Ctrl-C
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
 }
@@ -99,7 +99,7 @@ fn text(only: Option<u32>) -> Result<String, Failure> {
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
     let failed = |e: std::io::Error| {
         let operation = format!("write metrics to {}", file.display());
-        Failure::new(operation, e.to_string(), "name a file in a directory that can be written")
+        Failure::new(operation, e.to_string(), "name a file in a directory that you may write to")
     };
     let directory = file.parent().filter(|path| !path.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));

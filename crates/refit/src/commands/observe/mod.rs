@@ -25,19 +25,19 @@ pub(crate) enum ObserveCommand {
     /// Record what instances, instrumented programs and the scheduler do
     Record(RecordArgs),
 
-    /// Show what a trace says: time by class and method, context switches, waits, losses
+    /// Summarize a trace: time by class and method, context switches, waits, losses
     Report(ReportArgs),
 
-    /// Make a file for another tool out of a trace
+    /// Export a trace to the format of another tool
     Export(ExportArgs),
 
-    /// List what is instrumented and what that costs now; suspend and resume it
+    /// List instruments with their current cost; suspend and resume them
     Instruments(InstrumentsArgs),
 
-    /// Watch objects, mounts, processors and changes, live
+    /// Show objects, mounts, processors and changes, live
     Top(TopArgs),
 
-    /// Print what instances count, as OpenMetrics text
+    /// Print the metrics of instances as OpenMetrics text
     Metrics(MetricsArgs),
 }
 

@@ -38,19 +38,19 @@ pub(crate) fn run(args: &RecordArgs, only: Option<u32>, out: &mut Output) -> Res
     tell(args, &recorded, out)?;
     let operation = || format!("record into {}", args.output.display());
     if let Some(trouble) = &recorded.summary.trouble {
-        let remedy = "see that there is room for it; what could be written is there";
+        let remedy = "make room; the file contains what could be written";
         return Err(Failure::new(operation(), trouble.to_string(), remedy));
     }
     let unwritten = recorded.summary.end.lost_unwritten;
     if unwritten > 0 {
         let obstacle = format!("{} could not be written", format::counted(unwritten, "record"));
-        return Err(Failure::new(operation(), obstacle, "see that there is room for the file"));
+        return Err(Failure::new(operation(), obstacle, "make room for the file"));
     }
     match recorded.status {
         Some(status) if !status.success() => Err(Failure::new(
             format!("record {}", args.command[0]),
             format!("the command failed: {status}"),
-            "see what it said; the trace is there",
+            "see its output; the trace is written",
         )),
         _ => Ok(()),
     }
@@ -62,7 +62,7 @@ fn survive_full_files() -> Result<(), Failure> {
     let noted = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, noted)
         .map(drop)
-        .map_err(|e| Failure::new("record", e.to_string(), "run it with fewer open files"))
+        .map_err(|e| Failure::new("record", e.to_string(), "run refit with fewer open files"))
 }
 
 /// The summary for programs.
@@ -105,9 +105,9 @@ fn tell(args: &RecordArgs, recorded: &Recorded, out: &mut Output) -> Result<(), 
     remarks.iter().for_each(|remark| say!("refit: {remark}"));
     let End { lost_full, lost_torn, lost_old, .. } = summary.end;
     let causes = [
-        (lost_full, "found no place in their buffer: enlarge it with --ring"),
-        (lost_torn, "were begun and never ended: their threads were killed or stopped"),
-        (lost_old, "were forgotten on purpose: that is what a flight recorder does"),
+        (lost_full, "lost: their buffer was full; enlarge it with --ring"),
+        (lost_torn, "incomplete: their threads were killed or stopped while they wrote"),
+        (lost_old, "overwritten, as in flight mode the oldest are"),
     ];
     for (lost, why) in causes.iter().filter(|(lost, _)| *lost > 0) {
         say!("refit: {} {why}", format::counted(*lost, "record"));

@@ -37,22 +37,21 @@ Example:
   refit report water.trace --classes
   refit report water.trace --json | jq .self_ns
 
-Times are shown as measured, and compensated for what measuring costs where the trace says that.")]
+Times are shown as measured, and compensated for the cost of recording if the trace contains it.")]
 pub(crate) struct ReportArgs {
-    /// The trace; where it has several files, the first stands for all of them
+    /// Trace to summarize; for a trace of several files, name the first
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
 
     #[command(flatten)]
     selection: Selection,
 
-    /// Largest part of a time that may be taken out of it for what measuring costs, in percent
+    /// Maximum share of a time to subtract as the cost of recording, in percent
     #[arg(long, default_value = "20", value_name = "PERCENT")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     limit: u8,
 
-    /// Show which classes and methods are instrumented, and what recording them cost, instead of
-    /// times
+    /// Show the instrumented classes and methods, and the cost of recording them, instead of times
     #[arg(long)]
     classes: bool,
 }
@@ -95,7 +94,7 @@ impl Report<'_> {
         }
         if *late > 0 {
             out.line(&format!(
-                "disorder    {} found later than their time",
+                "disorder    {} found after records of a later time",
                 format::counted(*late, "record")
             ))?;
         }
@@ -187,7 +186,7 @@ impl Report<'_> {
 
     fn switches(&self, out: &mut Output) -> Result<(), Failure> {
         let how = if self.summary.switches.is_seen_by_records() {
-            "Who wrote after whom (no context switches were recorded)"
+            "Threads that recorded after one another (no context switches were recorded)"
         } else {
             "Context switches"
         };
@@ -217,7 +216,7 @@ impl Report<'_> {
                 table.row(cells);
             }
             let rest = if left_out > 0 {
-                format!(", without {left_out} that switch less")
+                format!(", without {left_out} that switch less often")
             } else {
                 String::new()
             };
@@ -231,8 +230,8 @@ impl Report<'_> {
             ("COUNT", Align::Right),
             ("TOTAL", Align::Right),
             ("LONGEST", Align::Right),
-            ("WHO", Align::Left),
-            ("FOR WHOM", Align::Left),
+            ("WAITER", Align::Left),
+            ("WAITS FOR", Align::Left),
             ("AT", Align::Left),
         ]);
         for wait in self.summary.waits.iter().take(WAITS) {
@@ -245,14 +244,14 @@ impl Report<'_> {
                 format!("{} {:#x}", self.name(wait.event), wait.what),
             ]);
         }
-        print(out, "Who waited for whom", !self.summary.waits.is_empty(), &table)
+        print(out, "Waits for other threads", !self.summary.waits.is_empty(), &table)
     }
 
     /// Prints the places where measuring may have changed the order of events.
     fn order(&self, out: &mut Output) -> Result<(), Failure> {
         let order = &self.summary.order;
         let title = format!(
-            "Order in doubt: {} of {} that followed one of another processor",
+            "Order in doubt: {} of {} that followed an access on another processor",
             format::count(order.count()),
             format::counted(order.judged(), "access"),
         );

@@ -19,19 +19,19 @@ use crate::format;
 /// Arguments that select a part of a trace.
 #[derive(Debug, Args)]
 pub(crate) struct Selection {
-    /// Only this class, or this event
+    /// Select only this class, or this event
     #[arg(long, value_name = "NAME")]
     class: Vec<String>,
 
-    /// Only this thread
+    /// Select only this thread
     #[arg(long, value_name = "TID")]
     thread: Vec<u32>,
 
-    /// Only this processor
+    /// Select only this processor
     #[arg(long, value_name = "N")]
     processor: Vec<u32>,
 
-    /// Only what ends in this time, counted from the first record
+    /// Select only what ends in this period, counted from the first record, e.g. 1s..1500ms
     #[arg(long, value_name = "FROM..TO", value_parser = parse_range)]
     time: Option<Range<Duration>>,
 }
@@ -162,7 +162,7 @@ impl Header {
         lines.extend(self.end().map(|end| format!("end         {end}")));
         if self.senseless_blocks > 0 {
             let blocks = format::counted(self.senseless_blocks, "block");
-            lines.push(format!("skipped     {blocks} that no version of refit would write"));
+            lines.push(format!("skipped     {blocks} with invalid contents"));
         }
         lines
     }
@@ -181,7 +181,7 @@ impl Header {
     fn clock(&self) -> String {
         let source = match self.clock {
             ClockSource::Cycles if !self.calibrated => {
-                return "cycles, read once only: a nanosecond here is a cycle".into();
+                return "cycles, read only once: each nanosecond below is one cycle".into();
             }
             ClockSource::Cycles => format!("cycles, {:.3} a nanosecond", self.ticks_per_ns),
             ClockSource::MonotonicRaw => return "CLOCK_MONOTONIC_RAW".into(),
@@ -214,13 +214,14 @@ impl Header {
     fn end(&self) -> Option<String> {
         match self.ending {
             Ending::Cut { at } => Some(format!(
-                "within a block, at byte {at}: its writer was killed, or is still writing; what is before is here"
+                "within a block, at byte {at}: the recorder was killed, or is still writing; earlier records are shown"
             )),
-            Ending::Damaged { at } => {
-                Some(format!("damaged at byte {at}; what is before is here, what is after is not"))
-            }
+            Ending::Damaged { at } => Some(format!(
+                "damaged at byte {at}; records before it are shown, later ones are not"
+            )),
             Ending::Whole if !self.ended_in_peace => Some(
-                "its writer was killed, or is still writing: what it had not written yet is not here".into(),
+                "the recorder was killed, or is still writing: records not yet written are missing"
+                    .into(),
             ),
             Ending::Whole => None,
         }
@@ -229,10 +230,10 @@ impl Header {
 
 fn cause_in_words(cause: &str) -> &str {
     match cause {
-        "full" => "as the buffer was full",
-        "torn" => "begun and never ended",
-        "old" => "overwritten on purpose",
-        "unwritten" => "as the file could not take them",
-        _ => "in files that are not here, or damaged",
+        "full" => "because the buffer was full",
+        "torn" => "incomplete",
+        "old" => "overwritten in flight mode",
+        "unwritten" => "because the file could not be written",
+        _ => "in files that are missing or damaged",
     }
 }

@@ -20,13 +20,13 @@ Example:
   refit show $!
   refit limit $! none
 
-What is counted is anonymous memory: that of files is the host's to give and take. What is too much goes out bit by bit, \
-and comes back when it is touched.")]
+The limit counts anonymous memory; the kernel manages file pages as usual. refit evicts pages above the limit gradually, \
+and returns each page when the program touches it.")]
 pub(crate) struct LimitArgs {
     /// A process of the program
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pid: u32,
-    /// The limit, e.g. 128M; or none: all there is
+    /// The limit, e.g. 128M, or `none` for no limit
     #[arg(value_name = "SIZE|none")]
     limit: Limit,
 }
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &LimitArgs, only: Option<u32>, out: &mut Output) -> Resu
     }
     let LimitAnswer { was_bytes, memory } = &answer;
     let (was, is) = (process::limit(*was_bytes), process::limit(memory.limit_bytes));
-    out.line(&format!("limit {was} → {is}, for all that runs under instance {instance}"))?;
+    out.line(&format!("limit {was} → {is}, for all programs under instance {instance}"))?;
     let resident = format::size(memory.resident_bytes);
     out.line(&format!("in memory {resident}; out {}", process::out_of_memory(&memory.store)))?;
     for refused in &memory.refused {

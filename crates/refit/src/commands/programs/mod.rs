@@ -16,25 +16,25 @@ use crate::output::Output;
 /// Commands that run, list and limit programs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProgramsCommand {
-    /// Run a program under an instance of its own, as if there were none
+    /// Run a program under an instance of its own
     Run(RunArgs),
 
-    /// List the processes of programs that run under instances
+    /// List processes that run under instances
     #[command(after_help = "Example:\n  refit ps --json")]
     Ps,
 
-    /// Limit the memory of a program that runs, and of all that it starts
+    /// Limit the memory of a running program and of every program it starts
     Limit(LimitArgs),
 
-    /// Tend a program: what `refit run` starts beside it
+    /// Supervise a program (started by `refit run`)
     #[command(hide = true, after_help = "Example:\n  refit run -- make -j2 &\n  pgrep -a refit")]
     Tend {
         /// The process that becomes the program
         process: u32,
-        /// Memory limit of its tree, in bytes
+        /// Memory limit of the program and its descendants, in bytes
         #[arg(long, value_name = "BYTES")]
         memory: Option<u64>,
-        /// Have its programs hold nothing of this kernel
+        /// Make the program movable
         #[arg(long)]
         movable: bool,
     },

@@ -68,10 +68,11 @@ pub(crate) fn find(
 
 fn nobody(operation: &str, pid: u32) -> Failure {
     if Path::new(&format!("/proc/{pid}")).exists() {
-        let remedy = "see `refit ps` for those that do; start programs with `refit run -- COMMAND`";
-        return Failure::new(operation, "it is no process that runs under refit", remedy);
+        let remedy =
+            "list those that do with `refit ps`, or start a program with `refit run -- COMMAND`";
+        return Failure::new(operation, "the process does not run under refit", remedy);
     }
-    Failure::new(operation, "no such process", "see `refit ps` for those that run under refit")
+    Failure::new(operation, "no such process", "list processes under refit with `refit ps`")
 }
 
 /// Shows the totals of the moves of a program that has ended. Returns whether there was one.
@@ -154,7 +155,7 @@ pub(crate) fn show(pid: u32, only: Option<u32>, out: &mut Output) -> Result<(), 
 
 /// Returns the facts about the memory of a program and of all that it has started.
 fn facts(memory: &MemoryInfo) -> Vec<(&'static str, String)> {
-    let mut facts = vec![("limit", limit(memory.limit_bytes) + ", for all of its program")];
+    let mut facts = vec![("limit", limit(memory.limit_bytes) + ", for the whole program")];
     if memory.limit_bytes.is_none() {
         return facts;
     }
@@ -164,15 +165,15 @@ fn facts(memory: &MemoryInfo) -> Vec<(&'static str, String)> {
     facts.push(("out", out_of_memory(&memory.store)));
     if memory.lost > 0 {
         let pages = format::counted(memory.lost, "page");
-        facts.push(("lost", format!("{pages}: the disk of the swap file did not give them back")));
+        facts.push(("lost", format!("{pages}: they could not be read back from the swap file")));
     }
     if memory.full {
-        let full = "the swap file takes nothing more, so more is in memory than may be";
+        let full = "pages cannot be written to the swap file, so the program exceeds its limit";
         facts.push(("full", full.to_owned()));
     }
     if memory.failures > 0 {
         let times = format::counted(memory.failures, "fault");
-        facts.push(("faults", format!("{times} of refit's own; the instance's log tells of them")));
+        facts.push(("faults", format!("{times} inside refit; see the instance's log")));
     }
     facts
 }

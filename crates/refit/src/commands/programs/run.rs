@@ -31,26 +31,26 @@ Example:
   refit run --memory 64M -- python3 analysis.py
   refit run --movable -- redis-server
 
-Exit code: the program's; 127 if it is not there, 126 if it cannot be run, 1 if it cannot be followed, its memory not be limited, or it not be movable.")]
+Exit code: the program's; 127 if it is not found, 126 if it cannot be executed, 1 if refit cannot trace it, limit its memory, or make it movable.")]
 pub(crate) struct RunArgs {
-    /// Limit of the anonymous memory of the program and of all that it starts, e.g. 64M; pages
-    /// above it are compressed, or go to a swap file
+    /// Limit the anonymous memory of the program and of every program it starts, e.g. 64M; pages
+    /// above the limit are compressed or written to a swap file
     #[arg(long, value_parser = format::parse_memory, value_name = "SIZE")]
     memory: Option<u64>,
-    /// Have the program, and all that it starts, hold nothing of this kernel, so that it can be
-    /// moved: no vDSO, no restartable sequences, the same addresses each time
+    /// Make the program, and every program it starts, movable: without vDSO and restartable
+    /// sequences, and with the same addresses each time
     #[arg(long)]
     movable: bool,
-    /// Have a kernel instance that was booted follow it, on its processors, instead of one of its
-    /// own
+    /// Run the program under this booted instance, on its processors, instead of under an instance
+    /// of its own
     #[arg(long, value_name = "NUMBER", conflicts_with = "memory")]
     on: Option<u16>,
-    /// Have its threads go to the next instance by themselves, to see whether that changes
-    /// anything: again and again so often, e.g. 10ms; once; or, back for each, at every syscall
+    /// Move its threads to the next instance automatically, for testing: at this interval, e.g.
+    /// 10ms; `once`; or once, with a return for each system call (`syscall`)
     #[arg(long, value_name = "TIME|once|syscall", value_parser = roam, requires = "on", requires = "movable")]
     roam: Option<RoamRequest>,
-    /// Have its threads run at all instances in turn, those too that it makes later, as by `refit
-    /// spread`; it is told of the processors of all on this host
+    /// Distribute its threads, present and future, over all instances in turn, as `refit spread`
+    /// does; the program sees the processors of all instances of this host
     #[arg(long, requires = "on", requires = "movable", conflicts_with = "roam")]
     spread: bool,
     /// The program and its arguments
@@ -87,8 +87,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let error = refit_sys::launch::become_program(program, arguments);
     // The exit codes of env(1).
     let (code, remedy) = match error.kind() {
-        io::ErrorKind::NotFound => (127, "name a program that is there"),
-        _ => (126, "name a program that may be run"),
+        io::ErrorKind::NotFound => (127, "name a program that exists"),
+        _ => (126, "name a program that you may execute"),
     };
     say!("{}", Failure::new(operation, error.to_string(), remedy));
     process::exit(code)
@@ -99,8 +99,9 @@ fn on(args: &RunArgs, number: u16) -> Result<Result<(), FollowError>, Failure> {
     let kernels = boot::kernels(None)?;
     let found = kernels.iter().find(|(_, kernel)| kernel.number == number);
     let Some((live, kernel)) = found else {
-        let remedy = "see `refit instances`, or start some with `refit boot --instances 2`";
-        let why = "no instance that answers has this number";
+        let remedy =
+            "list instances with `refit instances`, or start some with `refit boot --instances 2`";
+        let why = "no running instance has this number";
         return Err(Failure::new(format!("run on {number}"), why, remedy));
     };
     refit_sys::launch::allow_tracer(live.pid);

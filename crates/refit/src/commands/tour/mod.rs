@@ -40,11 +40,11 @@ use self::verdict::Verdict;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  refit tour")]
 pub(crate) struct TourArgs {
-    /// Time for which the programs work, a third of it while caches are swapped under them
+    /// Time for which the programs run; for a third of it, their file caches are swapped
     #[arg(long, default_value = "45s", value_parser = format::parse_duration, value_name = "TIME")]
     time: Duration,
 
-    /// Where to put the scratch directory
+    /// Directory in which to create the scratch directory
     #[arg(long, value_hint = ValueHint::DirPath, value_name = "DIRECTORY")]
     scratch: Option<PathBuf>,
 }
@@ -69,9 +69,9 @@ pub(crate) fn run(args: &TourArgs, out: &mut Output) -> Result<(), Failure> {
     let scratch =
         tempfile::Builder::new().prefix("refit-tour-").tempdir_in(&parent).map_err(|e| {
             Failure::new(
-                format!("make a scratch directory in {}", parent.display()),
+                format!("create a scratch directory in {}", parent.display()),
                 e.to_string(),
-                "name another one with --scratch",
+                "name another directory with --scratch",
             )
         })?;
     let server = Server::start(scratch.path())?;
@@ -152,6 +152,6 @@ fn failed_there(path: &Path, e: &std::io::Error) -> Failure {
     Failure::new(
         format!("work on {}", path.display()),
         e.to_string(),
-        "see whether refit still runs",
+        "check whether refit still runs",
     )
 }

@@ -269,7 +269,7 @@ fn compare(tally: &mut Tally, bytes: &[u8], place: (usize, usize), versions: (u6
                 None => format!("holds {found:#018x}"),
             };
             let (a, b) = versions;
-            format!("{} byte {at} {what}; it must be of a version from {a} to {b}", name(file))
+            format!("{} byte {at} {what}; expected a version from {a} to {b}", name(file))
         });
     }
 }

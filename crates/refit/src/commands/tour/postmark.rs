@@ -75,7 +75,7 @@ impl Postmark {
     ) -> Result<u64, Failure> {
         let outcome = self.start(directory, TRIAL)?.finish(interrupted)?;
         if let Some(complaint) = outcome.complaint {
-            return Err(Failure::new("run postmark", complaint, "see whether refit still runs"));
+            return Err(Failure::new("run postmark", complaint, "check whether refit still runs"));
         }
         let fitting =
             u64::try_from(u128::from(TRIAL) * time.as_micros() / outcome.wall.as_micros().max(1));

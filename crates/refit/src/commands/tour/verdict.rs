@@ -86,7 +86,7 @@ impl Verdict {
             }
         }
         if self.runs.iter().any(|run| run.counts != self.runs[0].counts) {
-            against.push("postmark did not count the same in every phase".to_owned());
+            against.push("the counts of postmark differ between phases".to_owned());
         }
         let (least, why) = self.swaps.look(|inner| {
             let all = inner.of_checked.len() == pair::FILES;
@@ -94,7 +94,7 @@ impl Verdict {
             (least.unwrap_or(0), inner.tally.why.clone())
         });
         if least < ENOUGH {
-            let why = if why.is_empty() { "there was no time" } else { &why };
+            let why = if why.is_empty() { "the time was too short" } else { &why };
             against.push(format!("a checked cache was swapped only {least} times: {why}"));
         }
         against
@@ -127,7 +127,7 @@ impl Verdict {
         }
         out.line("")?;
         let percent = self.ratio() * 100.0;
-        out.painted(&format!("{}with swaps {percent:.0} % of that without", head("throughput")))?;
+        out.painted(&format!("{}with swaps, {percent:.0} % of that without", head("throughput")))?;
         out.painted(&format!(
             "{}unmounted; {} compared in the source directory, {} wrong",
             head("afterwards"),
@@ -155,8 +155,8 @@ impl Verdict {
         out.line("")?;
         if percent < SLOW_PERCENT {
             out.line(&format!(
-                "slow: swaps cost {:.0} % of the throughput, where {:.0} % at the most is usual; see whether something else keeps the \
-                 processors or the disk busy, and run it again",
+                "slow: swaps cost {:.0} % of the throughput, usually at most {:.0} %; check whether other programs use the \
+                 processors or the disk, and run the tour again",
                 100.0 - percent,
                 100.0 - SLOW_PERCENT
             ))?;
@@ -168,7 +168,7 @@ impl Verdict {
             ));
         }
         for reason in &self.against {
-            out.line(&format!("against it: {reason}"))?;
+            out.line(&format!("failed: {reason}"))?;
         }
         out.painted(&format!("verdict: {}", Style::new().red().bold().apply_to("BAD")))
     }

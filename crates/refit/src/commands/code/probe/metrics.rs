@@ -79,19 +79,19 @@ pub(super) fn print(read: &[Read<'_>], out: &mut Output) -> Result<(), Failure> 
     let metrics = Metrics::default();
     read.iter().for_each(|read| metrics.take(read));
     let mut registry = Registry::with_prefix("refit_probe");
-    registry.register("hits", "How often control came by", metrics.hits);
+    registry.register("hits", "Number of times that the place was reached", metrics.hits);
     registry.register("calls", "Calls that have ended", metrics.calls);
     let seconds = Unit::Seconds;
     registry.register_with_unit("time", "Time in calls", seconds, metrics.time);
     let seconds = Unit::Seconds;
-    registry.register_with_unit("cpu", "Time of processors in calls", seconds, metrics.cpu);
-    registry.register("inside", "Calls that go on", metrics.inside);
-    registry.register("threads", "Threads inside, on an average", metrics.concurrency);
+    registry.register_with_unit("cpu", "CPU time in calls", seconds, metrics.cpu);
+    registry.register("inside", "Calls in progress", metrics.inside);
+    registry.register("threads", "Average number of threads inside", metrics.concurrency);
     let seconds = Unit::Seconds;
     registry.register_with_unit("duration", "Durations of calls", seconds, metrics.duration);
-    let (seconds, about) = (Unit::Seconds, "Time of processors in each call");
+    let (seconds, about) = (Unit::Seconds, "CPU time of each call");
     registry.register_with_unit("cpu_duration", about, seconds, metrics.cpu_duration);
-    registry.register("values", "Values with so many bits", metrics.values);
+    registry.register("values", "Number of values with this many bits", metrics.values);
     let mut text = String::new();
     encode(&mut text, &registry)
         .map_err(|e| Failure::new("print metrics", e.to_string(), "report this"))?;

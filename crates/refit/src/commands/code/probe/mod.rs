@@ -38,12 +38,12 @@ use trace::Trace;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A probe is PLACE [/CONDITION/] { ACTION, … [by VALUE] }. \
-Places: uprobe:FILE:FUNCTION (its entry; * and ? in names), insn:FILE:0xADDRESS, insn:FILE:FUNCTION+0xOFFSET; several with commas \
-between. FILE is a library or the program by its file name, or * for all. \
-Actions: count, latency (calls and time from entry to exit), cpu (the same in time of the processor), concurrency (threads inside), \
-histogram VALUE (or latency, cpu: how long calls take), event [VALUE [, VALUE]] and span (records in the trace that --output names). \
-Values: arg0 … arg5, retval, pid, tid, registers, fields such as *(arg0 + 16), any of these narrower: (u32)arg1. \
-Conditions: VALUE == NUMBER and the like, with && and || between.
+Places, separated by commas: uprobe:FILE:FUNCTION (the entry; * and ? are wildcards), insn:FILE:0xADDRESS, insn:FILE:FUNCTION+0xOFFSET. \
+FILE is the file name of a library or of the program, or * for all. \
+Actions: count, latency (calls and time from entry to exit), cpu (the same in CPU time), concurrency (threads inside), \
+histogram VALUE (or latency or cpu, for the durations of calls), event [VALUE [, VALUE]] and span (records in the trace of --output). \
+Values: arg0 … arg5, retval, pid, tid, registers, fields such as *(arg0 + 16), and casts of these such as (u32)arg1. \
+Conditions: comparisons such as VALUE == NUMBER, combined with && and ||.
 
 Example:
   refit probe -p 4711 -e 'uprobe:redis-server:lookupKey* { count }'
@@ -51,46 +51,46 @@ Example:
   refit probe -e 'uprobe:libsqlite3:sqlite3_step { latency, cpu }' -- sqlite3 db 'select 1'
   refit probe -p 4711 -e 'uprobe:nginx:ngx_http_* { span }' -o nginx.trace --for 5s
 
-Ctrl-C prints what was counted, and takes everything out again.")]
+Ctrl-C prints the counts and removes all probes.")]
 pub(crate) struct ProbeArgs {
-    /// Watch these processes
+    /// Probe the processes with these IDs
     #[arg(short, long, value_name = "PID", required_unless_present = "command")]
     #[arg(conflicts_with = "command", value_delimiter = ',')]
     pid: Vec<u32>,
 
-    /// Places to watch, and actions there; several at once
+    /// Probe, as below; may be repeated
     #[arg(short = 'e', long = "expression", value_name = "PROBE", required = true)]
     probes: Vec<Spec>,
 
-    /// List the places that the probes name, and do nothing
+    /// Only list the places of the probes
     #[arg(short, long)]
     list: bool,
 
-    /// With --list: show the file and line of source of each place, from debug information
+    /// With --list, show the source file and line of each place, from debug information
     #[arg(long, requires = "list")]
     lines: bool,
 
-    /// Print what would change in the program, and do nothing
+    /// Only print what would change in the program
     #[arg(long, conflicts_with = "list")]
     dry_run: bool,
 
-    /// Print what was counted each time this has gone by
+    /// Print the counts so far at this interval
     #[arg(long, value_parser = format::parse_duration, value_name = "TIME")]
     interval: Option<Duration>,
 
-    /// For how long; otherwise until the program ends, or Ctrl-C
+    /// End after this time (default: when the program ends, or at Ctrl-C)
     #[arg(long = "for", value_parser = format::parse_duration, value_name = "TIME")]
     time: Option<Duration>,
 
-    /// Print what was counted as OpenMetrics text
+    /// Print the counts as OpenMetrics text
     #[arg(long, conflicts_with = "json")]
     openmetrics: bool,
 
-    /// Where the trace with records of events and spans goes
+    /// Write records of events and spans to this trace
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
 
-    /// Start this program and watch it from its first instruction on
+    /// Program to start, and to probe from its first instruction
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -181,7 +181,7 @@ pub(crate) fn install(
     let watch = prepared.install(program).map_err(failed)?;
     let stood = watch.stood();
     say!(
-        "refit: watching {} of process {}, which stood still for {}; Ctrl-C ends",
+        "refit: watching {} of process {}, which was stopped for {}; Ctrl-C ends",
         format::counted(watch.watched.len() as u64, "place"),
         program.id(),
         format::nanos((stood.preparing + stood.changing).as_nanos() as u64),

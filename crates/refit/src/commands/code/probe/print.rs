@@ -143,7 +143,7 @@ fn table(
     table.lines().iter().try_for_each(|line| out.line(line))?;
     match rows.len().saturating_sub(shown) as u64 {
         0 => Ok(()),
-        more => out.line(&format!("and {}; --json tells all", format::counted(more, "line"))),
+        more => out.line(&format!("and {}; --json prints all", format::counted(more, "line"))),
     }
 }
 

@@ -38,8 +38,7 @@ pub(super) enum Key {
 
 /// Reads everything.
 pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Failure> {
-    let failed =
-        |e: std::io::Error| Failure::new("read what was counted", e.to_string(), "try again");
+    let failed = |e: std::io::Error| Failure::new("read the counts", e.to_string(), "try again");
     let mut all = Vec::new();
     for Watched { program, watch } in watched {
         for place in &watch.watched {
@@ -49,7 +48,7 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
                     let calls = format::counted(counts.lost, "call");
                     let (module, name) = (&place.module, &place.name);
                     say!(
-                        "refit: {calls} of {module}:{name} not timed: too many threads, or too deep in each other"
+                        "refit: {calls} of {module}:{name} not timed: too many threads, or nested too deeply"
                     );
                 }
                 let mut add = |key, reading| {

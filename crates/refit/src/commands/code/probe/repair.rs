@@ -15,11 +15,11 @@ use crate::output::Output;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  refit repair -p 4711\n  refit repair -p 4711 --verify")]
 pub(crate) struct RepairArgs {
-    /// The process
+    /// Process ID of the program
     #[arg(short, long, value_name = "PID")]
     pid: u32,
 
-    /// Change nothing; say whether all its code is what its files say
+    /// Change nothing; check whether all its code equals that in its files
     #[arg(long)]
     verify: bool,
 }
@@ -43,11 +43,11 @@ pub(crate) fn repair(args: &RepairArgs, out: &mut Output) -> Result<(), Failure>
     if out.json() {
         out.object(&Line { areas, sites, foreign, kept })?;
     } else if areas + sites + foreign + kept == 0 {
-        out.line("nothing of refit's is in it")?;
+        out.line("nothing of refit is in the process")?;
     } else {
         let (sites, areas) =
             (format::counted(sites as u64, "site"), format::counted(areas as u64, "patch area"));
-        out.line(&format!("{sites} taken out, {areas} given back"))?;
+        out.line(&format!("{sites} removed, {areas} unmapped"))?;
     }
     out.flush()?;
     if kept > 0 {
@@ -55,10 +55,10 @@ pub(crate) fn repair(args: &RepairArgs, out: &mut Output) -> Result<(), Failure>
         return Err(Failure::new(
             format!("repair process {id}"),
             format!(
-                "left mapped, and nothing leads there: {}{why}",
+                "{} left mapped, which no code enters{why}",
                 format::counted(kept as u64, "patch area")
             ),
-            "end the other tool first, if there is one; ask again later",
+            "end any other tool that changes the process, then try again",
         ));
     }
     if foreign > 0 {
@@ -75,8 +75,9 @@ fn verify(program: &Program, out: &mut Output) -> Result<(), Failure> {
         differences: Vec<String>,
     }
     let id = program.id();
-    let failed =
-        |obstacle: String| Failure::new(format!("verify process {id}"), obstacle, "try as root");
+    let failed = |obstacle: String| {
+        Failure::new(format!("verify process {id}"), obstacle, "run refit as root")
+    };
     let mapped = modules::of(program).map_err(|refusal| failed(refusal.to_string()))?;
     let mut differences = Vec::new();
     for file in &mapped {
@@ -108,6 +109,6 @@ fn verify(program: &Program, out: &mut Output) -> Result<(), Failure> {
     Err(Failure::new(
         format!("verify process {id}"),
         obstacle,
-        "`refit repair` takes out what refit has put there",
+        "remove code of refit with `refit repair`",
     ))
 }

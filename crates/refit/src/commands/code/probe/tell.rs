@@ -23,13 +23,13 @@ pub(super) fn tell_refused(prepared: &Prepared<'_>) {
 pub(crate) fn tell_kept(id: u32, removed: &Removed) {
     if removed.foreign > 0 {
         say!(
-            "refit: {} of process {id} were left: another tool has changed them, or the program itself",
+            "refit: {} of process {id} not removed: another tool, or the program itself, has changed the code",
             format::counted(removed.foreign as u64, "site"),
         );
     }
     if let Some(because) = removed.because {
         say!(
-            "refit: left mapped in process {id}, and nothing leads there: {}: {because}; `refit repair -p {id}` tries again",
+            "refit: {} of process {id} left mapped, which no code enters: {because}; try again with `refit repair -p {id}`",
             format::counted(removed.kept as u64, "patch area"),
         );
     }
@@ -40,9 +40,9 @@ pub(crate) fn failure(id: u32, error: &Error) -> Failure {
     let remedy = match error {
         Error::NoModule { .. } => "name one of these, or * for all",
         Error::Several { .. } => "name one of these",
-        Error::NoFunction { .. } => "see `refit funcs` for what there is",
-        Error::Splice(_) => "see docs/guide/probe.md for what can be watched",
-        _ => "see `refit funcs` for what there is",
+        Error::NoFunction { .. } => "list functions with `refit funcs`",
+        Error::Splice(_) => "see the limitations in docs/guide/probe.md",
+        _ => "list functions with `refit funcs`",
     };
     Failure::new(format!("watch process {id}"), error.to_string(), remedy)
 }

@@ -29,7 +29,7 @@ impl Trace {
             (_, false) => return Ok(None),
             (Some(path), true) => path.to_owned(),
             (None, true) => {
-                let obstacle = "events and spans are records, which go into a trace";
+                let obstacle = "events and spans are recorded into a trace, and none is named";
                 return Err(Failure::new("watch", obstacle, "name a file with --output"));
             }
         };
@@ -54,14 +54,14 @@ impl Trace {
         say!("refit: {} in {file}; see `refit report`", format::counted(records, "record"));
         let lost = summary.end.lost_full + summary.end.lost_torn;
         if lost > 0 {
-            say!("refit: {} found no place", format::counted(lost, "record"));
+            say!("refit: {} lost: the buffers were full", format::counted(lost, "record"));
         }
         if let Some(trouble) = summary.trouble {
             let operation = format!("write {file}");
             return Err(Failure::new(
                 operation,
                 trouble.to_string(),
-                "see that there is room for it",
+                "make room, or name another file with --output",
             ));
         }
         out.flush()

@@ -19,47 +19,47 @@ Example:
   refit record --mode flight --ring 64M
   refit report refit.trace
 
-All instances of this user take part, unless -p names one. What a command records is what it is instrumented \
-for, with the crate refit-instruments or refit.h; context switches are recorded of any program.")]
+record includes all instances of this user, unless -p names one. A command records the events for which it is instrumented, with \
+the crate refit-instruments or refit.h; context switches are recorded for every program.")]
 pub(crate) struct RecordArgs {
-    /// Record this process alone: an instance, or any program for its context switches
+    /// Record only this process: an instance, or any program for its context switches
     #[arg(short, long, value_name = "PID", conflicts_with = "command")]
     pub(super) pid: Option<u32>,
 
-    /// Watch this in the process or command too: as for `refit probe`; counts are told as samples
+    /// Probe of the process or command, as in `refit probe`; counts are recorded as samples
     #[arg(short = 'e', long = "expression", value_name = "PROBE", conflicts_with = "check")]
     pub(super) probes: Vec<Spec>,
 
-    /// Where the trace goes
+    /// Trace file to write
     #[arg(short, long, default_value = "refit.trace", value_name = "FILE")]
     #[arg(value_hint = ValueHint::FilePath)]
     pub(super) output: PathBuf,
 
-    /// Behavior when a buffer fills
+    /// How to write the records, and what to do when a buffer is full
     #[arg(long, value_enum, default_value = "stream")]
     pub(super) mode: ModeArg,
 
-    /// Size of each processor's buffer
+    /// Size of each processor's buffer, e.g. 64M
     #[arg(long, value_parser = format::parse_size, value_name = "SIZE")]
     pub(super) ring: Option<u64>,
 
-    /// Begin another file once one is as large as this
+    /// Begin another file when the current one reaches this size
     #[arg(long, value_parser = format::parse_size, value_name = "SIZE")]
     pub(super) rotate: Option<u64>,
 
-    /// Number of these files that stay; the oldest are removed
+    /// Number of files to keep, of which the oldest are removed; 0 keeps all
     #[arg(long, requires = "rotate", value_name = "N", default_value_t = 0)]
     pub(super) keep: u32,
 
-    /// For how long; otherwise until the command ends, or Ctrl-C
+    /// End after this time (default: when the command ends, or at Ctrl-C)
     #[arg(long = "for", value_parser = format::parse_duration, value_name = "TIME")]
     pub(super) time: Option<Duration>,
 
-    /// Leave context switches out
+    /// Do not record context switches
     #[arg(long)]
     pub(super) no_switches: bool,
 
-    /// Run the command by turns with and without recording, and tell the difference
+    /// Run the command alternately with and without recording, and report the difference
     #[arg(long, requires = "command")]
     pub(super) check: bool,
 
@@ -68,7 +68,7 @@ pub(crate) struct RecordArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(2..1000))]
     pub(super) rounds: u32,
 
-    /// The command to run
+    /// Command to run and record
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(super) command: Vec<String>,
 }
@@ -76,10 +76,10 @@ pub(crate) struct RecordArgs {
 /// The behavior when a buffer fills.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum ModeArg {
-    /// Written as it comes; what finds no place is lost, and counted
+    /// Write records continuously; when a buffer is full, lose new records and count them
     Stream,
-    /// The oldest is forgotten; what is there at the end is written
+    /// Overwrite the oldest records; write what is in the buffers at the end
     Flight,
-    /// All processors stand still and write; nothing is lost, and the time is told
+    /// Stop all processors to write full buffers; lose nothing, and report the time
     Dump,
 }

@@ -52,7 +52,7 @@ pub(super) fn run(args: &RecordArgs, out: &mut Output) -> Result<(), Failure> {
         return out.object(&found);
     }
     out.line(&format!(
-        "without {}, with {}: {:+.1} % ± {:.1} % ({} each; chance alone does as much in {:.0} % of cases)",
+        "without {}, with {}: {:+.1} % ± {:.1} % ({} each; chance alone differs as much in {:.0} % of cases)",
         format::nanos(found.without_ns),
         format::nanos(found.with_ns),
         found.difference_percent,

@@ -28,6 +28,6 @@ pub(super) fn start(
         started.stdout(std::process::Stdio::null());
     }
     started.spawn().map_err(|e| {
-        Failure::new(format!("run {}", words[0]), e.to_string(), "name a command that is there")
+        Failure::new(format!("run {}", words[0]), e.to_string(), "name a command that exists")
     })
 }

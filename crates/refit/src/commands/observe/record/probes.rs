@@ -51,7 +51,7 @@ impl Probes {
     ) -> Result<Child, Failure> {
         let mut started = command(words, Some(&session.path()));
         let mut child = refit_sys::launch::at_entry(&mut started).map_err(|e| {
-            Failure::new(format!("run {}", words[0]), e.to_string(), "name a command that is there")
+            Failure::new(format!("run {}", words[0]), e.to_string(), "name a command that exists")
         })?;
         if let Err(failure) = self.install(child.id(), probes, session) {
             // The command was started only to be watched.

@@ -50,12 +50,16 @@ pub(super) fn record(
         geometry = geometry.with_ring_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
     if args.pid.is_none() && args.command.is_empty() && !args.probes.is_empty() {
-        let obstacle = "probes go into a process or a command, and none is named";
-        return Err(Failure::new(operation(), obstacle, "name one with -p, or behind --"));
+        let obstacle = "--expression needs a process or a command";
+        return Err(Failure::new(
+            operation(),
+            obstacle,
+            "name a process with -p, or a command after --",
+        ));
     }
     let mut live = instances_of(args, only)?;
     let session = Session::create(geometry).map_err(|e| {
-        Failure::new(operation(), e.to_string(), "take smaller buffers with --ring")
+        Failure::new(operation(), e.to_string(), "make the buffers smaller with --ring")
     })?;
     let mut remarks = Vec::new();
     if !session.locked() {
@@ -103,7 +107,7 @@ fn instances_of(args: &RecordArgs, only: Option<u32>) -> Result<Vec<Live>, Failu
         Some(pid) => {
             if process::living(pid).is_none() {
                 let obstacle = format!("there is no process {pid}");
-                return Err(Failure::new(operation, obstacle, "see `ps` for what there is"));
+                return Err(Failure::new(operation, obstacle, "list processes with `ps`"));
             }
             // Any other process is recorded for its context switches.
             Ok(instances::live(operation, Some(pid)).unwrap_or_default())
@@ -171,7 +175,7 @@ fn join(
             Ok(()) => joined.push(one),
             Err(refusal) if refusal.kind == Kind::Busy || one.has_ended(&refusal) => {
                 let Refusal { obstacle, remedy, .. } = &refusal;
-                remarks.push(format!("instance {} takes no part: {obstacle}; {remedy}", one.pid));
+                remarks.push(format!("instance {} is not recorded: {obstacle}; {remedy}", one.pid));
                 first.get_or_insert(refusal);
             }
             Err(refusal) => {
@@ -225,7 +229,7 @@ fn follow(
         thread::sleep(END_POLL_INTERVAL);
     }
     if let Target::Command(child) = &target {
-        say!("refit: the recording has ended; the command goes on as process {}", child.id());
+        say!("refit: the recording has ended; the command continues as process {}", child.id());
     }
     Ok(None)
 }

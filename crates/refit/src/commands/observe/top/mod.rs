@@ -39,13 +39,13 @@ Example:
   refit top --every 100ms
   refit top --times 1 --json | jq .calls_per_s
 
-Keys: q ends it, s sorts by the next column, p pauses, the arrows scroll.")]
+Keys: q quits, s sorts by the next column, p pauses, the arrow keys scroll.")]
 pub(crate) struct TopArgs {
-    /// Interval of refreshes; longer where they would take more than a hundredth of the time
+    /// Interval between updates; longer if updates would take more than 1 % of the time
     #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
     every: Duration,
 
-    /// Print so many tables as text, and end
+    /// Print this many tables as text, then exit
     #[arg(short = 'n', long, value_name = "N")]
     times: Option<u64>,
 }
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &TopArgs, only: Option<u32>, out: &mut Output) -> Result
         return lines(args, &live, &news, &mut state, &interrupted, out);
     }
     let mut terminal = ratatui::try_init().map_err(|e| {
-        Failure::new("take over the terminal", e.to_string(), "print text: --times 1")
+        Failure::new("take over the terminal", e.to_string(), "print text with --times 1")
     })?;
     let ended = screen(args, &live, &news, &mut state, &interrupted, &mut terminal);
     ratatui::restore();

@@ -91,7 +91,12 @@ fn follow_activity(live: &Live, every: Duration, to: SyncSender<Item>) -> Result
             }
         }
         let end = format!("instance {pid} has ended");
-        let ended = Refusal::new(Kind::Unreachable, "watch", end, "see `refit mounts` for others");
+        let ended = Refusal::new(
+            Kind::Unreachable,
+            "watch",
+            end,
+            "list instances with `refit mounts`, `refit ps` or `refit instances`",
+        );
         // The receiver may be gone.
         let _ = to.send(Item::Ended(ended));
     });

@@ -33,19 +33,20 @@ fn remarks(operation: &str, warnings: &Warnings, swap: &str) -> Vec<Refusal> {
         remark(obstacle, "see `Limits` in docs/guide/limit.md");
     }
     if *full {
-        let obstacle = "the swap file took nothing more, so more was in memory than might be";
+        let obstacle =
+            "pages could not be written to the swap file, so the program exceeded its limit";
         remark(obstacle.to_owned(), &format!("make room in {swap}"));
     }
     if *lost > 0 {
         let were = if *lost == 1 { "was" } else { "were" };
         let obstacle = format!("{} {were} lost", format::counted(*lost, "page"));
-        remark(obstacle, "the disk of the swap file did not give back what it was given");
+        remark(obstacle, "check the disk of the swap file, which did not return what was written");
     }
     if *failures > 0 {
         let times = format::counted(*failures, "fault");
         remark(
-            format!("the limit was not kept for a while, by {times} of refit's own"),
-            "the instance's log tells of them",
+            format!("the program exceeded its limit for a while, because of {times} inside refit"),
+            "see the instance's log",
         );
     }
     remarks
@@ -95,12 +96,12 @@ mod tests {
             lines(&warnings),
             "refit: run x: 4 programs were not limited: 2 × a\\u{1b}\\n (so), b (otherwise), \
              1 other; see `Limits` in docs/guide/limit.md\n\
-             refit: run x: the swap file took nothing more, so more was in memory than might be; \
-             make room in /var/tmp\n\
-             refit: run x: 12 pages were lost; the disk of the swap file did not give back what \
-             it was given\n\
-             refit: run x: the limit was not kept for a while, by 1 fault of refit's own; the \
-             instance's log tells of them"
+             refit: run x: pages could not be written to the swap file, so the program exceeded its \
+             limit; make room in /var/tmp\n\
+             refit: run x: 12 pages were lost; check the disk of the swap file, which did not return what was \
+             written\n\
+             refit: run x: the program exceeded its limit for a while, because of 1 fault inside \
+             refit; see the instance's log"
         );
         assert!(remarks("run x", &Warnings::default(), "/var/tmp").is_empty());
     }
