@@ -480,7 +480,7 @@ fn a_swap_that_is_late_is_tried_again() {
 fn a_swap_to_a_root_is_not_tried_again() {
     let c = counter("once", "shared");
     let late = SwapOptions { deadline: Duration::ZERO, retries: 3, ..SwapOptions::default() };
-    let root = Telling { sum: Arc::default(), told: Arc::default() };
+    let root = Telling { sum: Arc::default(), calls: Arc::default() };
     let report = refit_objects::swap::<CounterInterface>(c, Box::new(root), 1, &late);
     assert!(report.late && report.attempts == 1, "{report:?}");
     destroy(c.id());

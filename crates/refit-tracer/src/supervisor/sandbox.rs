@@ -60,7 +60,7 @@ impl Supervisor {
         let (number, [operation, flags, at, ..]) = Install::empty().call(place);
         let asks = Registers { rdi: operation, rsi: flags, rdx: at, ..own };
         tracee.set_registers(&Registers { orig_rax: number.cast_unsigned(), ..asks })?;
-        self.tasks.entry(task, |task| task.strict_mode = StrictMode::Entering(own));
+        self.tasks.entry(task, |task| task.strict_mode = StrictMode::Entering(Box::new(own)));
         Ok(())
     }
 
@@ -73,7 +73,7 @@ impl Supervisor {
         }
         let entered = self.tasks.find(task, |task| {
             match std::mem::replace(&mut task.strict_mode, StrictMode::Outside) {
-                StrictMode::Entering(own) => Some(own),
+                StrictMode::Entering(own) => Some(*own),
                 StrictMode::Outside | StrictMode::Inside => None,
             }
         });

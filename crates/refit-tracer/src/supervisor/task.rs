@@ -65,7 +65,7 @@ pub(super) struct ClearWord {
 pub(super) enum StrictMode {
     Outside,
     /// About to enter it, with these registers behind the call, except the call's result.
-    Entering(Registers),
+    Entering(Box<Registers>),
     Inside,
 }
 
