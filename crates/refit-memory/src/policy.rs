@@ -1,11 +1,11 @@
 //! The interface of a replacement policy, which decides what pages are evicted when frames run
 //! short, and the policy CLOCK.
 //!
-//! A policy is asked only then, outside of every cache's lock. It sees *marks*: what has happened
-//! to each frame since the hand last passed. A hit sets a mark in the frame's descriptor and calls
-//! nobody, so it costs the same whatever the policy. Only numbers and bytes are passed, so a policy
-//! can be built separately and loaded (`refit load`), with nothing but the declaration of this
-//! trait.
+//! Refit calls a policy only then, outside of every cache's lock. It sees *marks*: what has
+//! happened to each frame since the hand last passed. A hit sets a mark in the frame's descriptor
+//! and makes no call, so it costs the same with every policy. Only numbers and bytes are passed, so
+//! a policy can be built separately and loaded (`refit load`), with nothing but the declaration of
+//! this trait.
 
 use refit_objects::{Choices, CreateError, Factory, Interface, Name, State, TransferError};
 

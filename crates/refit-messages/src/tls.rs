@@ -1,4 +1,4 @@
-//! Connections that nobody on the way can read or change, between instances that both show a
+//! Connections that no third party can read or change, between instances that both show a
 //! certificate: TLS 1.3.
 //!
 //! # Two threads and one connection

@@ -8,7 +8,7 @@
 //!      pager ──── Fetch ─────────────────────────────────────┤
 //!      Store ◄─── PageGrant: bytes, or the right to write ───┤
 //!      Store ──── content ◄───── PageRecall, ────────────────┘
-//!                                PageInvalidate                of those who had it
+//!                                PageInvalidate                of previous holders
 //! ```
 //!
 //! Each holder, the origin among them, has a file of its own with the group's frames ([`Store`]),
@@ -22,10 +22,10 @@
 //!    holders have acknowledged that they have released it. So the directory always describes all
 //!    stores, except for grants in flight.
 //! 2. The messages of the page home to one holder arrive in order, and the holder obeys each at
-//!    once, in the thread that receives it: so a grant is there before the page is taken again.
+//!    once, in the thread that receives it: so a grant takes effect before the page is recalled.
 //! 3. A page is taken away by protecting it from writes, reading it, and punching it out. A write
-//!    either comes before the protection, and is read, or waits, and is made where the page is
-//!    then.
+//!    either comes before the protection, and is read; or it waits, and is made when the
+//!    thread's node may write to the page again.
 //! 4. A store gives no access to a mapping before it is served: a mapping begins without any
 //!    access, is registered, pages that are held for reading are protected in it, and only then
 //!    does it get its access; grants wait for that ([`Store::map`]).

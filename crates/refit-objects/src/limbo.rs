@@ -1,4 +1,4 @@
-//! The limbo: where objects that are no longer reachable wait until nobody can use them any more.
+//! The limbo: holds objects that are no longer reachable until no request can use them any more.
 //!
 //! # Idea
 //!

@@ -1,4 +1,4 @@
-//! Retiring: objects that are no longer reachable are freed when nobody can use them any more.
+//! Retiring: frees objects that are no longer reachable once no request can use them any more.
 //!
 //! They wait in a [`Limbo`](crate::limbo::Limbo). The next thread that retires or swaps frees the
 //! objects that are due. So that this does not depend on such a thread, the *reaper* frees them

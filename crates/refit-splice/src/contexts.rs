@@ -6,13 +6,12 @@
 //! that [`signal_frames`] finds. So if a program catches signals that are used for this, all memory
 //! that it writes to is searched.
 //!
-//! A context looks as the kernel left it (`struct sigcontext`): the program counter stands between
-//! a stack pointer and the flags, behind which is the code segment. This distinguishes it from
-//! return addresses, some of which lead to places that nothing returns to (behind calls that do not
-//! come back), and from addresses that a profiler recorded. The remains of a handler that has
-//! returned look the same; changing them does no harm. For the question whether a context is in
-//! use, memory below a thread's stack pointer, and an alternate stack that no thread is on, do not
-//! count.
+//! A context looks as the kernel left it (`struct sigcontext`): the program counter lies between a
+//! stack pointer and the flags, behind which is the code segment. This distinguishes it from return
+//! addresses, some of which lead to places that nothing returns to (behind calls that do not come
+//! back), and from addresses that a profiler recorded. The remains of a handler that has returned
+//! look the same; changing them does no harm. For the question whether a context is in use, memory
+//! below a thread's stack pointer, and an alternate stack that no thread is on, do not count.
 //!
 //! While a handler copies a context, its program counter may be in a register only. So where the
 //! search matters, the program is stopped at a moment at which no thread is in a handler

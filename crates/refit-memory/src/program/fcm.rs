@@ -12,10 +12,10 @@
 //! Unless it arrives, it returns to its former place. That matters most for a doomed page, which
 //! must not be evicted before the program has discarded it.
 //!
-//! A page that is in has its frame in the program, where the program changes it freely; the cache
-//! only records that it is there. Between `lend` and `landed` nobody else gets the page, so that no
-//! copy of it can replace a later one. Pages are numbered: the address divided by the page size,
-//! minus the distance by which the region has been moved.
+//! A page that is present has its frame in the program, where the program changes it freely; the
+//! cache only records that it is there. Between `lend` and `landed` no other thread gets the page,
+//! so that no copy of it can replace a later one. Pages are numbered: the address divided by the
+//! page size, minus the distance by which the region has been moved.
 
 use crate::fcm::CacheError;
 

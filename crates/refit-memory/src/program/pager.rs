@@ -33,10 +33,10 @@
 //!   that evicts, from before pages are moved until the tables say where they are. So no thread
 //!   acts upon tables that change in the meantime, and no page is in transit when addresses change.
 //!
-//! A fault that waits for a frame, or for a page in transit, holds
-//! neither: it stands in `waiting` ([`Waiting`]), and is tried again after a ring. A thread that
-//! empties the staging area holds neither, since that too is a change of the program's, whose
-//! message has to be read before it ends.
+//! A fault that waits for a frame, or for a page in transit, holds neither: the pager keeps it in
+//! `waiting` ([`Waiting`]), and tries it again after a ring. A thread that empties the staging area
+//! holds neither, since that too is a change of the program's, whose message has to be read before
+//! it ends.
 //!
 //! `MADV_DONTNEED` is reported *before* the pages go. They are doomed, which keeps them from being
 //! evicted, until they are found to be gone, are faulted in again, or still exist when no thread of

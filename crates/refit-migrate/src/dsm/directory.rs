@@ -1,4 +1,4 @@
-//! Which holder has which page of a group: the decisions, without the transfers.
+//! Records which holder has which page of a group, and decides on transfers without making them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -2,7 +2,7 @@
 //! return for private memory, and has the same effect on the frames.
 //!
 //! | advice | result for frames | effect |
-//! ---|---|---|
+//! |---|---|---|
 //! | `DONTNEED`, `DONTNEED_LOCKED` | the kernel's | frames are as before the first write |
 //! | `FREE` | as for `DONTNEED`; `EINVAL` if they were a file's | the same |
 //! | `REMOVE` | `EINVAL`; `EACCES` if they were a file's | none: frames would be lost |

@@ -1,4 +1,4 @@
-//! Threads that ask to run elsewhere in programs of which nothing has moved yet.
+//! Handles requests to run elsewhere by threads of programs that have not moved yet.
 
 use std::sync::Arc;
 use std::thread;

@@ -1,4 +1,4 @@
-//! The errors that a thread receives which asks to run elsewhere (`include/refit_move.h`).
+//! The errors of a thread's own request to run elsewhere (`include/refit_move.h`).
 
 use crate::error::MoveError;
 

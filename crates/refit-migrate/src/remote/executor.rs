@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The executor's thread traces the task. The task makes no system call of its own: the kernel
-//! stops it at each call, and skips the call (`PTRACE_SYSEMU`). One signal, which nobody else
+//! stops it at each call, and skips the call (`PTRACE_SYSEMU`). One signal, which only refit
 //! sends, interrupts the task so that the executor reads its mailbox.
 
 mod fault;

@@ -1,4 +1,4 @@
-//! Commands for an executor, in order, and how it learns of them wherever it waits.
+//! Queues commands for an executor, in order, and wakes the executor wherever it waits.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -12,7 +12,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `state` | [`Replica`], and what messages ask of it |
+//! | `state` | [`Replica`], and the operations that messages request |
 //! | `start` | making a replica, and its executors |
 //! | `replica_server`, `job` | the thread that traces the leader, and its jobs |
 //! | `lookups` | lookups of addresses, and answers to those of others |

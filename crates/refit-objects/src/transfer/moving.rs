@@ -3,9 +3,9 @@
 //!
 //! # Why nothing is lost
 //!
-//! Export leaves the old root as it is, and nobody calls the new one before the commit. So
-//! whichever step fails, by an error, by a panic, or by delivering fewer items than there were, the
-//! old root continues with all it had. Missing items are detected in three places: the exporter
+//! Export leaves the old root as it is, and no call reaches the new one before the commit. So if
+//! any step fails, by an error, by a panic, or by delivering fewer items than there were, the old
+//! root continues with all its state. Missing items are detected in three places: the exporter
 //! reports them itself ([`Exported::incomplete`](super::Exported::incomplete)), it has packed fewer
 //! items than the old root counts, or the new root counts fewer than that after the import. By
 //! reference only the number that the exporter has packed is compared.

@@ -10,11 +10,12 @@
 //! there: it makes the call, unless a signal handler is to run, in which case the program's own
 //! call appears to have ended with the part, or with `EINTR`.
 //!
-//! A slot is free when no thread stands in it. The thread never needs refit for it, and never needs
-//! an area that could be unmapped. Whenever all tasks are stopped, those in such a call are put
-//! back behind the program's own `syscall` ([`Still::take_out`]), so that code which changes bytes
-//! sees where they will continue. If a signal handler has interrupted one, the word of the slot by
-//! which it returns is as good as a saved program counter ([`super::find_slots::backs`]).
+//! A slot is free when no thread's program counter is in it. The thread never needs refit for it,
+//! and never needs an area that could be unmapped. Whenever all tasks are stopped, those in such a
+//! call are put back behind the program's own `syscall` ([`Still::take_out`]), so that code which
+//! changes bytes sees where they will continue. If a signal handler has interrupted one, the word
+//! of the slot by which it returns is as good as a saved program counter
+//! ([`super::find_slots::backs`]).
 
 use std::ops::Range;
 use std::time::Duration;

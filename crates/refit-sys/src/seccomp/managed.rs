@@ -8,8 +8,8 @@
 //! | `MADV_GUARD_INSTALL` | `EINVAL`, as on kernels before 6.13 |
 //!
 //! The tracer clears `CLONE_UNTRACED`, so that no task escapes. `seccomp` and `PR_SET_SECCOMP` are
-//! the calls by which a program filters its own calls. The kernel reports guards to nobody, and a
-//! page that is put in would replace one.
+//! the calls by which a program filters its own calls. The kernel does not report guards, and a
+//! page that refit puts in would replace one.
 //!
 //! C libraries and allocators that cannot have guards protect pages with `mprotect` instead.
 

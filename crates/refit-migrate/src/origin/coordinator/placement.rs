@@ -1,4 +1,4 @@
-//! Where threads are wanted: moves of one thread or of all, and the nodes of new threads.
+//! The target nodes of threads: moves of one thread or of all, and the nodes of new threads.
 
 use std::sync::mpsc::Sender;
 

@@ -1,5 +1,5 @@
 //! Programs that limit their own calls (seccomp; [`refit_tracer::supervisor`]'s `sandbox`): all
-//! their threads return before, and stay at their origin.
+//! their threads return before the filter is installed, and stay at their origin.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Calls on files that the executor makes itself ([`files`](crate::remote::files) says why that is
-//! the same).
+//! Calls on files that the executor makes itself ([`files`](crate::remote::files) argues why their
+//! results are those of the shadow).
 
 use std::io;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Which calls on files there are, and what they do.
+//! The calls on files, and the effects of each.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! A replica, and what messages ask of it.
+//! A replica, and the operations that messages request of it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
