@@ -51,6 +51,9 @@ pub(super) struct Restart {
 /// Restores the arguments that the program has given, before anybody else handles an event of a
 /// thread.
 pub(super) fn on_event(tasks: &TaskTable, tracee: &Tracee, event: Event) {
+    if !tasks.is(tracee.thread(), |task| task.restart.is_some()) {
+        return;
+    }
     if matches!(event, Event::Seccomp { .. }) || is_entry(tracee, event) {
         // Inside the call.
         return;

@@ -61,7 +61,7 @@ pub(super) struct ClearWord {
 
 /// Whether a task is in the replacement of strict mode
 /// ([`sandbox`](crate::supervisor::sandbox)).
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) enum StrictMode {
     Outside,
     /// About to enter it, with these registers behind the call, except the call's result.

@@ -285,7 +285,6 @@ impl Coordinator {
             thread.want(self.own);
             thread.own_request = OwnRequest::Nothing;
         }
-        let delayed = thread.not_before.is_some();
         let stops = self.stopping.contains_key(&id);
         let after_return = if stops { AfterReturn::Stay } else { AfterReturn::of(returned.why) };
         let answer = self.remote_programs.end_proxy(self.group.process, id);
@@ -295,7 +294,12 @@ impl Coordinator {
             Restoration { pending, took: began.elapsed() }
         });
         let signalled = pending.as_ref().is_ok_and(|signalled| *signalled);
+        let mut delayed = false;
         if let Some(thread) = self.threads.get_mut(&id) {
+            if signalled {
+                thread.signalled(Instant::now());
+            }
+            delayed = thread.not_before.is_some();
             let slot = thread.restored(after_return == AfterReturn::Call && !signalled);
             self.free.extend(slot);
         }

@@ -15,7 +15,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::Sender;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use refit_messages::InstanceId;
 use tracing::debug;
@@ -44,6 +44,11 @@ pub(super) enum State {
     Returning { slot: u32 },
 }
 
+/// Signals that follow each other within this time have a thread stay at its origin for a while.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(10);
+/// The longest time for which signals have a thread stay.
+const LONGEST_SIGNAL_STAY: Duration = Duration::from_secs(1);
+
 /// A thread of the group.
 pub(super) struct Thread {
     id: u32,
@@ -56,6 +61,8 @@ pub(super) struct Thread {
     pub(super) ready_at: BTreeSet<InstanceId>,
     /// The time before which it does not leave again.
     pub(super) not_before: Option<Instant>,
+    /// The time at which it last returned for a signal, and how long it stayed then.
+    last_signal: Option<(Instant, Duration)>,
     /// The time since which it could not leave.
     pub(super) delayed_since: Option<Instant>,
     /// Its own request to run elsewhere.
@@ -74,6 +81,7 @@ impl Thread {
             residency: 0,
             ready_at: BTreeSet::new(),
             not_before: None,
+            last_signal: None,
             delayed_since: None,
             own_request: OwnRequest::Nothing,
             waiting: Vec::new(),
@@ -125,6 +133,22 @@ impl Thread {
         self.residency += 1;
         self.enter(State::Departing { slot });
         self.residency
+    }
+
+    /// Notes that it has returned for a signal at this time. If signals come often, it stays for a
+    /// while, and longer each time: a signal that comes before it has run elsewhere interrupts the
+    /// handler of the one before, so of two timers only one would ever be handled.
+    pub(super) fn signalled(&mut self, now: Instant) {
+        let stay = match self.last_signal {
+            Some((then, stay)) if now.duration_since(then) < stay + SIGNAL_INTERVAL => {
+                (2 * stay).clamp(SIGNAL_INTERVAL, LONGEST_SIGNAL_STAY)
+            }
+            _ => Duration::ZERO,
+        };
+        self.last_signal = Some((now, stay));
+        if !stay.is_zero() {
+            self.not_before = Some(now + stay);
+        }
     }
 
     /// Ends a departure that has failed. Returns the thread's slot.
@@ -221,6 +245,22 @@ mod tests {
         thread.call_returned();
         assert_eq!(thread.depart(4), 2);
         assert_eq!((thread.stay(), thread.at(ORIGIN)), (Some(4), ORIGIN));
+    }
+
+    #[test]
+    fn signals_that_come_often_have_their_thread_stay_longer_each_time() {
+        let mut thread = Thread::new(7, ORIGIN);
+        let (began, millis) = (Instant::now(), Duration::from_millis);
+        let mut stay = |after| {
+            thread.not_before = None;
+            thread.signalled(began + millis(after));
+            thread.not_before.map(|then| then - (began + millis(after)))
+        };
+        assert_eq!((stay(0), stay(10)), (None, None), "rare");
+        assert_eq!((stay(19), stay(38)), (Some(millis(10)), Some(millis(20))));
+        let longest = (0..20).map(|turn| stay(40 + turn)).last();
+        assert_eq!(longest, Some(Some(LONGEST_SIGNAL_STAY)));
+        assert_eq!(stay(2000), None, "rare again");
     }
 
     #[test]
