@@ -154,7 +154,7 @@ complete -c refit -n "__fish_refit_using_subcommand swap" -l log-format -d 'Form
 json\t'One JSON object per event'
 journal\t'One line per event, with the priority prefix that systemd-journald reads'"
 complete -c refit -n "__fish_refit_using_subcommand swap" -l together -d 'Swap all objects as one change: no request sees a mix of old and new ones, and if one cannot be swapped, none is'
-complete -c refit -n "__fish_refit_using_subcommand swap" -l dry-run -d 'Change nothing: show the possible transfer protocols, the chosen one, and the time of a trial transfer, which blocks calls'
+complete -c refit -n "__fish_refit_using_subcommand swap" -l dry-run -d 'Change nothing: show the possible transfer protocols, the chosen one, and a trial\'s time transfer, which blocks calls'
 complete -c refit -n "__fish_refit_using_subcommand swap" -l without-state -d 'Do not transfer state, e.g. if the old implementation cannot export it; allowed only where the state is a hint, as in a replacement policy'
 complete -c refit -n "__fish_refit_using_subcommand swap" -l empty-state -d 'Begin with an empty state: LOSES what the object holds; allowed only where the interface defines an empty state'
 complete -c refit -n "__fish_refit_using_subcommand swap" -l json -d 'Print one JSON object per line'
@@ -311,7 +311,7 @@ complete -c refit -n "__fish_refit_using_subcommand cfg" -s h -l help -d 'Print 
 complete -c refit -n "__fish_refit_using_subcommand record" -s p -l pid -d 'Record only this process: an instance, or any program for its context switches' -r
 complete -c refit -n "__fish_refit_using_subcommand record" -s e -l expression -d 'Probe of the process or command, as in `refit probe`; counts are recorded as samples' -r
 complete -c refit -n "__fish_refit_using_subcommand record" -s o -l output -d 'Trace file to write' -r -F
-complete -c refit -n "__fish_refit_using_subcommand record" -l mode -d 'How to write the records, and what to do when a buffer is full' -r -f -a "stream\t'Write records continuously; when a buffer is full, lose new records and count them'
+complete -c refit -n "__fish_refit_using_subcommand record" -l mode -d 'The way to write the records, and what to do when a buffer is full' -r -f -a "stream\t'Write records continuously; when a buffer is full, lose new records and count them'
 flight\t'Overwrite the oldest records; write what is in the buffers at the end'
 dump\t'Stop all processors to write full buffers; lose nothing, and report the time'"
 complete -c refit -n "__fish_refit_using_subcommand record" -l ring -d 'Size of each processor\'s buffer, e.g. 64M' -r
@@ -433,7 +433,7 @@ complete -c refit -n "__fish_refit_using_subcommand boot" -l certificate -d 'Cer
 complete -c refit -n "__fish_refit_using_subcommand boot" -l key -d 'Private key of that certificate (PEM)' -r -F
 complete -c refit -n "__fish_refit_using_subcommand boot" -l silence -d 'Time without a message after which an instance of another host counts as dead; give all instances the same' -r
 complete -c refit -n "__fish_refit_using_subcommand boot" -l memory -d 'Limit the memory of each instance for programs that move, e.g. 2G: frames of programs that began there, and pages that it holds for others (default: no limit)' -r
-complete -c refit -n "__fish_refit_using_subcommand boot" -l pages -d 'How instances of one host access the memory of each other' -r -f -a "borrow\t'Share memory: borrow mappings of it'
+complete -c refit -n "__fish_refit_using_subcommand boot" -l pages -d 'The way in which instances of one host access the memory of each other' -r -f -a "borrow\t'Share memory: borrow mappings of it'
 move\t'Move pages between instances, as between hosts'"
 complete -c refit -n "__fish_refit_using_subcommand boot" -l ahead -d 'Number of pages to move, or of mappings to borrow, at once: 1 to 64, or `adaptive`' -r
 complete -c refit -n "__fish_refit_using_subcommand boot" -l retrieval -d 'Protocol by which a program\'s instances find what is mapped at an address; `refit swap retrieval:PID` changes it later' -r -f -a "directory\t'Ask the instance where the program began'
@@ -487,7 +487,7 @@ complete -c refit -n "__fish_refit_using_subcommand kernel" -l certificate -d 'C
 complete -c refit -n "__fish_refit_using_subcommand kernel" -l key -d 'Private key of that certificate (PEM)' -r -F
 complete -c refit -n "__fish_refit_using_subcommand kernel" -l silence -d 'Time without a message after which an instance of another host counts as dead; give all instances the same' -r
 complete -c refit -n "__fish_refit_using_subcommand kernel" -l memory -d 'Limit the memory of each instance for programs that move, e.g. 2G: frames of programs that began there, and pages that it holds for others (default: no limit)' -r
-complete -c refit -n "__fish_refit_using_subcommand kernel" -l pages -d 'How instances of one host access the memory of each other' -r -f -a "borrow\t'Share memory: borrow mappings of it'
+complete -c refit -n "__fish_refit_using_subcommand kernel" -l pages -d 'The way in which instances of one host access the memory of each other' -r -f -a "borrow\t'Share memory: borrow mappings of it'
 move\t'Move pages between instances, as between hosts'"
 complete -c refit -n "__fish_refit_using_subcommand kernel" -l ahead -d 'Number of pages to move, or of mappings to borrow, at once: 1 to 64, or `adaptive`' -r
 complete -c refit -n "__fish_refit_using_subcommand kernel" -l retrieval -d 'Protocol by which a program\'s instances find what is mapped at an address; `refit swap retrieval:PID` changes it later' -r -f -a "directory\t'Ask the instance where the program began'

@@ -5,7 +5,7 @@
 //! | `state` | [`Supervisor`], and what it reports of its processes |
 //! | `follow` | the event loop's thread: what each event of a task leads to |
 //! | `event_loop` | doing work with a stopped task, and resuming it |
-//! | `task`, `tasks` | a task: whether it is stopped, and for what; the table of all |
+//! | `task`, `records`, `tasks` | a task: whether it is stopped, and for what; the table of all |
 //! | `processes` | what is known of each process |
 //! | `requests` | work that other threads leave for it |
 //! | `work` | the types of that work |
@@ -25,6 +25,7 @@ mod follow;
 mod move_request;
 mod processes;
 mod processors;
+mod records;
 mod requests;
 mod restarted_calls;
 mod sandbox;

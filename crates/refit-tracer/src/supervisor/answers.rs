@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::trace;
 
 use crate::request::ThreadMoveRequest;
+use crate::supervisor::records::MoveRequest;
 use crate::supervisor::tasks::TaskTable;
 
 /// The move requests of a supervisor's threads.
@@ -15,15 +16,6 @@ pub(super) struct MoveRequests {
     pub(super) answers: OnceLock<Answers>,
     /// The number of requests so far.
     count: AtomicU64,
-}
-
-/// The state of a thread's last request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MoveRequest {
-    /// The thread is being taken back before its call, which has this address.
-    SteppingBack { at: u64 },
-    /// The thread stood before its call, and the request with this number was passed on.
-    PassedOn { number: u64 },
 }
 
 /// The instance that answers.

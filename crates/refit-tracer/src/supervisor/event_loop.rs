@@ -11,7 +11,7 @@ use crate::supervisor::tasks::TaskTable;
 use crate::supervisor::work::{Tell, Work};
 use crate::supervisor::{restarted_calls, short_writes};
 
-/// What only the thread that traces a supervisor's tasks has.
+/// The data that only the thread that traces a supervisor's tasks has.
 pub(super) struct EventLoop {
     /// The process that was followed first.
     pub(super) first: u32,

@@ -16,8 +16,9 @@ use tracing::{debug, info};
 use crate::resume::{Resume, StopReason};
 use crate::supervisor::event_loop::EventLoop;
 use crate::supervisor::processes::Loan;
+use crate::supervisor::records::ClearWord;
 use crate::supervisor::state::Watcher;
-use crate::supervisor::task::{ClearWord, Task};
+use crate::supervisor::task::Task;
 use crate::supervisor::work::is;
 use crate::supervisor::{
     Supervisor, TRACE_OPTIONS, TRACE_OPTIONS_WITH_EXIT, restarted_calls, short_writes,

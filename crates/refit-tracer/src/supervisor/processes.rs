@@ -7,7 +7,7 @@ use refit_sys::status::Status;
 
 use crate::process;
 
-/// What is known of a process.
+/// The facts that are known of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProcessState {
     /// Whether it limits its own calls, or has tried to

@@ -31,22 +31,8 @@ use refit_sys::{maps, slack};
 
 use crate::resume::Resume;
 use crate::signals::ignored;
-use crate::supervisor::task::Task;
+use crate::supervisor::records::Restart;
 use crate::supervisor::tasks::TaskTable;
-
-/// A call that is restarted until its deadline.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Restart {
-    /// The deadline.
-    deadline: Instant,
-    limited: LimitedCall,
-    /// The call's number, and the address behind it.
-    call: (u64, u64),
-    /// The arguments that the program has given, while others replace them.
-    own: Option<[u64; 6]>,
-    /// The address of the replaced limit in the program's memory.
-    place: Option<u64>,
-}
 
 /// Restores the arguments that the program has given, before anybody else handles an event of a
 /// thread.
@@ -205,8 +191,9 @@ fn place(tasks: &TaskTable, task: u32) -> Option<u64> {
     // The second half of the slack has other data of refit's.
     let end = slack.start + slack::SIZE / 2;
     let places = (slack.start + slack::MARK.len() as u64..end).step_by(SIZE);
-    let has = |task: &Task, place| task.restart.is_some_and(|restart| restart.place == Some(place));
-    { places }.find(|&place| !tasks.any(|task| has(task, place)))
+    { places }.find(|&place| {
+        !tasks.any(|task| task.restart.is_some_and(|restart| restart.place == Some(place)))
+    })
 }
 
 /// Bytes of a `syscall` instruction.

@@ -26,7 +26,7 @@ use refit_sys::{maps, slack};
 use crate::process;
 use crate::supervisor::Supervisor;
 use crate::supervisor::processes::ProcessState;
-use crate::supervisor::task::StrictMode;
+use crate::supervisor::records::StrictMode;
 
 /// `linux/seccomp.h`.
 const SET_MODE_STRICT: u64 = 0;

@@ -32,18 +32,9 @@ use refit_sys::trace::{Event, Registers, Tracee};
 
 use crate::resume::Resume;
 use crate::signals;
+use crate::supervisor::records::Rest;
 use crate::supervisor::tasks::TaskTable;
 use crate::syscall::is_interrupted;
-
-/// The state of a call that was cut short.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Rest {
-    /// The thread stands behind the call, which has this number.
-    Short(u64),
-    /// The thread makes a call at the address `at` for the rest of its own, of which `done` bytes
-    /// are done.
-    UnderWay { own: Call, at: u64, done: u64 },
-}
 
 /// Makes the registers of a thread such as the kernel could have left them, before anybody else
 /// handles the event.

@@ -19,12 +19,9 @@
 
 use std::fmt;
 
-use refit_sys::trace::Registers;
 use tracing::trace;
 
-use crate::supervisor::answers::MoveRequest;
-use crate::supervisor::restarted_calls::Restart;
-use crate::supervisor::short_writes::Rest;
+use crate::supervisor::records::{ClearWord, MoveRequest, Rest, Restart, StrictMode};
 use crate::supervisor::work::Work;
 
 /// Whether a task is stopped, and for whom.
@@ -49,24 +46,6 @@ impl State {
             Self::Exiting => "exiting",
         }
     }
-}
-
-/// A word of a program that the kernel clears when a thread ends (`CLONE_CHILD_CLEARTID`).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ClearWord {
-    pub(super) address: u64,
-    /// The thread's process, looked up when it is first asked for.
-    pub(super) process: Option<u32>,
-}
-
-/// Whether a task is in the replacement of strict mode
-/// ([`sandbox`](crate::supervisor::sandbox)).
-#[derive(Debug)]
-pub(super) enum StrictMode {
-    Outside,
-    /// About to enter it, with these registers behind the call, except the call's result.
-    Entering(Box<Registers>),
-    Inside,
 }
 
 /// A task of a supervisor.

@@ -40,7 +40,7 @@ pub(crate) struct SettingArgs {
     /// began there, and pages that it holds for others (default: no limit)
     #[arg(long, value_name = "SIZE", value_parser = format::parse_memory)]
     memory: Option<u64>,
-    /// How instances of one host access the memory of each other
+    /// The way in which instances of one host access the memory of each other
     #[arg(long, value_enum, default_value_t = Pages::Borrow)]
     pages: Pages,
     /// Number of pages to move, or of mappings to borrow, at once: 1 to 64, or `adaptive`

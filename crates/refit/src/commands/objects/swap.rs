@@ -88,7 +88,7 @@ pub(crate) struct SwapArgs {
     #[arg(value_name = "TIME")]
     time: Option<Duration>,
 
-    /// Change nothing: show the possible transfer protocols, the chosen one, and the time of a trial
+    /// Change nothing: show the possible transfer protocols, the chosen one, and a trial's time
     /// transfer, which blocks calls
     #[arg(long, conflicts_with = "every")]
     dry_run: bool,

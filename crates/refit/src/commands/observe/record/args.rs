@@ -35,7 +35,7 @@ pub(crate) struct RecordArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(super) output: PathBuf,
 
-    /// How to write the records, and what to do when a buffer is full
+    /// The way to write the records, and what to do when a buffer is full
     #[arg(long, value_enum, default_value = "stream")]
     pub(super) mode: ModeArg,
 
