@@ -5,8 +5,8 @@
 //! in which any of them is wrong is ignored and rewritten. The file lies in a directory that
 //! belongs to this user and that nobody else can write to, and is written under another name first.
 //! Its content is checked to be *sound* before it is used: numbers are in range, ranges lie in the
-//! file's code and do not overlap. It is not checked to be *true*: whoever can write to this user's
-//! cache can as well write to this user's programs.
+//! file's code and do not overlap. It is not checked to be *true*: a process that can write to this
+//! user's cache can write to this user's programs as well.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -1,4 +1,4 @@
-//! The last events of an instance, for whoever finds out why something hangs; and its route.
+//! The last events of an instance, to find out why something hangs, and the route that serves them.
 
 use axum::Json;
 use refit_log::{Event, Recent};

@@ -5,7 +5,8 @@
 //! One word of a thread's record says whether the thread is inside a request, idle, or has to take
 //! the slow path. That choice is made once, when the thread gets its record: where both membarrier
 //! and rseq are available, the thread uses its own record, and calls rely on both. Elsewhere it
-//! uses the record of nobody, and its calls take the slow path, which relies on neither.
+//! uses a record that belongs to no thread, and its calls take the slow path, which relies on
+//! neither.
 
 use std::cell::{Cell, RefCell};
 

@@ -11,8 +11,8 @@
 //! # Trust in the other side
 //!
 //! None. Each side keeps its own count and never reads it back. It accepts the other's count only
-//! if that leaves between 0 and [`CAPACITY`] bytes in the ring, and whatever stands in the place of
-//! a byte is never more than that byte. A side that changes bytes that it has already passed on, or
+//! if that leaves between 0 and [`CAPACITY`] bytes in the ring, and any value of a byte is valid
+//! data. A side that changes bytes that it has already passed on, or
 //! the wakeup words, damages those bytes and delays the other side by at most `MAX_SLEEP`. Neither
 //! side can shrink the memfd.
 //!

@@ -2,14 +2,14 @@
 //! and makes the system calls that are forwarded to it.
 //!
 //! ```text
-//!   thread's runner                               the thread, in this code
+//!   thread's executor                             the thread, in this code
 //!     call: number, arguments ──► slot (CALL) ──► makes the call with its descriptors and signals
 //!     result ◄─────────────────── slot (DONE) ◄── stores the result there
 //! ```
 //!
 //! The code uses no stack and no memory of the program but a [`Slot`] of [`SLOT`] bytes, which both
 //! sides map shared. A thread that is stopped in the code is in one of three places ([`Place`]), so
-//! that whoever takes it out again knows the state of the call. Once `DONE` is stored, the call may
+//! that refit knows the state of the call when it takes the thread out again. Once `DONE` is stored, the call may
 //! have been answered, and the next one asked for, while the thread is still on its way back to the
 //! beginning; from there on it counts as before a call. A call that was begun outside continues
 //! here ([`enter_in_call`]), with the state that the kernel keeps of it: the remaining time of a

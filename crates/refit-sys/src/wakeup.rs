@@ -1,6 +1,6 @@
 //! Sleeping until another process rings, by a word of memory that both share.
 //!
-//! # Why nobody sleeps through a ring
+//! # Why no wakeup is lost
 //!
 //! The sleeper announces that it sleeps, then checks once more for what it waits for. The ringer
 //! publishes what there is, then checks whether anybody sleeps. Each has a sequentially consistent

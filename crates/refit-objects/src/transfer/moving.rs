@@ -10,7 +10,7 @@
 //! items than the old root counts, or the new root counts fewer than that after the import. By
 //! reference only the number that the exporter has packed is compared.
 //!
-//! # Why a step that does not return delays nobody
+//! # Why a step that does not return delays no call
 //!
 //! Roots that do not promise to [transfer promptly](Root::transfers_promptly) export, import and
 //! relinquish on a separate thread ([`parted`]). At the deadline the swapper abandons that thread:

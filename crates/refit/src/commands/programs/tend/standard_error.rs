@@ -1,9 +1,8 @@
-//! The standard error of a program, for another process: reached in the moment before the program
-//! ends.
+//! Writes to the standard error of a program that is about to end.
 //!
-//! The program may have put something else in its place, and whoever reads may have stopped
-//! reading. So nothing is written but to the very file that was there when the program began, and
-//! only what that takes at once.
+//! The program may have replaced its standard error, and the reader may have stopped reading. So
+//! refit writes only to the file that was there when the program began, and only as much as that
+//! file accepts without blocking.
 
 use std::io;
 
