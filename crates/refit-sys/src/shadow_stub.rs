@@ -86,7 +86,7 @@ std::arch::global_asm!(
     "    mov eax, 202",
     "    syscall",
     "    jmp 2b",
-    // A thread without a runner waits here: pause(2).
+    // A thread without an executor waits here: pause(2).
     "refit_shadow_stub_rest:",
     "4:  mov eax, 34",
     "    syscall",
@@ -136,7 +136,7 @@ fn after_told() -> u64 {
     (told.addr() - begin.addr()) as u64
 }
 
-/// Returns the offset in the code at which a thread without a runner begins to wait.
+/// Returns the offset in the code at which a thread without an executor begins to wait.
 pub fn rest() -> u64 {
     let [begin, _, _, rest, _] = marks();
     (rest.addr() - begin.addr()) as u64
