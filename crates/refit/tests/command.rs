@@ -189,7 +189,10 @@ fn top_prints_as_many_tables_as_are_asked_for() {
 fn unknown_objects_and_implementations_are_refused() {
     let stage = Stage::new();
     let Some(mut serving) = stage.serve() else { return };
-    stage.refuses(&["show", "fcm:/nothing"], "show fcm:/nothing: no such object; see `refit ls`");
+    stage.refuses(
+        &["show", "fcm:/nothing"],
+        "show fcm:/nothing: no such object; list objects with `refit ls`",
+    );
     stage.refuses(&["ls", "nothing:*"], "no such object");
     stage.refuses(&["swap", "fcm:/nothing", "shared"], "no such object");
     fs::write(stage.path("mnt").join("a"), "text").expect("written");

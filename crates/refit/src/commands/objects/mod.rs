@@ -58,7 +58,7 @@ Example:
   refit plugins
   refit swap store:users fast
 
-refit checks the file before it runs any code of it. The same path can be loaded again with new code in it.")]
+The file is checked before any code of it runs. The same path can be loaded again with new code in it.")]
     Load {
         /// Shared library built with refit_objects::plugin!
         #[arg(value_hint = ValueHint::FilePath)]
