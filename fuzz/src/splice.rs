@@ -14,7 +14,7 @@ pub(crate) fn probe(bytes: &[u8]) {
                 let _ = (action.to_string(), action.is_timed());
             }
         }
-        Err(error) => assert!(error.to_string().contains("for example"), "{error}"),
+        Err(error) => assert!(error.to_string().contains("write e.g. "), "{error}"),
     }
 }
 

@@ -252,7 +252,7 @@ fn a_process_that_has_ended_and_one_of_the_kernel() {
     child.wait().expect("its end");
     // Where kernel threads are visible at all, process 2 is one.
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") && is_root() {
-        refused("2", COUNTED, "thread of the kernel");
+        refused("2", COUNTED, "is a kernel thread");
     }
 }
 
