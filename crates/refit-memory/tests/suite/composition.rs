@@ -106,7 +106,7 @@ fn everything_that_is_wrong_is_found_before_anything_is_built() {
         "a has no port \"mp\"; it has: fr, pm",
         "port fr of a needs fr, but memory exports pm",
         "port pm of a is not connected; it needs a part that exports pm",
-        "b is to be \"shred\", but there is no such block; there are: clock, file, partitioned",
+        "b has the block \"shred\", but there is no such block; there are: clock, file, partitioned",
         "port pm of c is connected to \"elsewhere\", but there is no such part",
     ] {
         assert!(text.contains(says), "{says} is not in: {text}");
