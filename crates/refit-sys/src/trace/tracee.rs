@@ -88,9 +88,13 @@ impl Tracee {
         loop {
             match self.look(deadline)? {
                 stop @ (Stop::Event | Stop::Exec) => return Ok(stop),
-                // The thread begins its handler, or the default action, and returns here: the
-                // interruption is still pending.
-                Stop::Signal(signal) => self.ask(libc::PTRACE_CONT, signal as usize)?,
+                // The thread begins its handler, the default action or its call, and returns here.
+                // Any stop cancels an interruption that is still to come: a thread that stops for
+                // its calls again and again would never stop for this one.
+                Stop::Signal(signal) => {
+                    self.interrupt()?;
+                    self.ask(libc::PTRACE_CONT, signal as usize)?;
+                }
                 Stop::Ended => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
             }
         }

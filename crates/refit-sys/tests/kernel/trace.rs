@@ -217,6 +217,33 @@ fn a_program_is_followed_with_everything_it_starts() {
     assert_eq!(none.raw_os_error(), Some(libc::ECHILD));
 }
 
+/// Any stop cancels an interruption that is still to come, and this thread stops for each call.
+#[test]
+fn an_interruption_is_not_lost_among_stops_for_calls() {
+    let child = Child::of(|| {
+        let filter = Filter::new(Action::Allow).rule(libc::SYS_acct, Action::Trace(77));
+        let Ok(program) = filter.assemble() else { return 3 };
+        // SAFETY: the one call that stops has no effect: there is no such path.
+        let installed = seccomp::gain_no_privileges()
+            .and_then(|()| unsafe { seccomp::install(&program, Install::empty()) });
+        if installed.is_err() {
+            return 2;
+        }
+        loop {
+            // SAFETY: as above.
+            unsafe { libc::syscall(libc::SYS_acct, 1_i64) };
+        }
+    });
+    let Some(mut held) = held(&child, Options::SECCOMP) else { return };
+    for _ in 0..10 {
+        held.resume(0).expect("it is stopped");
+        let stops = || refit_sys::process::life(child.id()).is_some_and(|life| life.state == b't');
+        until("it stops for its call", stops);
+        // An interruption that had come right before that would not be pending any more.
+        assert_eq!(held.settle(Instant::now() + LONG).expect("it stops"), Stop::Event);
+    }
+}
+
 #[test]
 fn a_filter_tells_its_tracer() {
     let child = Child::of(|| {
