@@ -9,11 +9,11 @@
 //!
 //! The code uses no stack and no memory of the program but a [`Slot`] of [`SLOT`] bytes, which both
 //! sides map shared. A thread that is stopped in the code is in one of three places ([`Place`]), so
-//! that refit knows the state of the call when it takes the thread out again. Once `DONE` is stored, the call may
-//! have been answered, and the next one asked for, while the thread is still on its way back to the
-//! beginning; from there on it counts as before a call. A call that was begun outside continues
-//! here ([`enter_in_call`]), with the state that the kernel keeps of it: the remaining time of a
-//! `nanosleep` is not lost.
+//! that refit knows the state of the call when it takes the thread out again. Once `DONE` is
+//! stored, the call may have been answered, and the next one requested, while the thread is still
+//! on its way back to the beginning; from there on it counts as before a call. A call that began
+//! outside continues here ([`enter_in_call`]), with the state that the kernel keeps of it: the
+//! remaining time of a `nanosleep` is not lost.
 //!
 //! Memory orderings: the code's loads and stores are the processor's own (total store order), and
 //! on both sides the store of the state follows the stores that it announces. The Release store in
