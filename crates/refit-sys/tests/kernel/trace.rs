@@ -217,23 +217,27 @@ fn a_program_is_followed_with_everything_it_starts() {
     assert_eq!(none.raw_os_error(), Some(libc::ECHILD));
 }
 
-/// Any stop cancels an interruption that is still to come, and this thread stops for each call.
-#[test]
-fn an_interruption_is_not_lost_among_stops_for_calls() {
-    let child = Child::of(|| {
+/// Starts a child that stops for each of its calls of `acct`, if it is traced, until one returns 5.
+fn stops_for_calls() -> Child {
+    Child::of(|| {
         let filter = Filter::new(Action::Allow).rule(libc::SYS_acct, Action::Trace(77));
         let Ok(program) = filter.assemble() else { return 3 };
-        // SAFETY: the one call that stops has no effect: there is no such path.
+        // SAFETY: the one call that the filter reports has no effect: there is no such path.
         let installed = seccomp::gain_no_privileges()
             .and_then(|()| unsafe { seccomp::install(&program, Install::empty()) });
         if installed.is_err() {
             return 2;
         }
-        loop {
-            // SAFETY: as above.
-            unsafe { libc::syscall(libc::SYS_acct, 1_i64) };
-        }
-    });
+        // SAFETY: as above.
+        while unsafe { libc::syscall(libc::SYS_acct, 1_i64) } != 5 {}
+        0
+    })
+}
+
+/// Any stop cancels an interruption that is still to come, and this thread stops for each call.
+#[test]
+fn an_interruption_is_not_lost_among_stops_for_calls() {
+    let child = stops_for_calls();
     let Some(mut held) = held(&child, Options::SECCOMP) else { return };
     for _ in 0..10 {
         held.resume(0).expect("it is stopped");
@@ -246,19 +250,7 @@ fn an_interruption_is_not_lost_among_stops_for_calls() {
 
 #[test]
 fn a_filter_tells_its_tracer() {
-    let child = Child::of(|| {
-        let filter = Filter::new(Action::Allow).rule(libc::SYS_acct, Action::Trace(77));
-        let Ok(program) = filter.assemble() else { return 3 };
-        // SAFETY: the one call that is told makes no sense here anyway.
-        let installed = seccomp::gain_no_privileges()
-            .and_then(|()| unsafe { seccomp::install(&program, Install::empty()) });
-        if installed.is_err() {
-            return 2;
-        }
-        // SAFETY: no such path.
-        while unsafe { libc::syscall(libc::SYS_acct, 1_i64) } != 5 {}
-        0
-    });
+    let child = stops_for_calls();
     let Some(held) = held(&child, Options::SECCOMP) else { return };
     held.resume(0).expect("it is there");
     assert_eq!(next(&held), Event::Seccomp { message: 77 });
