@@ -70,6 +70,7 @@ fn reap() {
             REAPER.sleep();
             idle = 0;
         }
+        // To be woken for each piece of garbage would cost its owner a system call (module doc).
         std::thread::sleep(if idle < IDLE_LOOKS[0] { BUSY_INTERVAL } else { IDLE_INTERVAL });
         idle = if REAPER.limbo.is_empty() { idle + 1 } else { 0 };
         settle();

@@ -1,5 +1,6 @@
 //! Interposition: what wrappers see and may do, in which order, and what is left of them.
 
+mod late;
 mod noting;
 mod store;
 
@@ -17,6 +18,7 @@ use refit_objects::{
     swap_together, unwrap_named,
 };
 
+use late::until_named;
 use noting::{Bomb, Counting, Notes, Noting};
 use store::{Opaque, StoreInterface, StoreRef, StoreWrapper, store};
 
@@ -275,14 +277,8 @@ fn a_wrapper_that_does_not_return_holds_its_own_call_only_and_is_named() {
         }
         assert_eq!(s.sum(), 0, "others go by");
         let options = SwapOptions { deadline: Duration::from_millis(50), ..patient() };
-        // On a busy machine the deadline may pass before calls are waited for.
-        let report = loop {
-            let report = swap_named(s.id(), "spread", 1, &options);
-            assert!(matches!(&report.end, End::RolledBack(why) if why.contains("deadline")));
-            if report.blockers.iter().any(|blocker| blocker.thread == "held") {
-                break report;
-            }
-        };
+        let report = until_named("held", || swap_named(s.id(), "spread", 1, &options));
+        assert!(matches!(&report.end, End::RolledBack(why) if why.contains("deadline")));
         let held = report.blockers.iter().find(|b| b.thread == "held").expect("it is named");
         assert_eq!((held.object.as_str(), held.method.as_str()), ("store:stuck", "add"));
         detach(s.id(), id).expect("detaching does not wait");

@@ -1,25 +1,15 @@
 //! Detached memory is freed although no thread settles, retires or swaps. The test has a process of
 //! its own, so that no other test does.
 
+mod idle;
 mod store;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use refit_objects::{After, PreCall, Wrapper, attach, detach};
-
+use idle::Idle;
+use refit_objects::{attach, detach};
 use store::store;
-
-struct Idle;
-
-impl Wrapper for Idle {
-    fn name(&self) -> &str {
-        "idle"
-    }
-    fn precall(&self, _call: &PreCall<'_>) -> After {
-        After::Forward
-    }
-}
 
 #[test]
 fn what_was_detached_is_freed_without_anybody_asking() {

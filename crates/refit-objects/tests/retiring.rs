@@ -1,15 +1,18 @@
 //! Roots and wrappers that are replaced while a request is open are freed after it, and not before.
 //! The test has a process of its own, since requests of other tests would keep them alive, too.
 
+mod idle;
+
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use idle::Idle;
 use refit_objects::change::Phase;
 use refit_objects::{
-    After, Ending, Implementations, ObjectId, OwnedRep, PreCall, Root, SwapOptions, TransferError,
-    Wrapper, attach, create, destroy, detach, interface, object, request, settle, swap,
+    Ending, Implementations, ObjectId, OwnedRep, Root, SwapOptions, TransferError, attach, create,
+    destroy, detach, interface, object, request, settle, swap,
 };
 
 #[interface(name = "held", state = ())]
@@ -62,17 +65,6 @@ impl Implementations<KeptInterface> for ByValueOnly {
     }
     fn root(&self, _name: &str) -> Option<Box<dyn Root<KeptInterface>>> {
         None
-    }
-}
-
-struct Idle;
-
-impl Wrapper for Idle {
-    fn name(&self) -> &str {
-        "idle"
-    }
-    fn precall(&self, _call: &PreCall<'_>) -> After {
-        After::Forward
     }
 }
 

@@ -2,6 +2,7 @@
 //! rolled back.
 
 mod common;
+mod late;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,6 +10,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::{CounterInterface, CounterRef, Hold, Shared, counter};
+use late::until_named;
 use refit_change::{End, Phase, Report};
 use refit_objects::{
     Ending, OwnedRep, RequestToken, Root, SwapOptions, TransferError, destroy, object, request,
@@ -95,18 +97,6 @@ fn stay_inside<'s>(
     started.expect("a thread can be started")
 }
 
-/// Swaps until the report names a blocker; on a slow machine the deadline may pass before the swap
-/// has begun.
-fn until_named(swap: impl Fn() -> Report) -> Report {
-    loop {
-        let report = swap();
-        assert!(report.late, "{report:?}");
-        if !report.blockers.is_empty() {
-            return report;
-        }
-    }
-}
-
 #[test]
 fn a_missed_deadline_names_who_is_in_the_way_and_changes_nothing() {
     let c = counter("deadline", "shared");
@@ -114,7 +104,7 @@ fn a_missed_deadline_names_who_is_in_the_way_and_changes_nothing() {
     std::thread::scope(|scope| {
         let inside = stay_inside(scope, c, &hold);
         let options = SwapOptions { deadline: Duration::from_millis(30), ..Default::default() };
-        let report = until_named(|| swap_named(c.id(), "partitioned", 7, &options));
+        let report = until_named("stays", || swap_named(c.id(), "partitioned", 7, &options));
         assert!(matches!(&report.end, End::RolledBack(why) if why.contains("deadline")));
         // Other tests of this process may be among the blockers.
         let blocker = report.blockers.iter().find(|b| b.object == "counter:deadline");
@@ -451,7 +441,7 @@ fn a_swap_that_is_late_is_tried_again() {
             retries: 1,
             ..SwapOptions::default()
         };
-        let report = until_named(|| swap_named(c.id(), "partitioned", 1, &late));
+        let report = until_named("stays", || swap_named(c.id(), "partitioned", 1, &late));
         assert_eq!(report.attempts, 2);
         // The hook counts the attempts; at the second one the caller may leave.
         scope.spawn(|| {

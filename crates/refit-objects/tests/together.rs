@@ -1,10 +1,13 @@
 //! Tests of several objects that are swapped as one change: no request sees a mix of old and new,
 //! and all of them are swapped or none.
 
+mod late;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use late::until_named;
 use refit_objects::change::{End, Phase, Report};
 use refit_objects::{
     Implementations, ObjectId, OwnedRep, RequestToken, Root, SwapOptions, TransferError, create,
@@ -220,14 +223,8 @@ fn a_request_that_stays_is_named_and_the_change_taken_back() {
         hook: Some(Arc::new(hook)),
         ..SwapOptions::default()
     };
-    // The deadline may pass before the request has begun.
-    let mut report = swap_together(&[(a.id(), "one"), (b.id(), "one")], 1, &options);
-    while report.blockers.is_empty() {
-        assert!(report.late, "{report:?}");
-        report = swap_together(&[(a.id(), "one"), (b.id(), "one")], 1, &options);
-    }
-    assert!(report.rolled_back(), "{report:?}");
-    assert!(report.blockers.iter().any(|b| b.thread == "stays"), "{report:?}");
+    let objects = [(a.id(), "one"), (b.id(), "one")];
+    until_named("stays", || swap_together(&objects, 1, &options));
     release.send(()).expect("it waits");
     assert_eq!(entered.recv().expect("it goes on"), [0, 0]);
     assert!(swap_together(&[(a.id(), "one"), (b.id(), "one")], 2, &patient()).committed());

@@ -1,7 +1,6 @@
 //! The data of the event loop's thread: which tasks are stopped, for what, and how they go on.
 
 use std::io;
-use std::sync::Arc;
 
 use refit_sys::trace::Tracee;
 
@@ -12,17 +11,17 @@ use crate::supervisor::work::{Tell, Work};
 use crate::supervisor::{restarted_calls, short_writes};
 
 /// The data that only the thread that traces a supervisor's tasks has.
-pub(super) struct EventLoop {
+pub(super) struct EventLoop<'t> {
     /// The process that was followed first.
     pub(super) first: u32,
-    pub(super) tasks: Arc<TaskTable>,
+    tasks: &'t TaskTable,
     /// Processes that were noticed to execute another program before the kernel reported it, and
     /// the numbers of the threads that called `execve`.
     pub(super) noticed_execs: Vec<(u32, u32)>,
 }
 
-impl EventLoop {
-    pub(super) fn new(first: u32, tasks: Arc<TaskTable>) -> Self {
+impl<'t> EventLoop<'t> {
+    pub(super) fn new(first: u32, tasks: &'t TaskTable) -> Self {
         Self { first, tasks, noticed_execs: Vec::new() }
     }
 
@@ -91,8 +90,8 @@ impl EventLoop {
         if resume != Resume::Stay {
             self.interrupt_again(tracee)?;
         }
-        let resume = short_writes::adjust(&self.tasks, tracee, resume);
-        match restarted_calls::adjust(&self.tasks, tracee, resume) {
+        let resume = short_writes::adjust(self.tasks, tracee, resume);
+        match restarted_calls::adjust(self.tasks, tracee, resume) {
             Resume::Continue => tracee.resume(0),
             Resume::ToSystemCall(signal) => tracee.resume_to_system_call(signal),
             Resume::Once(signal) => {

@@ -5,7 +5,6 @@
 //! options; [`Supervisor::on_new_task`] takes that option off again in the first stop of each.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
@@ -42,7 +41,7 @@ impl Supervisor {
         self.wakeup.hear()?;
         info!(process, movable = self.movable, "is followed");
         ready()?;
-        let mut event_loop = EventLoop::new(process, Arc::clone(&self.tasks));
+        let mut event_loop = EventLoop::new(process, &self.tasks);
         let result = loop {
             match trace::next_unless(&self.wakeup) {
                 Ok((task, event)) => {
@@ -75,7 +74,7 @@ impl Supervisor {
 
     /// Handles execs that were noticed while a tracee made calls for refit, before the event loop
     /// received their events.
-    fn on_noticed_execs(&self, event_loop: &mut EventLoop) -> io::Result<()> {
+    fn on_noticed_execs(&self, event_loop: &mut EventLoop<'_>) -> io::Result<()> {
         while let Some((task, former)) = event_loop.noticed_execs.pop() {
             self.on_event(task, Event::Exec { former }, event_loop)?;
         }
@@ -87,7 +86,7 @@ impl Supervisor {
         &self,
         task: u32,
         event: Event,
-        event_loop: &mut EventLoop,
+        event_loop: &mut EventLoop<'_>,
     ) -> io::Result<()> {
         let mut tracee = Tracee::of(task);
         short_writes::on_event(&self.tasks, &tracee, event);
@@ -114,7 +113,7 @@ impl Supervisor {
         &self,
         tracee: &mut Tracee,
         event: Event,
-        event_loop: &mut EventLoop,
+        event_loop: &mut EventLoop<'_>,
     ) -> io::Result<()> {
         let task = tracee.thread();
         match event {
@@ -155,7 +154,7 @@ impl Supervisor {
             Event::Interrupted => {
                 // Only refit interrupts tracees.
                 self.on_interrupt(tracee);
-                if !self.tasks.is(task, |task| task.started) {
+                if !self.tasks.has(task) {
                     if refit_sys::agent::is_lost(tracee) {
                         return process::kill(task);
                     }
@@ -222,7 +221,12 @@ impl Supervisor {
     }
 
     /// Delivers a signal to a thread.
-    fn deliver(&self, tracee: &Tracee, signal: i32, event_loop: &mut EventLoop) -> io::Result<()> {
+    fn deliver(
+        &self,
+        tracee: &Tracee,
+        signal: i32,
+        event_loop: &mut EventLoop<'_>,
+    ) -> io::Result<()> {
         let task = tracee.thread();
         let awaited = signals::dumps(task, signal)
             && self.dumps.lock().as_ref().is_some_and(|watcher| watcher(task, signal));
@@ -239,7 +243,7 @@ impl Supervisor {
     }
 
     /// Handles an `execve`: the thread `former` goes on under the number of the first thread.
-    fn on_exec(&self, tracee: &mut Tracee, former: u32, event_loop: &mut EventLoop) {
+    fn on_exec(&self, tracee: &mut Tracee, former: u32, event_loop: &mut EventLoop<'_>) {
         let task = tracee.thread();
         debug!(process = task, by = former, "executes another program");
         // All other threads of the process report their ends, except the first one, whose number

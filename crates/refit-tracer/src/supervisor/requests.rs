@@ -217,12 +217,12 @@ impl Supervisor {
     }
 
     /// Fetches all requests, and interrupts the tasks that they concern.
-    pub(super) fn take_requests(&self, event_loop: &mut EventLoop) {
+    pub(super) fn take_requests(&self, event_loop: &mut EventLoop<'_>) {
         // Not in the head of the loop, which would hold the lock: the work done here leaves
         // requests, too.
         let requests = std::mem::take(&mut *self.requests.lock());
         for SupervisorRequest { task, work, kept_only } in requests {
-            if !self.tasks.is(task, |task| task.started && !task.is_exiting()) {
+            if !self.tasks.has(task) || self.tasks.is(task, Task::is_exiting) {
                 continue;
             }
             let mut tracee = Tracee::of(task);
@@ -235,7 +235,8 @@ impl Supervisor {
             tracee.leave();
         }
         let may_exit = std::mem::take(&mut *self.may_exit.lock());
-        for task in may_exit.into_iter().filter(|&task| self.tasks.entry(task, Task::let_exit)) {
+        let exits = |task: &u32| self.tasks.find(*task, |task| task.let_exit().then_some(()));
+        for task in may_exit.into_iter().filter(|task| exits(task).is_some()) {
             let tracee = Tracee::of(task);
             // This fails only if the task is gone.
             let _ = tracee.resume(0);

@@ -37,7 +37,8 @@ use crate::supervisor::tasks::TaskTable;
 /// Restores the arguments that the program has given, before anybody else handles an event of a
 /// thread.
 pub(super) fn on_event(tasks: &TaskTable, tracee: &Tracee, event: Event) {
-    if !tasks.is(tracee.thread(), |task| task.restart.is_some()) {
+    let replaced = |restart: Restart| restart.own.is_some();
+    if !tasks.is(tracee.thread(), |task| task.restart.is_some_and(replaced)) {
         return;
     }
     if matches!(event, Event::Seccomp { .. }) || is_entry(tracee, event) {
@@ -69,7 +70,8 @@ pub(super) fn on_signal(tasks: &TaskTable, tracee: &Tracee, signal: i32, follow:
 pub(super) fn on_interrupt(tasks: &TaskTable, tracee: &Tracee, follow: bool) {
     let task = tracee.thread();
     let Ok(mut registers) = tracee.registers() else { return };
-    if let Some(Restart { call: (number, behind), .. }) = tasks.find(task, |task| task.restart)
+    let known = tasks.find(task, |task| task.restart);
+    if let Some(Restart { call: (number, behind), .. }) = known
         && (registers.rip.wrapping_add(SYSCALL), registers.rax) == (behind, number)
     {
         // It has not begun to make the call again.
@@ -81,7 +83,6 @@ pub(super) fn on_interrupt(tasks: &TaskTable, tracee: &Tracee, follow: bool) {
         return forget(tasks, task);
     }
     let now = Instant::now();
-    let known = tasks.find(task, |task| task.restart);
     let known = known.filter(|known| known.call == (registers.orig_rax, registers.rip));
     let wait = known.or_else(|| {
         let limited = limited?;

@@ -84,7 +84,7 @@ pub(super) type DumpWatcher = Box<dyn Fn(u32, i32) -> bool + Send + Sync>;
 /// otherwise none is held while another is taken.
 #[derive(Default)]
 pub struct Supervisor {
-    pub(super) tasks: Arc<TaskTable>,
+    pub(super) tasks: TaskTable,
     pub(super) processes: ProcessTable,
     /// Wakes the event loop for a request.
     pub(super) wakeup: Wakeup,
@@ -157,8 +157,7 @@ impl Supervisor {
         if state.loan.is_some() {
             return Err(NotMovable::BorrowsMemory);
         }
-        let followed = |parent: &u32| self.tasks.is(*parent, |task| task.started);
-        let parent = process::parent_of(process).filter(followed);
+        let parent = process::parent_of(process).filter(|parent| self.tasks.has(*parent));
         let same = |parent| refit_sys::process::same_memory(process, parent);
         if parent.is_some_and(|parent| same(parent).is_ok_and(|same| same)) {
             return Err(NotMovable::SharesMemory);
@@ -199,8 +198,7 @@ impl Supervisor {
 
     /// Returns whether a process is one of its own.
     pub fn has(&self, process: u32) -> bool {
-        let known = self.tasks.is(process, |task| task.started);
-        known && process::process_of(process) == Some(process)
+        self.tasks.has(process) && process::process_of(process) == Some(process)
     }
 
     /// Returns the numbers of its present processes.

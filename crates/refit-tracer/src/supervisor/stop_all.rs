@@ -31,7 +31,7 @@ impl Supervisor {
     pub(super) fn stop_all(
         &self,
         process: u32,
-        event_loop: &mut EventLoop,
+        event_loop: &mut EventLoop<'_>,
         work: StopAllWork,
     ) -> io::Result<()> {
         let deadline = Instant::now() + STOP_ALL_TIMEOUT;

@@ -30,6 +30,11 @@ impl TaskTable {
         self.0.lock().get_mut(&task).and_then(work)
     }
 
+    /// Returns whether a task has made its first stop, and has not ended.
+    pub(super) fn has(&self, task: u32) -> bool {
+        self.is(task, |task| task.started)
+    }
+
     /// Returns whether a task is known and has this property.
     pub(super) fn is(&self, task: u32, property: impl FnOnce(&Task) -> bool) -> bool {
         self.0.lock().get(&task).is_some_and(property)
