@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
-use refit_objects::{Choices, Interface, State, TransferError, destroy};
+use refit_objects::{Choices, Interface, State, SwapOptions, TransferError, destroy};
 use refit_sys::memory::PAGE_SIZE_U64;
 
 use super::budget::create_budget;
@@ -14,13 +15,15 @@ use super::hat::{
     InstallError, Stopped, TakeOutcome, Translation, TranslationInterface, TranslationRef,
 };
 use super::part::Commons;
-use super::region::FaultError;
+use super::region::{DEFAULT, FaultError, NATIVE};
 use super::space::{Inherited, ProcessInterface, ProcessRef, Space, Which};
 use crate::PAGE_SIZE;
 use crate::store::{PageStore, StoreStats};
 
 const BASE: u64 = 0x10_0000;
 const PAGES: u64 = 64;
+/// A swap takes this long only if the test fails.
+const SWAP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The memory of a program: by address, a number that stands for the contents of a page.
 #[derive(Clone, Default)]
@@ -104,8 +107,13 @@ struct World {
 
 impl World {
     fn new(commons: Arc<Commons>) -> Self {
+        Self::named("test", commons)
+    }
+
+    /// As [`new`](Self::new); a test that swaps an object of it needs a name of its own.
+    fn named(name: &str, commons: Arc<Commons>) -> Self {
         let program = Program::default();
-        let space = Space::new("test", program.hat(), commons);
+        let space = Space::new(name, program.hat(), commons);
         Self { process: space.process(), program, space, next: 0 }
     }
 
@@ -188,6 +196,17 @@ impl World {
         }
         recalled.fcm.stay(&stay);
         recalled.fcm.take_back(&taken, &bytes).expect("there is room");
+    }
+
+    /// Swaps the region that begins at a page, which has been touched.
+    fn swap_region(&self, page: u64, to: &str) {
+        let name = format!("{}/{:x}", self.space.name(), BASE + page * PAGE_SIZE_U64);
+        let mut all = refit_objects::objects().into_iter();
+        let found = all.find(|one| one.interface == "region" && one.name == name);
+        let options = SwapOptions { deadline: SWAP_TIMEOUT, ..SwapOptions::default() };
+        let region = found.expect("it has been touched").id;
+        let report = refit_objects::swap_named(region, to, 0, &options);
+        assert!(report.committed(), "{report:?}");
     }
 
     fn settle(&self) {
@@ -325,6 +344,70 @@ fn a_child_has_what_it_has_inherited_and_finds_zeros_where_it_was_wiped() {
     let out: Vec<u64> = part(0..4).step_by(PAGE_SIZE).collect();
     assert_eq!(child.out(Which::All), out);
     child.end();
+    world.end();
+    ended(&commons);
+}
+
+#[test]
+fn a_page_that_was_in_already_is_counted_as_in() {
+    let commons = commons();
+    let world = World::new(Arc::clone(&commons));
+    world.map(&part(0..4), "");
+    // The kernel has put the page in without a report, as for a page of zeros that is read.
+    world.program.kernel().there.insert(BASE, 0);
+    assert_eq!(world.process.fault(BASE), Ok(()));
+    assert_eq!((world.space.resident(), commons.budget.stats().taken), (1, 1));
+    assert_eq!(world.space.recall(64).expect("it can be evicted").pages.len(), 1);
+    world.end();
+    ended(&commons);
+}
+
+#[test]
+fn a_page_that_is_needed_can_be_evicted_later() {
+    let commons = commons();
+    let mut world = World::new(Arc::clone(&commons));
+    world.map(&part(0..4), "");
+    touch_all(&mut world, 0..4);
+    let needed = BASE + 2 * PAGE_SIZE_U64;
+    let mut recalled = world.space.recall(64).expect("all of them can be evicted");
+    recalled.keep(&[needed + 8]);
+    let others = [0, 1, 3].map(|page| BASE + page * PAGE_SIZE_U64);
+    assert_eq!(recalled.addresses, others);
+    assert_eq!(recalled.pages, others.map(|address| address / PAGE_SIZE_U64));
+    let again = world.space.recall(64).expect("the page that was needed");
+    assert_eq!(again.addresses, [needed]);
+    recalled.fcm.stay(&recalled.pages);
+    again.fcm.stay(&again.pages);
+    world.end();
+    ended(&commons);
+}
+
+#[test]
+fn a_region_that_is_left_to_the_kernel_gives_no_pages_and_ends_with_its_mapping() {
+    let commons = commons();
+    let mut world = World::named("left to the kernel", Arc::clone(&commons));
+    world.map(&part(0..4), "one");
+    world.map(&part(8..12), "two");
+    touch_all(&mut world, 0..12);
+    world.swap_region(0, NATIVE);
+    for _ in 0..8 {
+        let Some(recalled) = world.space.recall(64) else { break };
+        assert!(recalled.addresses.iter().all(|at| part(8..12).contains(at)), "of `two` only");
+        recalled.fcm.stay(&recalled.pages);
+    }
+    assert!(world.space.decide());
+    world.space.leave_to_kernel();
+    assert_eq!((world.space.native(), world.space.resident()), (vec![part(0..4)], 4));
+    // A region that is to be served again is, and one whose memory is gone ends.
+    world.swap_region(0, DEFAULT);
+    world.space.resume(&[part(0..12)]);
+    assert_eq!((world.space.native(), world.space.regions().len()), (vec![], 2));
+    world.swap_region(0, NATIVE);
+    assert!(world.space.decide());
+    world.space.leave_to_kernel();
+    world.space.resume(&[part(4..12)]);
+    assert_eq!(world.space.ranges(Which::All), [part(8..12)]);
+    world.unmap(&part(0..4));
     world.end();
     ended(&commons);
 }

@@ -75,6 +75,21 @@ fn what_is_out_beyond_what_is_allowed_has_to_come_back_first() {
 }
 
 #[test]
+fn a_swap_keeps_the_limit_and_what_is_granted() {
+    let budget = create_budget("test", 10);
+    assert_eq!((budget.take(7), budget.take(7), budget.take(1)), (7, 3, 0));
+    budget.give(4);
+    for policy in [LOCAL, GLOBAL] {
+        let before = budget.stats();
+        assert_eq!((before.limit, before.taken, before.refused), (10, 6, 1));
+        swap(BudgetInterface::id(budget), policy);
+        assert_eq!(budget.stats(), before);
+    }
+    budget.give(6);
+    destroy(BudgetInterface::id(budget));
+}
+
+#[test]
 fn a_page_is_kept_whatever_the_store_has_room_for() {
     let store = PageStore::new(0, None);
     let refused = store.put(&page_of(1)).expect_err("no room");

@@ -232,12 +232,63 @@ mod tests {
         });
     }
 
+    /// The number of calls it takes to wake a helper doubles each time that it was not needed.
+    #[test]
+    fn a_helper_that_was_not_needed_is_called_less_often() {
+        if max_servers() < 2 {
+            println!("skipped: one processor");
+            return;
+        }
+        let servers = Servers::default();
+        servers.called_by(2, || true);
+        thread::scope(|scope| {
+            let shift = HelperGuard(&servers);
+            let mut calls = Vec::new();
+            let few = [WORTHWHILE_FAULTS - 1; 8];
+            for resolved in few.into_iter().chain([WORTHWHILE_FAULTS, 0]) {
+                let servers = &servers;
+                let helper = scope.spawn(move || servers.rest(resolved));
+                while servers.helpers().resting == 0 {
+                    thread::yield_now();
+                }
+                let before = (0..).take_while(|_| {
+                    servers.called_by(2, || panic!("there is one"));
+                    servers.others() == 0
+                });
+                calls.push(before.count());
+                assert!(helper.join().expect("it was called"));
+            }
+            assert_eq!(calls, [1, 3, 7, 15, 31, 63, 64, 64, 0, 1]);
+            drop(shift);
+        });
+    }
+
     #[test]
     fn nobody_keeps_to_a_processor_that_is_taken() {
         let servers = Servers::default();
         assert!(servers.claim(1) && !servers.claim(1) && servers.claim(0));
         drop(Claimed { servers: &servers, processor: 1 });
         assert!(servers.claim(1));
+    }
+
+    #[test]
+    fn each_server_is_bound_to_a_processor_of_its_own_as_long_as_there_are_some() {
+        let servers = Servers::default();
+        let near = || Binding::near(&servers, refit_sys::thread::id());
+        thread::scope(|scope| {
+            // A thread of its own, since it stays bound otherwise.
+            let bound = scope.spawn(|| {
+                let all: Vec<_> = (0..=processor::count()).map(|_| near()).collect();
+                let taken = servers.helpers().taken.clone();
+                (all.iter().filter(|one| one._kept.is_some()).count(), taken)
+            });
+            let (bound, mut taken) = bound.join().expect("it binds itself");
+            taken.sort_unstable();
+            taken.dedup();
+            assert_eq!(taken.len(), bound, "no processor twice");
+            assert!((1..=processor::count()).contains(&bound));
+        });
+        assert!(servers.helpers().taken.is_empty(), "all of them are released");
     }
 
     #[test]
