@@ -125,8 +125,8 @@ impl Cell {
             Obstacle::Busy => Ok(self.wait(pages)),
             Obstacle::Unfilled(page) => {
                 let (pages, _) = self.fill(file, pages, page, page)?;
-                // It has to stay cached until the write proceeds, which may have to fill one more
-                // page.
+                // The page has to stay cached until the write proceeds, which may have to fill one
+                // more page.
                 if let Some(frame) = pages.get(file, page) {
                     file.parts.pm.touch(frame);
                 }

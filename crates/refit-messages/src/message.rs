@@ -1,4 +1,4 @@
-//! The types of messages, and the instances and ways between which they go.
+//! The types of messages, the numbers of instances, and the ways to a peer.
 
 use std::fmt;
 

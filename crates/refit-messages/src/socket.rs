@@ -17,8 +17,9 @@ use rustix::net::{
 
 use crate::sink::Sink;
 
-/// The multiple of the silence limit for a peer whose kernel still acknowledges data: its process
-/// exists, or the kernel would have ended the connection, but gets no processor, or is stopped.
+/// The multiple of the silence limit that applies to a peer whose kernel still acknowledges data.
+/// Its process exists, since the kernel would have ended the connection otherwise, but it gets no
+/// processor or is stopped.
 const BUSY_FACTOR: u32 = 10;
 
 /// A socket that ends for both sides once [`end`](Socket::end) is called by any thread.

@@ -1,4 +1,4 @@
-//! The outcome of a swap, as reported to the root that lost it.
+//! The outcome of a swap, as reported to the root that does not serve after it.
 
 /// The outcome of a swap, which a root learns in [`Root::relinquish`](crate::Root::relinquish).
 #[derive(Debug)]

@@ -15,9 +15,9 @@
 //! x86. A nested call sees that the word is set and leaves it alone; the call that has set it
 //! clears it, so no depth is counted.
 //!
-//! A thread that has no record yet, or cannot rely on the asymmetric barrier, uses the record of
-//! *nobody*: its word is neither of the two values that the fast path knows, so that one load of
-//! the word decides everything.
+//! A thread that has no record yet, or cannot rely on the asymmetric barrier, uses a shared record
+//! without an owner (`ThreadRecord::nobody`). Its word is neither 0 nor a generation, so one load
+//! of the word tells the fast path all three cases apart.
 //!
 //! # Advance
 //!
@@ -132,8 +132,8 @@ impl ThreadRecord {
         record!(0)
     }
 
-    /// Returns the record of threads that have none of their own for the fast path. Nobody stores
-    /// into it.
+    /// Returns the record of threads that have none of their own for the fast path. No thread
+    /// stores into it.
     #[cfg(not(loom))]
     pub(crate) const fn nobody() -> Self {
         record!(NOBODY)

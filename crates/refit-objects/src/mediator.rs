@@ -7,7 +7,8 @@
 //! because they did not know the signatures; the compiler does.
 //!
 //! It has one rep per processor, all created with it: a rep is four words. The rep knows its
-//! processor, so that the call's ledger is that of the processor it arrived on, wherever it leaves.
+//! processor, so that a call uses the ledger of the processor on which it arrived, even if it
+//! leaves on another one.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -111,7 +111,7 @@ fn back(id: ObjectId, from: &str, swapped: Report, why: &str, options: &SwapOpti
         cancel: None,
         hook: None,
         retries: options.retries.max(10),
-        // Only the old state was discarded: whatever came after it goes back.
+        // Only the old state was discarded; the state that has formed since is transferred back.
         handover: match options.handover {
             Handover::WithoutState => Handover::WithoutState,
             Handover::Transfer | Handover::EmptyState => Handover::Transfer,

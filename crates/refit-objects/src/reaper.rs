@@ -1,8 +1,8 @@
-//! The reaper: the thread that frees what no other thread does, and its agreement with the threads
-//! that leave garbage to it.
+//! The reaper: the thread that frees garbage that no other thread frees, and the protocol by which
+//! it is woken.
 //!
 //! Waking a thread is a system call, which costs more than a deferral. So a thread wakes the reaper
-//! only if it sleeps, and a reaper that is awake looks into the [`Limbo`] again and again.
+//! only if it sleeps, and a reaper that is awake polls the [`Limbo`].
 //!
 //! # Why the reaper does not sleep while there is garbage
 //!
@@ -122,7 +122,7 @@ mod tests {
     use std::cell::Cell;
     use std::sync::Arc;
 
-    /// A reaper that has begun, and does not come to it.
+    /// A reaper that has been started but does not run yet.
     fn busy() -> bool {
         true
     }

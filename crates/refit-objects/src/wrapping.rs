@@ -90,8 +90,8 @@ impl Which {
 }
 
 impl Slot {
-    /// Replaces the layer by one of the wrappers that `change` makes of the present ones, and
-    /// flushes the entries.
+    /// Replaces the layer by one with the wrappers that `change` returns when it is given the
+    /// present ones, and flushes the entries.
     fn change_layer<R>(
         &self,
         change: impl FnOnce(&[Arc<Attachment>]) -> Result<(Vec<Arc<Attachment>>, R), WrapError>,

@@ -8,9 +8,9 @@
 //!    └──────────── forget ──────── doomed ◄──┘  └── settle
 //! ```
 //!
-//! A page that is in, or doomed, can be lent too, because a thread has missed it, or seemed to.
-//! Unless it arrives, it returns to its former place. That matters most for a doomed page, which
-//! must not be evicted before the program has discarded it.
+//! A page that is in, or doomed, can be lent too: a fault on it has been reported, possibly one
+//! that is out of date. If the page does not arrive, it returns to its former place. That matters
+//! most for a doomed page, which must not be evicted before the program has discarded it.
 //!
 //! A page that is present has its frame in the program, where the program changes it freely; the
 //! cache only records that it is there. Between `lend` and `landed` no other thread gets the page,

@@ -1,6 +1,6 @@
-//! The order in which pages of anonymous memory are evicted. Uses of pages that are in cannot be
-//! observed, only pages that return soon after they had left; so a page gets its position when it
-//! arrives.
+//! The order in which pages of anonymous memory are evicted. Uses of pages that are in the program
+//! cannot be observed; only the return of a page soon after its eviction can. So a page gets its
+//! position when it arrives.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ pub(crate) trait Order: Default + Send + 'static {
     const YIELDS: bool = false;
     /// Records the arrival of a page. Returns whether it has returned soon after it had left.
     fn come(&mut self, page: u64) -> bool;
-    /// As `come`, for a page of which it is already known whether it is wanted.
+    /// As `come`, for a page whose `wanted` is already known.
     fn resume(&mut self, page: u64, wanted: bool);
     /// Records that a page that was about to leave could not. Other pages leave before it, since it
     /// would otherwise be chosen again and again.

@@ -20,8 +20,8 @@ use crate::events;
 use crate::program::hat::Pages;
 use crate::program::region::FaultError;
 
-/// Nanoseconds until a fault is tried again that met a change which has been read, but has not
-/// ended yet.
+/// The delay, in nanoseconds, after which a fault is tried again that was refused because of a
+/// change whose message has been read but which has not ended yet.
 const RETRY_DELAY: i64 = 50_000;
 
 /// Events that have arrived and are not handled yet.
@@ -214,7 +214,7 @@ impl Pager {
         let hat = pages.create(name.as_str());
         let space = self.space.fork(name, hat);
         let child = Self::of(space, userfault, pages, Arc::clone(&self.outside))?;
-        // Pages that are in, the child has from the kernel.
+        // The child has the pages that are in from the kernel.
         child.inherits.store(child.space.anything_is_out(), Ordering::Release);
         debug!(program = self.space.name(), child = child.space.name(), "the program has forked");
         self.outside.forked(self, child);

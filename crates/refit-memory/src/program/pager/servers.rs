@@ -1,9 +1,9 @@
 //! The threads that serve one program: a leader, and helpers as long as several threads of the
 //! program fault at the same time.
 //!
-//! Only the leader sleeps on the userfaultfd. A helper polls for messages as long as some arrive
-//! within the spin time, and rests then until it is called. So a program of which one thread faults
-//! wakes one thread of refit's, and no more.
+//! Only the leader sleeps on the userfaultfd. A helper polls for messages; if none arrives within
+//! the spin time, it rests until it is called. So a program in which a single thread faults wakes a
+//! single thread of refit's.
 //!
 //! If there are several, each is bound to a processor, where it resolves the faults of the
 //! program's threads that run there: the largest part of a fault's cost is waking a thread on
