@@ -246,7 +246,7 @@ impl Mount {
         &self.source
     }
 
-    /// Returns whether the mount has ended because somebody ran `umount`.
+    /// Returns whether the mount has ended because of an `umount` by another process.
     pub fn ended(&self) -> bool {
         self.session.as_ref().is_none_or(|session| session.guard.is_finished())
     }

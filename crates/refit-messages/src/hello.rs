@@ -105,7 +105,7 @@ pub(crate) fn greet(stream: &mut (impl Read + Write), own: &Hello) -> Result<Hel
     let bytes = hear(stream)?;
     let checked = Hello::decode(&bytes).and_then(|hello| own.suits(&hello).map(|()| hello));
     if let Err(why) = &checked {
-        // The other side waits for it; if it does not any more, the first reason counts.
+        // The other side waits for the verdict; if it does not any more, the first reason counts.
         let _ = exchange(stream, code(why));
     }
     checked

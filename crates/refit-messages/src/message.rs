@@ -21,7 +21,7 @@ impl fmt::Display for InstanceId {
 /// The connection, of the two to a peer, that a message takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// For short messages that somebody waits for.
+    /// For short messages for which a thread waits.
     Urgent,
     /// For long messages.
     Bulk,

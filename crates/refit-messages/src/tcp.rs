@@ -20,7 +20,7 @@ use crate::{Layer, MessageError, Transport};
 /// The trust between instances of different hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// None: anybody may join, and anybody on the way can read and change the data.
+    /// None: any host may join, and any host on the path can read and change the data.
     None {
         /// Whether addresses other than this host's own may be used.
         anywhere: bool,

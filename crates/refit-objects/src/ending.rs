@@ -6,7 +6,7 @@ pub enum Ending<'a> {
     /// The swap was committed, and this was the old root: its successor serves, and may still take
     /// items from here.
     Committed,
-    /// The swap was rolled back, and this was the new root: nobody has called it, and nobody will.
+    /// The swap was rolled back, and this was the new root: no call has reached it, and none will.
     RolledBack(&'a RolledBack),
 }
 

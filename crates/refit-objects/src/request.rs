@@ -25,7 +25,7 @@ static NOBODY: ThreadRecord = ThreadRecord::nobody();
 /// The data that this thread's calls access first. All in one place, and without a destructor, so
 /// that each access is one load.
 struct Shown {
-    /// The thread's record, or that of nobody.
+    /// The thread's own record, or the shared record without an owner.
     record: Cell<Record>,
     /// The location of its table entries, if the record is its own.
     entries: Entries,

@@ -72,7 +72,7 @@ impl UpgradeControl {
     }
 }
 
-/// Swaps all objects of a class to an implementation, which new ones get too.
+/// Swaps all objects of a class to an implementation, which new objects get, too.
 pub fn upgrade(class: &str, to: &str, change: ChangeId, options: &UpgradeOptions) -> Report {
     let _upgrade = debug_span!("upgrade", change, class, to).entered();
     let report = attempt(class, to, change, options);
@@ -185,7 +185,8 @@ impl Upgrade<'_> {
         Ok(())
     }
 
-    /// With a rate, batches are small enough to look even.
+    /// Returns the size of a batch. With a rate, batches are small, so that the upgrade proceeds
+    /// evenly.
     fn batch_size(&self) -> usize {
         let tenth = self.options.rate.map_or(BATCH, |rate| (rate / 10.0) as usize);
         tenth.clamp(1, BATCH)
@@ -212,7 +213,7 @@ impl Upgrade<'_> {
             if swap.cancelled() {
                 return Err(Abort::because(REQUESTER_GONE));
             }
-            // The time of the pause is not made up for by haste.
+            // The upgrade does not hurry to make up for the pause.
             self.began += paused.elapsed();
         }
     }

@@ -258,8 +258,8 @@ impl StagingArea {
         let _ = self.task.signal(libc::SIGKILL);
     }
 
-    /// Makes one call for each page: if the kernel aborts a longer one, its result does not tell
-    /// what has been moved.
+    /// Makes one call for each page: if the kernel aborts a longer one, its result does not show
+    /// which pages have been moved.
     fn take(&self, pages: &[u64]) -> io::Result<Vec<TakeOutcome>> {
         let data_at = self.agent.data_address(pages.len());
         let mut data = Vec::with_capacity(pages.len() * MOVE_LENGTH);

@@ -120,8 +120,7 @@ impl Space {
         }
     }
 
-    /// Adds a page at `address` of which there was no report, because the region next to it has
-    /// grown, such as a stack.
+    /// Adds an unreported page at `address`: the adjacent region has grown, as a stack does.
     pub fn grow(&self, address: u64) {
         let page = address / PAGE_SIZE_U64 * PAGE_SIZE_U64;
         let mut places = self.write();
@@ -366,7 +365,7 @@ impl Space {
     }
 
     /// Takes back from the kernel the regions that should be served again. A region that the kernel
-    /// serves and where nothing is mapped any more ends, since nobody has reported the unmapping.
+    /// serves and where nothing is mapped any more ends, since its unmapping was not reported.
     /// `mapped` holds all ranges that could be served.
     pub fn resume(&self, mapped: &[Range<u64>]) {
         let mut places = self.write();

@@ -178,8 +178,8 @@ impl<I: Interface> Transferring for Moving<I> {
             Outcome::Old => here.new_root().relinquish(Ending::RolledBack(&RolledBack::new())),
         };
         if self.prompt() {
-            // If it panics: it is no longer needed in any case, and the winner must be put in its
-            // place.
+            // A panic changes nothing: the root is no longer needed, and the other root must be put
+            // in its place.
             let _ = catch_unwind(AssertUnwindSafe(relinquish));
             return;
         }
@@ -275,8 +275,8 @@ impl<I: Interface> Moving<I> {
         Ok(())
     }
 
-    /// Cleans up on the thread whose swap has continued without it: the new root was never called,
-    /// and relinquishes.
+    /// Cleans up after the swapper has given up, on the thread that it has abandoned: the new root,
+    /// which was never called, relinquishes.
     fn clean_up(&self) {
         self.new_root().relinquish(Ending::RolledBack(&RolledBack::new()));
     }
@@ -292,7 +292,8 @@ impl<I: Interface> Moving<I> {
 
     fn transfer(&self, route: &Route, dry_run: bool) -> Result<(), TransferError> {
         let expected = match route.way {
-            // Nothing moves item by item, and counting would touch what need not be touched.
+            // No item moves by itself, and counting would access items that the transfer does not
+            // access.
             Way::Reference if !dry_run => None,
             _ => step(|| "counting the old state".into(), || Ok(self.old().count()))?,
         };

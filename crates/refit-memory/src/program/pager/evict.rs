@@ -64,7 +64,7 @@ impl Pager {
     }
 
     /// Puts the pages in the staging area into the store; the others stay. `taken` holds the
-    /// kernel's results, and is corrected by what is found in the staging area, which decides.
+    /// kernel's results, which are corrected by the actual contents of the staging area.
     fn put_away(
         &self,
         recalled: &RecallBatch,
