@@ -1,4 +1,5 @@
-//! Generations of requests: how the system knows that everything begun before now has ended.
+//! Generations of requests, by which the system detects that all requests which began before a
+//! point in time have ended.
 //!
 //! # Idea
 //!

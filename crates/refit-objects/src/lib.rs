@@ -31,16 +31,16 @@
 //! | module | purpose |
 //! |---|---|
 //! | `request`, `generation` | the threads in a request, and the end of all earlier requests |
-//! | `id`, `bound`, `table`, `rep`, `rep_cell`, `attached` | from a reference to its rep here |
+//! | `id`, `bound`, `table`, `rep`, `rep_cell`, `attached` | from a reference to its rep |
 //! | `interface`, `description` | the methods of an interface, and its description |
 //! | `slot`, `registry`, `object` | creation, destruction, miss handling |
-//! | `retire`, `limbo`, `reaper` | freeing what no request can use any more |
+//! | `retire`, `limbo`, `reaper` | freeing objects that no request can use any more |
 //! | `maker`, `class`, `upgrade` | factories, and upgrades of all objects of a class |
 //! | `interposer` | the mechanism of wrappers |
 //! | `wrapper`, `argument` | the traits of wrappers, and the values that they see |
 //! | `wrapping`, [`wrappers`] | attaching wrappers; ready-made wrappers |
 //! | [`mod@plugin`] | implementations that are built separately and loaded while the process runs |
-//! | `choices` | the short way: implementations that are one value each |
+//! | `choices` | the simplest way: implementations that are one value each |
 //! | `adapter` | an implementation of one interface, presented as another |
 //! | `mediation`, `inside` | the phases of a swap as calls see them |
 //! | `mediator` | the object that takes the place of a swapped one |

@@ -185,8 +185,8 @@ impl Upgrade<'_> {
         Ok(())
     }
 
-    /// Returns the size of a batch. With a rate, batches are small, so that the upgrade proceeds
-    /// evenly.
+    /// Returns the size of a batch. With a rate, a batch has at most the objects of a tenth of a
+    /// second, so that the upgrade proceeds evenly.
     fn batch_size(&self) -> usize {
         let tenth = self.options.rate.map_or(BATCH, |rate| (rate / 10.0) as usize);
         tenth.clamp(1, BATCH)

@@ -116,7 +116,7 @@ impl RetryQueue {
 pub(crate) struct TwoQueues {
     once: Queue,
     wanted: Queue,
-    /// The pages that left last, as many as half of those that are here.
+    /// The pages that left last: half as many as are here, and 64 more at most.
     left: Queue,
     stayed: RetryQueue,
 }

@@ -287,8 +287,8 @@ impl Pager {
     }
 
     /// Returns all pages that are out to the program, and stops serving: the kernel resolves the
-    /// program's faults. Frames have to be allowed for them before. Returns whether all pages could
-    /// be returned.
+    /// program's faults. The budget has to allow frames for them before. Returns whether all pages
+    /// could be returned.
     pub fn release(&self) -> bool {
         self.give_back(Which::All)
     }
@@ -343,9 +343,10 @@ impl Pager {
         }
     }
 
-    /// Finds out about pages that the program has discarded. `there` returns which addresses are
-    /// still in the program; `quiet` returns whether no thread is discarding anything. Pages that
-    /// are in even then stay (`MADV_FREE`), or have been faulted in since.
+    /// Decides about the doomed pages. `there` returns which addresses are still in the program;
+    /// `quiet` returns whether no thread is discarding anything. A page that is in although no
+    /// thread is discarding anything stays: it was not discarded (`MADV_FREE`), or has been faulted
+    /// in since.
     pub fn settle(&self, there: impl Fn(&[u64]) -> Vec<bool>, quiet: impl Fn() -> bool) {
         // No further discarding is read before this ends.
         let _changes = self.unchanged();

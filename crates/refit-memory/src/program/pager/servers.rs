@@ -52,8 +52,8 @@ struct Helpers {
     /// Processors to which a thread is bound.
     taken: Vec<usize>,
     dismissed: bool,
-    /// The number of times that a helper is not called before it is; for the next time, and
-    /// remaining now.
+    /// The number of times that calling a helper is skipped: in the next series, and remaining in
+    /// this one.
     period: u32,
     skip: u32,
 }
