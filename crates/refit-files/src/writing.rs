@@ -91,7 +91,8 @@ impl Server {
         if self.may_keep(errno) {
             return Err(errno);
         }
-        // Programs need the frames. The kernel has been told and tells the program.
+        // The data does not stay in the cache: it is written past the cache, and the kernel gets
+        // the host's error and reports it to the program.
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;

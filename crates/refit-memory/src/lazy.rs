@@ -14,9 +14,9 @@
 //!   lookup goes through the layers, and whether a page has moved changes no result.
 //! * *Nothing comes back.* A page that is removed from the index is also removed from the layer if
 //!   it is there; there is no second copy that could be found later.
-//! * *The division is the same.* A layer has as many stripes as there are partitions, or one of few
-//!   pages, which is divided on arrival. So a partition needs no other's lock to find a page that
-//!   has not moved.
+//! * *The division is the same.* A layer has as many stripes as there are partitions, or a single
+//!   stripe of few pages, which is divided on arrival. So a partition needs no other's lock to find
+//!   a page that has not moved.
 //! * *Another lazy swap* hands on the layers together with the index built so far, as one more
 //!   layer. A swap by reference moves the rest first, since that has to be a single index.
 

@@ -1,5 +1,5 @@
-//! The root of a file cache: the part that is the same for every implementation, however many locks
-//! it has.
+//! The root of a file cache: the part that all implementations share, whatever their number of
+//! locks.
 
 use std::sync::Arc;
 

@@ -139,7 +139,7 @@ impl Layer {
         if hello.way == Way::Bulk {
             let expected = self.expected(hello.id, hello.token).ok_or(Refusal::Half);
             let first = hello::judge(&mut wire, expected, hello.id, own).map_err(refused)?;
-            // The receiver may just have given up; then this connection ends, too.
+            // The receiver may have given up just now; then this connection ends, too.
             let _ = first.send(wire);
             return Ok(());
         }

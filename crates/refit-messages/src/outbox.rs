@@ -61,7 +61,7 @@ impl Outbox {
         Arc::new(Self { state: Mutex::new(state), socket, room: Condvar::new() })
     }
 
-    /// Appends a frame; with `wait`, not before there is room.
+    /// Appends a frame. With `wait`, it first waits for room.
     pub(crate) fn put(self: &Arc<Self>, bytes: Vec<u8>, wait: bool) -> Result<(), Closed> {
         let mut state = self.state.lock();
         if wait {
@@ -128,7 +128,7 @@ impl Outbox {
         next.map(|frame| (sink, frame))
     }
 
-    /// Writes a frame. Returns the rest of it, if the sink takes no more.
+    /// Writes a frame. Returns its remaining part if the sink would block.
     fn write_one(
         &self,
         sink: &mut dyn Sink,

@@ -47,8 +47,9 @@ use crate::sync::{
     AtomicBool, AtomicU16, AtomicU32, AtomicU64, Mutex, Ordering, heavy, light, lock,
 };
 
-/// The state of a thread's request. Only the owner stores `word` and `call`.
-#[repr(align(128))] // two cache lines: the neighbour-line prefetcher would make two threads share one
+/// The state of a thread's request. Only the owner stores into it, except for `tid`.
+// Two cache lines: the neighbour-line prefetcher would make two threads share one.
+#[repr(align(128))]
 #[derive(Debug)]
 pub(crate) struct ThreadRecord {
     /// The generation in which the current request began; 0 between requests.

@@ -52,7 +52,7 @@
 #![deny(unsafe_code)]
 #![cfg_attr(loom, expect(dead_code, reason = "what only reports need is not modelled"))]
 
-// What `#[interface]` generates names the crate, in its own tests, too.
+// The code that `#[interface]` generates names the crate, in the crate's own tests, too.
 #[cfg(all(test, not(loom)))]
 extern crate self as refit_objects;
 

@@ -15,7 +15,7 @@
 //! happened before its heavy barrier, and the proof in `generation` covers them: once that
 //! generation has passed, no request can hold a pointer to any of them.
 //!
-//! # Nothing is overlooked
+//! # Why no object is overlooked
 //!
 //! Objects move from `deferred` to `waiting` while `waiting` is locked throughout. A thread that
 //! checks whether the limbo is empty locks `waiting` first, too, so it never misses objects that
@@ -69,7 +69,7 @@ impl Limbo {
         deferred.len()
     }
 
-    /// Begins a generation for everything that was deferred. Does nothing if there is nothing.
+    /// Begins a generation for all deferred objects. Does nothing if there are none.
     pub(crate) fn advance(&self, generations: &Generations) {
         let mut waiting = lock(&self.waiting);
         let batch = std::mem::take(&mut *lock(&self.deferred));

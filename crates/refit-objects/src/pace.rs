@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Sleeps until `then` (`None`: for ever), and calls `over` every `look`. Returns false as soon as
+/// Sleeps until `then` (`None`: forever), and calls `over` every `look`. Returns false as soon as
 /// `over` returns true, even if `then` has passed.
 pub fn sleep_until(then: Option<Instant>, look: Duration, over: &dyn Fn() -> bool) -> bool {
     loop {

@@ -139,7 +139,7 @@ mod tests {
         assert_eq!((reaper.limbo.len(), Arc::strong_count(&alive)), (0, 1));
     }
 
-    /// The process may not have another thread: each thread frees what it can itself.
+    /// The process may not have another thread: each thread frees the garbage that it can free.
     #[test]
     fn without_a_reaper_what_is_deferred_is_freed_at_once() {
         let (reaper, generations) = (Reaper::new(), Generations::new());
@@ -193,8 +193,8 @@ mod model {
     /// The ways in which garbage gets there while a request is open, so that it is left.
     type Leave = fn(&Reaper, &Generations);
 
-    /// A thread leaves garbage while the reaper goes to sleep. If the reaper slept on it, nothing
-    /// would ever wake it: loom reports threads that wait for ever.
+    /// A thread leaves garbage while the reaper goes to sleep. If the reaper slept in spite of it,
+    /// no thread would ever wake it: loom reports threads that wait forever.
     #[test]
     fn a_reaper_does_not_sleep_while_there_is_garbage() {
         let ways: [Leave; 2] = [

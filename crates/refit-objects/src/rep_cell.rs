@@ -34,7 +34,7 @@ mod model {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Loom's cell detects a rep that is used before it is seen as it was made.
+    /// Loom's cell detects a use of a rep that is not ordered after its initialization.
     #[test]
     fn a_rep_that_is_found_is_seen_as_it_was_made() {
         loom::model(|| {

@@ -74,8 +74,8 @@ fn register() -> Record {
             shown.record.set(record);
         }
     });
-    // A thread that is ending has no guard any more; its record then stays its own for ever, which
-    // is safe.
+    // A thread that is ending has no guard any more; its record is then never reused, which is
+    // safe.
     let _ = GUARD.try_with(|guard| *guard.borrow_mut() = Some(Guard(record)));
     record
 }
@@ -237,7 +237,7 @@ mod tests {
         assert!(!record().inside());
     }
 
-    /// Otherwise each thread would leave a record behind for ever, and be named in reports after
+    /// Otherwise each thread would leave a record behind forever, and reports would name it after
     /// its end.
     #[test]
     fn a_thread_that_ends_gives_its_record_back() {

@@ -1,7 +1,7 @@
 //! The switch: one implementation takes over from another, in one object or in several at once,
 //! while they are called (Hui 2000, §4.3; Soules 2003, §4.3.2).
 //!
-//! | phase | what happens | what calls notice |
+//! | phase | action | effect on calls |
 //! |---|---|---|
 //! | prepare | the new roots and the mediators are created | nothing |
 //! | install (forward) | mediators replace roots, entries flushed | a miss per CPU; tracking |
@@ -380,7 +380,7 @@ impl<'a> Switch<'a> {
         }
     }
 
-    /// Becomes urgent, because calls are about to wait for everything that happens from here on.
+    /// Becomes urgent, because calls are about to wait for all steps from here on.
     fn hurry(&mut self) {
         self.called = true;
         if self.options.urgent {

@@ -288,7 +288,7 @@ fn swap_batch<'a>(
         lazy.extend(moving.lazy().then_some(moving));
         switches.push((Arc::clone(slot), from, Switch::new(vec![member], options, began)));
     }
-    // Other threads wait for everything that happens from here on.
+    // Other threads wait for all steps from here on.
     let urgent = options.urgent.then(Urgent::begin);
     let mut installed = Vec::with_capacity(switches.len());
     for (slot, from, mut switch) in switches {

@@ -200,7 +200,7 @@ impl Translation for Server {
 
     fn wake(&self, address: u64) {
         let page = address / PAGE_SIZE_U64 * PAGE_SIZE_U64;
-        // The kernel refuses only what is not a page.
+        // The kernel refuses only addresses that are not of a page.
         let _ = self.0.userfault.wake(page..page + PAGE_SIZE_U64);
     }
 

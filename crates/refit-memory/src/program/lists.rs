@@ -111,7 +111,8 @@ impl RetryQueue {
 }
 
 /// Two queues (2Q; Johnson and Shasha 1994): pages that came once, and pages that returned soon
-/// after they had left. The former leave first as long as they are more than a quarter.
+/// after they had left. Pages that came once leave first as long as they are more than a quarter of
+/// all.
 #[derive(Debug, Default)]
 pub(crate) struct TwoQueues {
     once: Queue,

@@ -80,7 +80,7 @@ fn file_name(path: &Path) -> String {
 
 fn read(path: &Path) -> Result<Vec<u8>, Obstacle> {
     let failed = |error: std::io::Error| Obstacle::Unreadable(error.to_string());
-    // Opening a pipe without a writer would block for ever.
+    // Opening a pipe without a writer would block forever.
     let metadata = std::fs::metadata(path).map_err(failed)?;
     if !metadata.is_file() {
         return Err(Obstacle::Unreadable("it is not a regular file".into()));

@@ -32,12 +32,12 @@
 //!   [`Lazy::settle`], `drain` and `finish`, each time with the key's stripe locked throughout. By
 //!   rule 3 it never goes back. An item that was refused, or whose `take_over` panicked, is kept in
 //!   the stripe; that counts as in the source.
-//! - *Settled is for ever* (L). When `settle(k)` succeeds, `k` is here, and stays: with the stripe
-//!   locked no thread had it in hand, and afterwards it is not in the source. If `settle` saw the
-//!   flag cleared: the flag was cleared after `k`'s stripe had been closed, which was after the
-//!   source had reported that it had nothing, and closing took the lock. A thread that had taken
-//!   `k` out before held that lock until `k` was here. (Clearing the flag without closing the
-//!   stripes is wrong just there; the model below finds it.)
+//! - *A settled key stays settled* (L). When `settle(k)` succeeds, `k` is here, and stays: with the
+//!   stripe locked no thread had it in hand, and afterwards it is not in the source. If `settle`
+//!   saw the flag cleared: the flag was cleared after `k`'s stripe had been closed, which was after
+//!   the source had reported that it had nothing, and closing took the lock. A thread that had
+//!   taken `k` out before held that lock until `k` was here. (Clearing the flag without closing the
+//!   stripes would break exactly this step; the loom model finds that.)
 //! - *Nothing is lost.* A lookup that misses settles and looks again. By (L) the second lookup sees
 //!   the key as calls have left it, and a reader never mistakes "in hand" for "absent".
 //! - *Nothing is there twice.* `fetch` removes, so at most one thread has the item in hand.

@@ -161,7 +161,8 @@ impl<I: Interface> Transferring for Moving<I> {
             Ok(moved) => moved.map_err(TransferFailure::Failed),
             Err(NoResult::Failed(why)) => Err(TransferFailure::Failed(TransferError(why))),
             Err(NoResult::GivenUp { thread }) => {
-                self.given_up.store(true, Ordering::Release); // Pairs with the load in `still_wanted`.
+                // Pairs with the load in `still_wanted`.
+                self.given_up.store(true, Ordering::Release);
                 Err(TransferFailure::GivenUp { thread })
             }
         }
@@ -236,7 +237,8 @@ impl<I: Interface> Moving<I> {
     }
 
     fn route(&self, options: &SwapOptions) -> Result<Route, Disagreement> {
-        let thread = self.old.unreturned.load(Ordering::Relaxed); // Guards nothing: it is for the refusal.
+        // Relaxed: the id guards nothing; the refusal names it.
+        let thread = self.old.unreturned.load(Ordering::Relaxed);
         if thread != 0 {
             return Err(Disagreement::Unreturned {
                 from: self.old().implementation().into(),

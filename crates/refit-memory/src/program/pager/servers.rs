@@ -61,7 +61,7 @@ struct Helpers {
 impl Servers {
     /// Returns the number of threads that serve besides the caller.
     pub(super) fn others(&self) -> usize {
-        // Relaxed, as everywhere here: the number of serving threads decides nothing but the speed.
+        // Relaxed, as everywhere here: the number of serving threads affects only the speed.
         self.serving.load(Relaxed)
     }
 
