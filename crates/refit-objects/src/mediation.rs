@@ -24,10 +24,9 @@
 //! its outer call still has one*. Let ledger i be the one with the outermost entry. If the scan
 //! found ledger i empty, the outermost call had left; all inner calls of that thread had left
 //! before, and no new one is admitted. If the scan did not find it empty, `drained` returned false.
-//! Ledgers that are created later start in the phase of the root, set before. With
-//! [`crate::RequestToken`] an outer call of one thread covers the calls of another; the argument is
-//! the same, since the outer call does not leave before the threads to which it has passed its
-//! token have returned.
+//! All ledgers exist from the beginning, so none is missing in a scan. With [`crate::RequestToken`]
+//! an outer call of one thread covers the calls of another; the argument is the same, since the
+//! outer call does not leave before the threads to which it has passed its token have returned.
 //!
 //! *A re-entrant call is never blocked*: it is admitted in every phase but the last, and the last
 //! begins when no call is inside.
@@ -60,7 +59,7 @@ enum Phase {
     Completed,
 }
 
-/// Where calls go when the switch has ended.
+/// The root to which calls go when the switch has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// To the new implementation, which has taken over.
@@ -256,7 +255,7 @@ impl Mediation {
         }
     }
 
-    /// Waits until the switch has ended. Returns where calls go then.
+    /// Waits until the switch has ended. Returns its outcome.
     #[cold]
     pub(crate) fn wait_for_outcome(&self) -> Outcome {
         let mut gate = lock(&self.outcome);

@@ -222,8 +222,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Puts a page into the program if there is none at `address`. A thread that finds it there
-    /// knows which program this pager serves.
+    /// Puts a page into the program if there is none at `address`. A caller that finds the page in
+    /// the memory of a process knows that this pager serves it.
     ///
     /// # Errors
     /// That of the kernel: `EAGAIN` while the memory changes, `EEXIST` if there is a page.
@@ -308,8 +308,8 @@ impl Pager {
             }
             let (out, mut passes) = (self.space.out(which), false);
             for &address in &out {
-                // Otherwise a change could have been read and not been handled, and discarded pages
-                // would return.
+                // Without this lock a change could have been read but not handled yet, and
+                // discarded pages would return.
                 let _reading = self.reading.lock();
                 match self.attempt(address) {
                     Err(FaultError::NoFrame) => return false,

@@ -164,7 +164,7 @@ impl<K, V> Lazy<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
-    /// Creates one without a source; keys are settled under `stripes` locks, at least one.
+    /// Creates a mediator without a source; keys are settled under `stripes` locks, at least one.
     pub fn new(stripes: usize) -> Self {
         let stripe = |_| Mutex::new(Stripe { source: None, kept: Vec::new() });
         Lazy {
@@ -222,8 +222,9 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         self.move_one(&mut stripe, key, &mut once, Mover::Call).map(drop)
     }
 
-    /// Settles up to `most` keys that calls have not needed yet; with 0 it only returns the
-    /// progress. May be called by several threads.
+    /// Settles up to `most` keys that calls have not needed yet. With 0 it only returns the
+    /// progress; with `usize::MAX` it is [`finish`](Self::finish). May be called by several
+    /// threads.
     ///
     /// # Errors
     /// The first failure; the other keys have been tried nevertheless.
@@ -290,7 +291,7 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
                 return Err(TransferError(what.into()));
             }
         }
-        // Closed with everything locked, and yet one by one: an item that is refused keeps its
+        // Closed one by one, although all stripes are locked: an item that is refused keeps its
         // stripe open.
         let closed: Result<Vec<_>, _> =
             stripes.iter_mut().map(|s| self.close_stripe(s, &mut take_over)).collect();

@@ -162,7 +162,7 @@ impl Pager {
         }
     }
 
-    /// Has pages evicted before the last frame is gone.
+    /// Requests an eviction before the last frame is granted.
     fn foresee(&self) {
         let stats = self.space.commons().budget.stats();
         if stats.free() < stats.reserve() / 2 {
@@ -173,7 +173,8 @@ impl Pager {
     /// Reads messages, and handles those that change mappings. Appends faults to `pending`. Returns
     /// whether there were any messages.
     fn hear(&self, pending: &mut Pending, servers: &Servers) -> io::Result<bool> {
-        // With several threads each takes one at a time, to leave others to the rest.
+        // With several threads, each takes one message at a time and leaves the others to the other
+        // threads.
         let most = if servers.others() > 0 { 1 } else { Userfault::AT_ONCE };
         match self.userfault.read_some(&mut pending.messages, most) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
@@ -238,7 +239,8 @@ impl Pager {
         why != FaultError::NoFrame
     }
 
-    /// Resolves a fault, if only by waking a thread for which there is nothing.
+    /// Resolves a fault. If nothing that refit serves is at the address, wakes the thread, which
+    /// repeats its access.
     ///
     /// # Errors
     /// Conditions that pass: no frame is free, the page is in transit, the program is changing its
@@ -254,7 +256,8 @@ impl Pager {
         match outcome {
             Err(FaultError::Unknown | FaultError::Unmapped) => self.space.hat().wake(address),
             Err(FaultError::Lost(_)) => {
-                // Counted before the waiting thread learns of it, which may end at once.
+                // Counted before the waiting thread learns of it, since the program may end at
+                // once.
                 self.lost.fetch_add(1, Ordering::Relaxed);
                 if !self.space.hat().poison(address) {
                     self.lost.fetch_sub(1, Ordering::Relaxed);
@@ -282,8 +285,8 @@ impl Pager {
     }
 }
 
-/// Keeps the calling thread near the program's threads: a single one follows them, one of several
-/// binds itself to where a thread waits now.
+/// Keeps the calling thread near the program's threads: a single serving thread follows them; one
+/// of several binds itself to the processor on which a thread waits now.
 fn place_thread<'a>(servers: &'a Servers, thread: Option<u32>, binding: &mut Option<Binding<'a>>) {
     match thread {
         _ if servers.others() == 0 && binding.is_some() => *binding = None,

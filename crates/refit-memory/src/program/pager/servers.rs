@@ -52,8 +52,8 @@ struct Helpers {
     /// Processors to which a thread is bound.
     taken: Vec<usize>,
     dismissed: bool,
-    /// The number of times that calling a helper is skipped: in the next series, and remaining in
-    /// this one.
+    /// The number of times that calling a helper is skipped since one last rested, and how many of
+    /// these remain.
     period: u32,
     skip: u32,
 }
