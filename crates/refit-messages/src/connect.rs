@@ -181,8 +181,8 @@ impl Layer {
         reserved.fill(Place { name: place.clone(), dialed: true }, transport, wires)
     }
 
-    /// Introduces this instance to one that it joins. Returns the other one's place and number, and
-    /// the token of this joining.
+    /// Introduces this instance to one that it joins. Returns the reservation of the other one's
+    /// number, the number, and the token of this joining.
     fn introduce(
         self: &Arc<Self>,
         wire: &mut Wire,

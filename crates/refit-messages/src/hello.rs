@@ -111,7 +111,7 @@ pub(crate) fn greet(stream: &mut (impl Read + Write), own: &Hello) -> Result<Hel
     checked
 }
 
-/// Receives a hello, or whatever is sent in its place.
+/// Receives the bytes of a hello, or returns the reason that there is none, such as a TLS record.
 fn hear(stream: &mut impl Read) -> Result<[u8; HELLO], Refusal> {
     let mut bytes = [0; HELLO];
     let mut heard = 0;
@@ -159,9 +159,9 @@ pub(crate) fn judge<T>(
     }
 }
 
-/// Sends a verdict, and receives the other one's. The other one's is read even if it does not
-/// matter, since a connection that is closed with unread data may lose the last data sent. It can
-/// be read even if the other side has hung up.
+/// Sends this side's verdict, and receives the other one's. The other one's is read even if this
+/// side refuses, since a connection that is closed with unread data may lose the last data sent;
+/// and even if sending fails, since the other side may have sent a refusal before it hung up.
 fn exchange(stream: &mut (impl Read + Write), said: u8) -> io::Result<u8> {
     let written = stream.write_all(&[said]);
     let mut heard = [0];

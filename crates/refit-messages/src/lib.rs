@@ -26,7 +26,7 @@
 //! - Handlers run on the receiving thread, one for each peer and way. They must not wait:
 //!   [`Layer::ask`] is refused there ([`MessageError::InHandler`]), and the messages that they send
 //!   are queued without waiting for room, so that two instances that answer each other with long
-//!   bodies never wait for each other.
+//!   bodies never wait for each other. A peer that leaves more than 512 MiB of them unread is lost.
 //! - Every other thread that sends waits while more than a megabyte is queued for that peer and
 //!   way.
 //! - A peer that ends, falls silent or sends invalid data is *lost*: every question to it fails at

@@ -86,7 +86,7 @@ impl Outbox {
         }
     }
 
-    /// Returns whether the queue is empty.
+    /// Returns whether all frames have been written.
     pub(crate) fn idle(&self) -> bool {
         self.state.lock().bytes == 0
     }

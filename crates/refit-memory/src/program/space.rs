@@ -245,9 +245,9 @@ impl Space {
         done
     }
 
-    /// Chooses pages of one region to evict. The region is one that has pages to spare; if there is
-    /// none, each page has the same chance that its region is chosen. The region's cache chooses
-    /// the pages.
+    /// Chooses pages of one region to evict. The region is drawn with a probability in proportion
+    /// to its spare pages or, if no region has enough of these, to its resident pages. The region's
+    /// cache chooses the pages.
     pub(super) fn recall(&self, most: usize) -> Option<RecallBatch> {
         let places = self.read();
         let begin = self.turn.fetch_add(CANDIDATES, Relaxed);
