@@ -1,9 +1,10 @@
 //! One partition of a file's pages with its lock, and the ways to read and evict under it.
 //!
-//! The lock is never held while pages are filled from the host or written back to it: the thread
-//! marks the pages, registers a flight, drops the lock, calls the host, takes the lock again and
-//! lands. Other threads that need such a page wait on `landed` and then start over, since anything
-//! can have happened in the meantime. A waiting thread holds no other partition's lock.
+//! The lock is never held while pages are filled from the host or written back to it. The thread
+//! marks the pages, registers a *flight*, drops the lock and calls the host; then it takes the lock
+//! again and lands the flight. Other threads that need such a page wait on `landed` and then start
+//! over, since anything can have happened in the meantime. A waiting thread holds no other
+//! partition's lock.
 
 use crate::events;
 use crate::fcm::{CacheError, Eviction};

@@ -25,10 +25,9 @@ pub mod mark {
 /// Decides which pages are evicted, while a hand passes all frames in the order of their numbers,
 /// again and again.
 ///
-/// A policy determines how well a cache works, but can do no harm: a verdict on a page that cannot
-/// be evicted has no effect, and if the policy names no page in two rounds (a panic counts as
-/// naming none), the hand takes every page that can be evicted. Its methods must not call objects
-/// or wait.
+/// A policy determines how well a cache works, but can do no harm. A verdict on a page that cannot
+/// be evicted has no effect. If the policy names no page in two rounds (a panic counts as naming
+/// none), the hand takes every page that can be evicted. Its methods must not call objects or wait.
 #[refit_objects::interface(name = "policy", state = Vec<u8>, loadable, hint)]
 pub trait ReplacementPolicy {
     /// Judges the frames from number `first` on, one for each byte of `marks` (see [`mark`]), as

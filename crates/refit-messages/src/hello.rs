@@ -160,8 +160,8 @@ pub(crate) fn judge<T>(
 }
 
 /// Sends this side's verdict, and receives the other one's. The other one's is read even if this
-/// side refuses, since a connection that is closed with unread data may lose the last data sent;
-/// and even if sending fails, since the other side may have sent a refusal before it hung up.
+/// side refuses, since a connection that is closed with unread data may lose the last data sent. It
+/// is read even if sending fails, since the other side may have sent a refusal before it hung up.
 fn exchange(stream: &mut (impl Read + Write), said: u8) -> io::Result<u8> {
     let written = stream.write_all(&[said]);
     let mut heard = [0];

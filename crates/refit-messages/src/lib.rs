@@ -30,8 +30,8 @@
 //! - Every other thread that sends waits while more than a megabyte is queued for that peer and
 //!   way.
 //! - A peer that ends, falls silent or sends invalid data is *lost*: every question to it fails at
-//!   once, its last messages are handled, then the handlers of [`Builder::lost`] are called, once;
-//!   after that its id may join again.
+//!   once, and its last messages are handled. Then the handlers of [`Builder::lost`] are called,
+//!   once. After that its number may join again.
 //!
 //! # Limitations
 //!

@@ -4,7 +4,7 @@
 //!
 //! Frames wait in a queue. The sink, which takes their bytes, is either in [`State::sink`], when no
 //! thread writes, or with the single thread that writes. A thread that adds a frame and finds the
-//! sink takes it, and writes the queued frames, usually only its own; so a single sender writes by
+//! sink takes it, and writes the queued frames, usually only its own. So a single sender writes by
 //! itself, and several do not wait for each other's system calls. A thread that has written
 //! [`MAX_BATCH`] frames leaves the rest to a relay, a thread that is started for this and ends when
 //! the queue is empty.

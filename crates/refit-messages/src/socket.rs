@@ -59,9 +59,9 @@ impl Socket {
         Ok(())
     }
 
-    /// Returns whether a peer that has sent nothing for some time is dead, as far as its kernel
-    /// shows: it has not acknowledged sent data for as long as it may be silent, or has been silent
-    /// since `heard` for longer than a busy host is.
+    /// Returns whether a peer that has sent nothing for some time is dead. It is dead if its kernel
+    /// has not acknowledged sent data for the silence limit, or if it has been silent since `heard`
+    /// for [`BUSY_FACTOR`] times the limit.
     fn is_dead(&self, heard: Instant) -> bool {
         let Some(&silence) = self.silence.get() else { return true };
         let answers = tcp::acknowledged(self.fd.as_fd())

@@ -5,7 +5,7 @@
 //!
 //! One thread reads and another writes, and both need the state of the connection: it is locked
 //! while records are encrypted or decrypted, never while a thread waits for the socket. Until the
-//! handshake is complete, which is before the first message, one thread does both; from then on
+//! handshake is complete, which is before the first message, one thread does both. From then on
 //! only the writer writes to the socket, so that records leave in the order in which they were
 //! made.
 

@@ -369,8 +369,8 @@ mod model {
         });
     }
 
-    /// As above, with a reader that may have begun its next request when the writer looks: the
-    /// generation that it shows then also says that the first request has ended.
+    /// As above, but the reader may have begun its next request when the writer looks. The
+    /// generation in its word then also shows that the first request has ended.
     #[test]
     fn a_later_request_shows_the_end_of_the_one_before() {
         loom::model(|| {

@@ -4,9 +4,9 @@
 //! # Idea
 //!
 //! A wrapped object has a [`Layer`] over its root. When a call misses, the miss handler calls the
-//! layer instead of the root: the layer puts an [`InterposerRep`] for each wrapper before the rep
-//! that the root returns, and the table's entry then points to the outermost. The wrapper that was
-//! attached first is the innermost, so each attachment wraps all earlier ones.
+//! layer instead of the root. The layer puts an [`InterposerRep`] for each wrapper before the
+//! root's rep, and the table's entry then points to the outermost. The wrapper that was attached
+//! first is the innermost, so each attachment wraps all earlier ones.
 //!
 //! ```text
 //!   entry ──► interposer rep (latency) ──► interposer rep (count) ──► rep of the root or mediator

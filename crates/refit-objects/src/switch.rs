@@ -25,8 +25,8 @@
 //! them until it ends. *No request sees a mix of old and new:*
 //!
 //! * A request that began before the last mediator was installed, and has called nothing yet that
-//!   tracks it, sees old roots only, and the switch waits for it (the generation) before it blocks
-//!   any call.
+//!   tracks it, sees old roots only. The switch waits for it (the generation) before it blocks any
+//!   call.
 //! * A tracked request sees old roots only, and the switch waits for it (the ledgers) before the
 //!   transfer.
 //! * Any other request calls its first member while calls are blocked, and continues when all new

@@ -1,10 +1,10 @@
-//! Upgrading a class: swaps every object of it and sets the implementation of new ones, all or
-//! nothing (Soules 2003, §7.1; K42's factory stops at the first object that fails and leaves the
-//! class half done).
+//! Upgrades of a class: all of its objects are swapped, and new ones get the new implementation, or
+//! nothing changes (Soules 2003, §7.1; K42's factory stops at the first object that fails and
+//! leaves the class half upgraded).
 //!
-//! First the factories switch to the new implementation, then the objects are swapped in batches of
-//! [`BATCH`]: all mediators of a batch are installed, *one* generation passes for all of them, and
-//! then each object blocks its calls only for its own transfer. An object that fails ends the
+//! First the factories switch to the new implementation. Then the objects are swapped in batches of
+//! [`BATCH`]: all mediators of a batch are installed, and *one* generation passes for all of them.
+//! After that each object blocks its calls only for its own transfer. An object that fails ends the
 //! upgrade: the factories switch back, and all objects that were upgraded or created in the
 //! meantime are swapped back. Until the end each object is entirely old or entirely new.
 

@@ -126,9 +126,9 @@ pub trait AnonymousCache {
     fn adopt(&self, pages: &[u64]) -> usize;
     /// Chooses up to `most` pages to leave, sorted. They are *leaving* afterwards.
     fn recall(&self, most: usize) -> Vec<u64>;
-    /// Records that pages that were leaving have left with these contents, and writes those to the
-    /// representative; if that fails they are still leaving. Pages that were forgotten in the
-    /// meantime stay so.
+    /// Records that pages that were leaving have left with these contents, and writes the contents
+    /// to the representative. If that fails, the pages are still leaving. Pages that were forgotten
+    /// in the meantime stay forgotten.
     fn take_back(&self, pages: &[u64], bytes: &[u8]) -> Result<(), CacheError>;
     /// Records that pages that were leaving have left, and that the representative has their
     /// contents already.

@@ -168,8 +168,8 @@ impl Order for TwoQueues {
     }
 }
 
-/// The pages that came last leave first, except the very last ones, which are in use: for memory
-/// that is traversed once, or again and again (Soules 2003, §6.3).
+/// The order for memory that is traversed once, or again and again (Soules 2003, §6.3): the pages
+/// that came last leave first, except for the very last ones, which are in use.
 #[derive(Debug, Default)]
 pub(crate) struct Newest {
     window: Queue,

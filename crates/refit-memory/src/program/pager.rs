@@ -245,8 +245,8 @@ impl Pager {
 
     /// Serves the faults of a range of the program's private memory from now on. Pages that are in
     /// already are not counted yet ([`adopt`](Self::adopt)). The mapping may have grown since it
-    /// was examined, up to `room`, where another one begins, and is then served as a whole: the
-    /// kernel does not let a program move a mapping of which only a part is served.
+    /// was examined, up to `room`, where another one begins. It is then served as a whole, because
+    /// the kernel does not let a program move a mapping of which only a part is served.
     ///
     /// # Errors
     /// The range is not mapped any more, or is memory whose faults cannot be served.

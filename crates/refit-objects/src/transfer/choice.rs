@@ -12,9 +12,10 @@
 //!
 //! # Chains
 //!
-//! If there is no common protocol, or if both roots prefer the ends of a chain to the best common
-//! one, state goes through converters: as few as possible, at most [`MOST_CONVERSIONS`]; then the
-//! sum of ranks and the new root decide as before. A conversion takes time while calls wait, so the
+//! State goes through converters if there is no common protocol, or if both roots prefer the ends
+//! of a chain to the best common one. The chain is the shortest one, of at most
+//! [`MOST_CONVERSIONS`] conversions; among chains of the same length, the sum of ranks in the two
+//! whole lists decides, and in a tie the new root. A conversion takes time while calls wait, so the
 //! preference of one root alone does not justify it.
 
 use super::protocol::{Protocol, Protocols};

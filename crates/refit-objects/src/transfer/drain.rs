@@ -7,7 +7,7 @@
 //! - *The old implementation fails or panics over an item.* The item stays where it is, the call
 //!   that needed it gets the error, and the drain tries it again until its deadline.
 //! - *The deadline passes.* With [`AtDeadline::Finish`] the rest is moved at once, while calls that
-//!   need any of it wait; with [`AtDeadline::Report`] it stays: calls continue to move what they
+//!   need any of it wait. With [`AtDeadline::Report`] it stays: calls continue to move what they
 //!   need, and the report says how much is left.
 //! - *The requester goes away or the object is about to be destroyed.* The drain stops as with
 //!   `Report`.

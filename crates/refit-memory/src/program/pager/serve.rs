@@ -20,8 +20,8 @@ use crate::events;
 use crate::program::hat::Pages;
 use crate::program::region::FaultError;
 
-/// The delay, in nanoseconds, after which a fault is tried again that was refused because of a
-/// change whose message has been read but which has not ended yet.
+/// The delay, in nanoseconds, before a fault that was refused because of a change of mappings is
+/// tried again. The message of the change has been read, but the change has not ended yet.
 const RETRY_DELAY: i64 = 50_000;
 
 /// Events that have arrived and are not handled yet.

@@ -5,8 +5,8 @@
 //! the spin time, it rests until it is called. So a program in which a single thread faults wakes a
 //! single thread of refit's.
 //!
-//! If there are several, each is bound to a processor, where it resolves the faults of the
-//! program's threads that run there: the largest part of a fault's cost is waking a thread on
+//! If there are several threads, each is bound to a processor, and resolves the faults of the
+//! program's threads that run there. The largest part of a fault's cost is waking a thread on
 //! another processor. Left to the scheduler, two threads resolve no more faults than one.
 
 use std::num::NonZero;
