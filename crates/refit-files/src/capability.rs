@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 
 const UNKNOWN: u8 = 0;
-/// The host is being asked, and nobody has set the attribute since.
+/// The host is being asked, and the attribute has not been set since.
 const ASKED: u8 = 1;
 const ABSENT: u8 = 2;
 

@@ -1,9 +1,9 @@
 //! The composition of a mount: a plan that says which building block provides which interface,
 //! checked before anything is mounted.
 //!
-//! A mount needs one part for each of four interfaces: `fcm` and `fr`, of which an object is
-//! created for each file when it is opened, and `pm` and `policy`, which are created with the mount
-//! and shared by all files.
+//! A mount needs one part for each of four interfaces. For `fcm` and `fr` an object is created for
+//! each file when it is opened. The objects of `pm` and `policy` are created with the mount and
+//! shared by all files.
 
 use std::sync::{Arc, OnceLock};
 

@@ -84,7 +84,7 @@ impl Server {
     /// Ends a close whose reply the kernel has received.
     ///
     /// While the kernel waits for the reply the inode is in use: dropping the name would find the
-    /// same inode, with its old time and size. If the kernel is to forget these, the name must be
+    /// same inode, with its old time and size. For the kernel to forget these, the name must be
     /// dropped after the reply.
     pub(crate) fn released(&self, node: u64) {
         let Ok(inode) = self.inode(node) else { return };

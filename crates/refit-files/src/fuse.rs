@@ -199,7 +199,7 @@ impl Filesystem for Fuse {
         reply: ReplyData,
     ) {
         // Only reads past the kernel's cache carry a lock owner. `O_DIRECT` and the handle do not
-        // tell, since a file opened for direct reads can be mapped.
+        // show it, since a file opened for direct reads can be mapped.
         let range = offset..offset.saturating_add(size.into());
         self.read_current(req, ino, range, flags, lock_owner.is_some(), reply);
     }

@@ -19,8 +19,8 @@ pub(crate) enum Access {
 /// An inode of the host, held by one descriptor, so that a mount needs no more descriptors than it
 /// has inodes.
 ///
-/// The descriptor is created as the caller asks, usually with `O_PATH`, and reopened for reading at
-/// the first read and for writing at the first write, so that a program that is only run or read
+/// The descriptor is created as the caller asks, usually with `O_PATH`. It is reopened for reading
+/// at the first read and for writing at the first write, so that a program that is only run or read
 /// never causes `ETXTBSY` on the host. The previous descriptor is closed when its last user has
 /// finished.
 #[derive(Debug)]

@@ -62,7 +62,7 @@ pub(crate) struct Journal {
     pub(crate) write_back_errors: AtomicU64,
     pub(crate) changed_beside: AtomicU64,
     pub(crate) written_over: AtomicU64,
-    /// Whether the next request is to panic, for a test.
+    /// Whether the next request panics, for a test.
     pub(crate) panic_next: AtomicBool,
     on: AtomicBool,
     kept: Mutex<RecordedEvents>,

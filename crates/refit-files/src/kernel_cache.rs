@@ -1,5 +1,6 @@
-//! Requests that depend on what the kernel has cached of a file: whether it caches a file that is
-//! opened, and reads, searches and copies for which it must write back its pages first.
+//! Requests that depend on the kernel's cached pages of a file: opens, which decide whether the
+//! kernel caches the file; and reads, searches and copies, before which the kernel must write its
+//! pages back.
 
 use std::cell::RefCell;
 use std::ops::Range;

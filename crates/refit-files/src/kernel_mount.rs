@@ -1,10 +1,11 @@
 //! The mount in the kernel's tree, created without a library, and unmounted by its identity.
 //!
-//! A path refers to whatever is mounted there at the moment. Between the end of a mount and the
-//! moment at which its server learns of it, somebody else can mount something at the same path. A
-//! mount is therefore identified by its mount ID and by its connection to the kernel: a connection
-//! that has ended needs no unmount, and another mount ID at the path means another mount. (fuser
-//! 0.18 takes an ended connection for a live one and unmounts the path; see `docs/upstream/`.)
+//! A path refers to the mount that is there at the moment. Between the end of a mount and the
+//! moment at which its server learns of it, another process can mount a file system at the same
+//! path. A mount is therefore identified by its mount ID and by its connection to the kernel: a
+//! connection that has ended needs no unmount, and another mount ID at the path means another
+//! mount. (fuser 0.18 takes an ended connection for a live one and unmounts the path; see
+//! `docs/upstream/`.)
 //!
 //! The system call takes a path nevertheless. If a mount is both unmounted *and* replaced between
 //! the check of the mount ID and the system call that immediately follows it, the replacement is
@@ -275,7 +276,7 @@ impl KernelMount {
         }
         match rustix::mount::unmount(&self.mountpoint, flags | UnmountFlags::NOFOLLOW) {
             Ok(()) => {}
-            // Somebody else has just unmounted it.
+            // Another process has just unmounted it.
             Err(Errno::INVAL | Errno::NOENT) if !self.connected() => return Ok(()),
             Err(Errno::PERM) => unmount_by_helper(&self.mountpoint, flags)?,
             Err(errno) => return Err(errno.into()),

@@ -188,7 +188,7 @@ fn start(
 }
 
 /// Returns the number of bytes for which one call of a cache may need frames: an eighth of the
-/// budget, so that several workers find frames at once, limited so that a call stays short.
+/// budget, so that several workers find frames at once. It is limited, so that a call stays short.
 fn part(frames_bytes: u64) -> usize {
     let pages = frames_bytes / 4096 / 8;
     usize::try_from(pages.clamp(8, 64) * 4096).unwrap_or(64 * 4096)
@@ -246,7 +246,7 @@ impl Mount {
         &self.source
     }
 
-    /// Returns whether the mount has ended because somebody ran `umount`.
+    /// Returns whether the mount has ended because of an `umount` by another process.
     pub fn ended(&self) -> bool {
         self.session.as_ref().is_none_or(|session| session.guard.is_finished())
     }
@@ -256,10 +256,10 @@ impl Mount {
         self.server.stats()
     }
 
-    /// Sets the mode in which files are opened whose path in the mount (beginning with `/`) matches
-    /// `path_glob`, in which `*` matches any characters. The kernel writes back and drops the pages
-    /// of these files. Files that are open keep the mode in which they were opened. Returns the
-    /// number of known files that match.
+    /// Sets the mode in which files are opened if their path in the mount (beginning with `/`)
+    /// matches `path_glob`. A `*` matches any characters. The kernel writes back and drops the
+    /// pages of these files. Files that are open keep the mode in which they were opened. Returns
+    /// the number of known files that match.
     ///
     /// Must not be called by a thread that serves requests.
     pub fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize {

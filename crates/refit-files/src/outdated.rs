@@ -96,7 +96,7 @@ impl Server {
         rustix::fs::fstat(&*inode.fd())
     }
 
-    /// Drops what is cached of a file that was changed by others: its pages, its known status and,
+    /// Drops the cached data of a file that was changed by others: its pages, its known status and,
     /// on another thread, the kernel's pages. Dirty pages are stored first and overwrite what
     /// others wrote there.
     fn drop_outdated(&self, inode: &Arc<Inode>) -> Result<(), Errno> {

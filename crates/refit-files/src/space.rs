@@ -1,7 +1,7 @@
 //! Whether data that a cache accepts now can be stored later.
 //!
 //! A write that a cache accepts reaches the host's file system later, when the program may have
-//! continued or ended. No data is therefore accepted that might not find room: while the host has
+//! continued or ended. No data is therefore accepted that might not find room. While the host has
 //! less free space than the caches could hold unstored, and while a file cannot be stored, writes
 //! go to the host before they are answered, and the program receives the host's result. (ext4 does
 //! the same when its delayed allocations come near the free space: `ext4_nonda_switch`.)

@@ -1,8 +1,7 @@
 //! The paths of a write: into the cache, to be stored later; into the cache and stored at once;
 //! past the cache.
 //!
-//! Data that is to be stored later may turn out not to be storable, after the program has been told
-//! that it is written. Therefore:
+//! Storing data later can fail after the program has been told that the data is written. Therefore:
 //!
 //! * Data that the kernel has cached is stored before it is answered. The kernel reports a failure
 //!   at `close`, `fsync` and `msync` and has forgotten the data by then, so the data is kept and
@@ -92,7 +91,8 @@ impl Server {
         if self.may_keep(errno) {
             return Err(errno);
         }
-        // Programs need the frames. The kernel has been told and tells the program.
+        // The data does not stay in the cache: it is written past the cache, and the kernel gets
+        // the host's error and reports it to the program.
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
@@ -136,7 +136,7 @@ impl Server {
         dirty: Dirty,
     ) -> Result<usize, Errno> {
         drop(self.data(inode, Access::Write)?);
-        // Locked exclusively: nobody else may have unstored data in these pages.
+        // Locked exclusively: no other thread may have unstored data in these pages.
         let slot = inode.data.write();
         let data = slot.as_ref().ok_or(Errno::IO)?;
         let end = offset + bytes.len() as u64;

@@ -1,11 +1,11 @@
 //! Accepting connections when the process has run out of descriptors.
 //!
-//! A file server holds a descriptor per inode that the kernel knows and may use up all there are.
-//! That is when its owner wants to inspect and unmount it. The control API therefore keeps some
-//! descriptors in reserve: when `accept` fails for lack of a descriptor, a reserved one is closed
-//! and `accept` is repeated. When such a connection ends, its descriptor does not become free,
-//! because the file server would take it: `dup3` atomically replaces it with a placeholder, which
-//! is in reserve again.
+//! A file server holds a descriptor per inode that the kernel knows, and may use up all
+//! descriptors. This is exactly when its owner wants to inspect and unmount it. The control API
+//! therefore keeps some descriptors in reserve: when `accept` fails for lack of a descriptor, a
+//! reserved one is closed and `accept` is repeated. When such a connection ends, its descriptor
+//! does not become free, because the file server would take it: `dup3` atomically replaces it with
+//! a placeholder, which is part of the reserve again.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -6,8 +6,8 @@
 //! 1. *Measure.* A cache with page misses gets a detector, the wrapper `sequential`. A cache that
 //!    has long been unused loses it.
 //! 2. *Decide.* The share of accesses since the last interval that follow one another is compared
-//!    with two thresholds. A cache is swapped when the share is above `above` or below `below` for
-//!    two consecutive intervals. A share in between changes nothing.
+//!    with two thresholds. A cache is swapped when the share is at least `above`, or below `below`,
+//!    for two consecutive intervals. A share in between changes nothing.
 //! 3. *Change.* The cache is swapped to `sequential`, or back to its former implementation.
 //! 4. *Check, undo.* If more than twice as many pages are missed after the swap as before, the
 //!    cache is swapped back and left alone for a period that doubles each time.

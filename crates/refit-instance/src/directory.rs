@@ -205,8 +205,8 @@ fn per_user(parent: &Path) -> PathBuf {
     parent.join(format!("refit-{}", geteuid().as_raw()))
 }
 
-/// Checks that nobody else can write to the directory, since they could create a socket of their
-/// own in it.
+/// Checks that no other user can write to the directory, since that user could create a socket in
+/// it.
 fn check(path: &Path) -> Result<(), Refusal> {
     let meta = fs::symlink_metadata(path)
         .map_err(|e| refused(path, format!("cannot be read: {}", reason(&e))))?;

@@ -14,7 +14,7 @@ use axum::routing::get;
 
 use crate::metrics;
 
-/// The interval at which the thread checks whether it is to end.
+/// The interval at which the thread checks whether it should end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A function that returns the text for each request, or the reason why there is none.

@@ -101,7 +101,7 @@ impl Instance {
         self.core.mounts()
     }
 
-    /// Removes mounts that somebody else has unmounted. Returns how many there were.
+    /// Removes mounts that another process has unmounted. Returns their number.
     pub fn reap(&self) -> usize {
         self.core.reap()
     }

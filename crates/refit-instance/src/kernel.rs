@@ -1,5 +1,5 @@
-//! An instance as one of several that form one system: how it supervises and moves programs for
-//! requests, and the routes for these.
+//! An instance that is one of several which form one system: requests to supervise and to move
+//! programs, and their routes.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -144,8 +144,8 @@ pub(crate) fn attach(request: &RecordRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the paths, for other processes, of the sessions in which the instance takes part and
-/// whose recorders are running, in the order in which they were joined.
+/// Returns the paths, for other processes, of the sessions in which the instance takes part, in the
+/// order in which they were joined. Sessions whose recorder has ended are omitted.
 pub(crate) fn attached() -> Vec<PathBuf> {
     let all = sessions();
     let live = all.iter().filter(|(path, session)| !session.ended() && path.exists());

@@ -104,11 +104,11 @@ async fn serve(shared: Shared, listener: ReservingListener) {
     }
 }
 
-/// Serves a request, and records what asks for a change; what only reads is recorded at the most
-/// verbose level.
+/// Serves a request and records it: requests for changes at level `DEBUG`, requests that only read
+/// at level `TRACE`.
 async fn recorded(request: Request, peer: Peer, next: Next) -> Response {
     static REQUESTS: AtomicU64 = AtomicU64::new(0);
-    // Relaxed: it only has to be another one.
+    // Relaxed: the number only has to be unique.
     let number = REQUESTS.fetch_add(1, Ordering::Relaxed);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let reads = method == Method::GET;

@@ -2,8 +2,8 @@
 //!
 //! A mount occupies a slot from the time it serves requests until it has ended. Unmounting can take
 //! long, because dirty pages are written back, and is done without the lock on the slots. Meanwhile
-//! the slot is marked as leaving, so that nobody can unmount the mount twice or take the instance
-//! to be idle.
+//! the slot is marked as leaving, so that the mount is not unmounted twice and the instance does
+//! not appear idle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -29,7 +29,7 @@ const MAX_LIST_AGE: Duration = Duration::from_millis(100);
 /// The longest sleep before the thread checks again whether the client is still connected.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// An object that is to be swapped.
+/// An object to swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     id: u64,
@@ -69,7 +69,7 @@ pub(crate) fn targets(core: &Core, request: &Swap) -> Result<Vec<Target>, Refusa
     Ok(targets)
 }
 
-/// Returns which processors are to share a representative.
+/// Returns the groups of processors that share a representative.
 fn clustering(request: &Swap) -> Result<Clustering, Refusal> {
     let Some(text) = &request.reps else { return Ok(Clustering::AsMade) };
     text.parse().map_err(|_| {
@@ -160,7 +160,7 @@ fn no_such_implementation(what: String, objects: &[ObjectInfo], implementation: 
 impl Work {
     /// Runs until everything is swapped, the time is over, or the client disconnects.
     pub(crate) fn run(&self, targets: Vec<Target>) {
-        // If the client has disconnected the work ends, and there is nobody to report to.
+        // If the client has disconnected, the work ends, and its error has no recipient.
         let _ = match &self.request.repeat {
             None if self.request.together => self.swap(&targets),
             None => targets.chunks(1).try_for_each(|target| self.swap(target)),

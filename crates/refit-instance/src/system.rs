@@ -24,7 +24,7 @@ use crate::wire::{
 pub struct SwapRequest {
     /// The objects and their new implementations.
     pub objects: Vec<(u64, String)>,
-    /// Which processors are to share a representative.
+    /// The groups of processors that share a representative.
     pub clustering: Clustering,
     /// The conditions that the new implementation must satisfy; only with one object.
     pub probation: Option<Probation>,
@@ -34,7 +34,7 @@ pub struct SwapRequest {
     pub change: ChangeId,
     /// The deadline; `None` means the default of the object system.
     pub deadline: Option<Duration>,
-    /// Whether the swap is to be rolled back before the commit.
+    /// Whether the swap is rolled back before the commit.
     pub dry_run: bool,
     /// The protocol for the state; `None` means the best one that both implementations know.
     pub protocol: Option<String>,
@@ -161,7 +161,7 @@ pub trait System: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Returns what prevented it, which something always does.
+    /// Returns what prevented it. Unloading always fails.
     fn unload(&self, path: &Path) -> Result<(), Refusal> {
         Err(loads_nothing("unload", path))
     }
@@ -247,7 +247,7 @@ pub trait Served: Send + Sync + 'static {
     /// Returns the mount point.
     fn mountpoint(&self) -> &Path;
 
-    /// Returns whether somebody else has unmounted it.
+    /// Returns whether another process has unmounted it.
     fn ended(&self) -> bool;
 
     /// Changes the cache mode of the files whose path matches. Returns how many of them are

@@ -1,4 +1,4 @@
-//! Counts that outlive what was counted: the sums of all counters, and the durations of changes.
+//! Counts that outlive the counted objects: the sums of all counters, and the durations of changes.
 
 use std::collections::{BTreeMap, HashMap};
 

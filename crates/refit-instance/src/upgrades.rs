@@ -103,9 +103,9 @@ impl ActiveUpgrade {
                     // The upgrade itself notices that the client has disconnected.
                     let _ = sender.try_send(UpgradeLine::Progress { done, total, paused });
                 }
-                // Polled: the end of a thread, the end of the instance and the next progress line
-                // have nothing in common to wait for. The upgrade bounds it: each of its batches
-                // has a deadline, and it notices `cancel`.
+                // Polled, since no single wait covers the end of the thread, the end of the
+                // instance and the next progress line. The loop ends with the upgrade: each of its
+                // batches has a deadline, and it notices `cancel`.
                 thread::sleep(POLL_INTERVAL);
             }
             if let Ok(report) = upgrade.join() {

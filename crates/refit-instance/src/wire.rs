@@ -113,8 +113,8 @@ pub struct Swap {
     /// default is that of the object system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// Which processors are to share a representative: `one`, `each`, `groups:4`, `map:0,0,1,1`.
-    /// The default is that of the implementation.
+    /// Which processors share a representative: `one`, `each`, `groups:4`, `map:0,0,1,1`. The
+    /// default is that of the implementation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reps: Option<String>,
     /// The number of times that each swap is retried when it misses its deadline.

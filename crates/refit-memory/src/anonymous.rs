@@ -2,8 +2,8 @@
 //! §3.2: FR of computational storage).
 //!
 //! A page that was never written back is not stored, and reads as zeros. A page that is written
-//! back replaces the stored one; a reader that has already found the old one reads it to its end
-//! (`store.rs`).
+//! back replaces the stored one; a reader that has already found the old one can still read all of
+//! it (`store/mod.rs`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;

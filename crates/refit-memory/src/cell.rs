@@ -1,9 +1,10 @@
 //! One partition of a file's pages with its lock, and the ways to read and evict under it.
 //!
-//! The lock is never held while pages are filled from the host or written back to it: the thread
-//! marks the pages, registers a flight, drops the lock, calls the host, takes the lock again and
-//! lands. Other threads that need such a page wait on `landed` and then start over, since anything
-//! can have happened in the meantime. A waiting thread holds no other partition's lock.
+//! The lock is never held while pages are filled from the host or written back to it. The thread
+//! marks the pages, registers a *flight*, drops the lock and calls the host; then it takes the lock
+//! again and lands the flight. Other threads that need such a page wait on `landed` and then start
+//! over, since anything can have happened in the meantime. A waiting thread holds no other
+//! partition's lock.
 
 use crate::events;
 use crate::fcm::{CacheError, Eviction};
@@ -125,8 +126,8 @@ impl Cell {
             Obstacle::Busy => Ok(self.wait(pages)),
             Obstacle::Unfilled(page) => {
                 let (pages, _) = self.fill(file, pages, page, page)?;
-                // It has to stay cached until the write proceeds, which may have to fill one more
-                // page.
+                // The page has to stay cached until the write proceeds, which may have to fill one
+                // more page.
                 if let Some(frame) = pages.get(file, page) {
                     file.parts.pm.touch(frame);
                 }

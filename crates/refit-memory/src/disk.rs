@@ -1,8 +1,8 @@
 //! Waiting for the disk of the host outside of requests.
 //!
 //! A swap waits for every request that has begun before it. A call that waited for the disk would
-//! therefore delay the swap of any object, whatever file it belongs to. So operations that can take
-//! long are handed out: the [file representative](crate::FileRepresentative) returns them as
+//! therefore delay the swap of every object, of any file. So operations that can take long do not
+//! run within a call: the [file representative](crate::FileRepresentative) returns them as
 //! [`DiskWork`], and the caller runs them when its call has ended.
 
 use std::cell::Cell;

@@ -8,9 +8,9 @@ use crate::pages::{File, Pages};
 use crate::scratch::{BATCH, with_buffer};
 
 impl Cell {
-    /// Fills `first`, which is not cached, and as many of the pages behind it up to `last` as are
-    /// not cached either and as there are frames for. Returns their number. The lock is dropped
-    /// while the host reads.
+    /// Fills `first`, which is not cached, and the uncached pages that follow it directly, up to
+    /// `last` and as far as there are frames. Returns their number. The lock is dropped while the
+    /// host reads.
     ///
     /// If the read fails, the pages are dropped again. Threads that waited for them find them
     /// missing and read them themselves: they get an error of their own, or, if the problem has

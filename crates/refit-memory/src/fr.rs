@@ -19,15 +19,15 @@ pub trait FileRepresentative {
     fn truncate(&self, size: u64) -> Result<(), i32>;
     /// Returns the size of the file in bytes.
     fn size(&self) -> Result<u64, i32>;
-    /// Writes everything to the disk: the data and what is needed to read it back, or (`data_only`
-    /// false) all attributes too. Waits for the disk within the call, which delays swaps; see
-    /// [`sync_work`](Self::sync_work).
+    /// Writes the file to the disk: the data and the attributes that are needed to read it back, or
+    /// (`data_only` false) all attributes. Waits for the disk within the call, which delays swaps;
+    /// see [`sync_work`](Self::sync_work).
     fn sync(&self, data_only: bool) -> Result<(), i32>;
     /// Makes bytes `[start, end)` read as zero, and frees their space if possible. The size stays
     /// the same.
     fn punch(&self, start: u64, end: u64) -> Result<(), i32>;
-    /// Returns the work of [`sync`](Self::sync), to run outside of the call. It writes to the disk
-    /// what was written before it is run, and fails as `sync` does.
+    /// Returns the work of [`sync`](Self::sync), to run outside of the call. It synchronizes all
+    /// data that was written before it runs, and fails as `sync` does.
     fn sync_work(&self, data_only: bool) -> Result<DiskWork, i32>;
     /// Returns the work of reading `len` bytes from `offset` on into the memory of the host, to run
     /// outside of the call. A [`read`](Self::read) of these bytes does not wait afterwards, unless

@@ -5,18 +5,18 @@
 //! The bytes are raw memory without a lock of their own. The bytes of a frame that belongs to a
 //! page are accessed only (1) under the lock of the page's partition in its cache, while the page
 //! is not [`BUSY`], or (2) without the lock, by the thread that has set [`BUSY`], until it clears
-//! it under the lock again. Nobody accesses the bytes of a free frame. That is why copying is
-//! private to this crate.
+//! it under the lock again. No thread accesses the bytes of a free frame. The functions that copy
+//! bytes are private to this crate, so that only its code has to follow these rules.
 //!
 //! ## Access to a descriptor
 //!
-//! Owner and page are set when the frame leaves the free list, and stay until it returns there. In
-//! between only the owner changes the flags, under the lock of the page's partition. The exception
-//! is [`REFERENCED`], a hint that anyone sets and that the search for victims clears, as it does
-//! [`FRESH`]. Other threads read descriptors without a lock and get a guess: before they act on one
-//! they ask the owner, which checks again under its lock
-//! ([`FileCache::evict`](crate::FileCache::evict)). Hence all accesses are relaxed: the owner's are
-//! ordered by its lock, and a guess needs no order.
+//! Owner and page are set when the frame leaves the free list, and do not change until it returns
+//! there. In between only the owner changes the flags, under the lock of the page's partition. The
+//! exceptions are two hints: any thread may set [`REFERENCED`], and the search for victims clears
+//! [`REFERENCED`] and [`FRESH`]. Other threads read descriptors without a lock, so the values that
+//! they read are guesses: before they act on one they call the owner, which checks again under its
+//! lock ([`FileCache::evict`](crate::FileCache::evict)). Hence all accesses are relaxed: the
+//! owner's are ordered by its lock, and a guess needs no order.
 //!
 //! Host memory is allocated when a frame is first written. Frames that have just been freed are
 //! allocated first, while they are warm in the cache. [`FramePool::trim`] returns free frames to
@@ -26,7 +26,7 @@
 //!
 //! | lock | protects |
 //! |---|---|
-//! | `visitors` | caches found in descriptors from being destroyed: shared during calls of them |
+//! | `visitors` | the existence of caches found in descriptors; held shared while one is called |
 //! | a partition's lock | see above |
 //! | `free` | the list of free frames; nothing is called with it held |
 

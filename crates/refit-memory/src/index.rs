@@ -10,10 +10,10 @@
 //! * *Export does not consume.* Until the swap is committed the old cache has its stripes too and
 //!   can continue. A thread that changes a shared stripe copies it first ([`Arc::make_mut`]). In
 //!   practice that never happens, since no call is in progress while two caches share stripes, and
-//!   the loser of a swap [clears](PageIndex::clear) its index before calls continue.
+//!   the cache that does not serve after the swap [clears](crate::lazy::LazyIndex::clear) its index
+//!   before calls continue.
 //! * *Small files have one stripe*, which is divided into several when it has [`DEAL_AT`] pages. So
-//!   a small file costs no more than it must, and a swap never has to divide more than `DEAL_AT`
-//!   pages.
+//!   a small file has only one table, and a swap never has to divide more than `DEAL_AT` pages.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;

@@ -1,10 +1,11 @@
-//! The index of a cache that has taken over lazily: pages that have not moved yet are found where
-//! they are, and move when they are used, or by the drain (Hui 2000, §4.4.4).
+//! The index of a cache that takes its pages over lazily. A page that has not moved yet is found in
+//! the stripes of the old cache; it moves when it is used, or when the drain reaches it (Hui 2000,
+//! §4.4.4).
 //!
-//! A lazy transfer hands over the same as one by reference: the old cache's stripes. But the new
-//! cache does not use them as its own index. It begins with an empty one and keeps the stripes as a
-//! *layer* beneath. So its tables are built anew, as by copying, while calls wait no longer than by
-//! reference.
+//! A lazy transfer hands over the same state as one by reference: the old cache's stripes. But the
+//! new cache does not use them as its own index. It begins with an empty index and keeps the
+//! stripes as a *layer* beneath. So its tables are rebuilt, as in a transfer by copying, but calls
+//! wait no longer than in one by reference.
 //!
 //! * *No page is ever in transit.* Each partition keeps the layers of its own pages under the lock
 //!   under which it keeps its index. A thread that holds the lock finds a page either in the index
@@ -13,9 +14,9 @@
 //!   lookup goes through the layers, and whether a page has moved changes no result.
 //! * *Nothing comes back.* A page that is removed from the index is also removed from the layer if
 //!   it is there; there is no second copy that could be found later.
-//! * *The division is the same.* A layer has as many stripes as there are partitions, or one of few
-//!   pages, which is divided on arrival. So a partition needs no other's lock to find a page that
-//!   has not moved.
+//! * *The division is the same.* A layer has as many stripes as there are partitions, or a single
+//!   stripe of few pages, which is divided on arrival. So a partition needs no other's lock to find
+//!   a page that has not moved.
 //! * *Another lazy swap* hands on the layers together with the index built so far, as one more
 //!   layer. A swap by reference moves the rest first, since that has to be a single index.
 
@@ -71,7 +72,7 @@ impl Beneath {
                 self.spot = spot;
                 return layer.remove(pool, pool.page(frame));
             }
-            // Another pass from the beginning, to which pages may have moved back.
+            // Another pass from the beginning, since removals may have moved pages back there.
             if self.spot == Spot::default() {
                 self.full -= 1;
             }

@@ -1,16 +1,16 @@
 //! The cached pages of one partition of a file, and the operations on them under its lock.
 //!
-//! ## Invariants while nobody holds the lock
+//! ## Invariants while no thread holds the lock
 //!
 //! * **Zero tail.** Bytes of a page at or beyond the size of the file are zero, unless the page is
 //!   [`BUSY`]. So extending the file does not touch its pages.
 //! * **Size on the host.** All bytes of the host's file lie below `on_host`, which is at most the
 //!   size. If it is less, the page with the last byte is cached and dirty or being written: writing
 //!   all dirty pages back always gives the host's file the right size.
-//! * **Dirty twice.** The index has a page as dirty exactly if its descriptor has [`DIRTY`]. The
+//! * **Dirty twice.** The index lists a page as dirty exactly if its descriptor has [`DIRTY`]. The
 //!   index finds dirty pages in the order of the file; the descriptor informs physical memory.
-//! * **Flights.** A page is [`BUSY`] or [`WRITING`] exactly if a flight covers it: a thread is
-//!   calling the host for it without the lock and will come back.
+//! * **Flights.** A page is [`BUSY`] or [`WRITING`] exactly if a *flight* covers it: a thread calls
+//!   the host for this page without the lock, and *lands* the flight when the host has returned.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -9,7 +9,7 @@
 //!
 //! * `read` takes the locks it needs one after the other: a read across ranges may see one part
 //!   before and one part after another thread's write. Within a range that happens only if a page
-//!   has to be filled in the middle, never within a page.
+//!   has to be filled during the read; it never happens within a page.
 //! * `write` holds all the locks it needs, taken in ascending order, while it copies and raises the
 //!   size. So it is atomic with respect to `truncate`, and no page of it is written back or
 //!   truncated between the copying and the new size.

@@ -51,12 +51,12 @@ pub struct Search {
 
 /// The page frames that the files of one mount share.
 ///
-/// No method calls a cache or waits for anyone: caches call physical memory with their locks held,
-/// and a swap of physical memory waits for every call in progress. If one of those calls waited for
-/// a cache, and that cache for a call that the swap delays, neither would ever end. Frames are
-/// therefore reclaimed by a plain function outside: [`reclaim`](crate::reclaim). The only object
-/// that is called is the [policy](crate::ReplacementPolicy), which calls nobody, and only by
-/// `victims`, which no cache calls.
+/// No method calls a cache or waits for another thread: caches call physical memory with their
+/// locks held, and a swap of physical memory waits for every call in progress. If one of those
+/// calls waited for a cache, and that cache for a call that the swap delays, neither would ever
+/// end. Frames are therefore reclaimed by a plain function outside: [`reclaim`](crate::reclaim).
+/// The only object that is called is the [policy](crate::ReplacementPolicy), which calls no object;
+/// only `victims` calls it, and no cache calls `victims`.
 #[refit_objects::interface(name = "pm", state = MemoryState)]
 pub trait PhysicalMemory {
     /// Allocates a frame for `page` of `owner`; `None` if there is none. The contents of the frame

@@ -1,11 +1,11 @@
 //! The interface of a replacement policy, which decides what pages are evicted when frames run
 //! short, and the policy CLOCK.
 //!
-//! Refit calls a policy only then, outside of every cache's lock. It sees *marks*: what has
-//! happened to each frame since the hand last passed. A hit sets a mark in the frame's descriptor
-//! and makes no call, so it costs the same with every policy. Only numbers and bytes are passed, so
-//! a policy can be built separately and loaded (`refit load`), with nothing but the declaration of
-//! this trait.
+//! Refit calls a policy only when frames run short, and holds no cache's lock during the call. The
+//! policy sees *marks*, which record what has happened to each frame since the hand last passed it.
+//! A hit sets a mark in the frame's descriptor and makes no call, so it costs the same with every
+//! policy. Only numbers and bytes are passed, so a policy can be built separately and loaded
+//! (`refit load`), with nothing but the declaration of this trait.
 
 use refit_objects::{Choices, CreateError, Factory, Interface, Name, State, TransferError};
 
@@ -25,9 +25,9 @@ pub mod mark {
 /// Decides which pages are evicted, while a hand passes all frames in the order of their numbers,
 /// again and again.
 ///
-/// A policy determines how well a cache works, but can do no harm: a verdict on a page that cannot
-/// be evicted has no effect, and if it names no page in two rounds, or panics, the hand takes
-/// whatever it finds. A method calls no object and waits for nobody.
+/// A policy determines how well a cache works, but can do no harm. A verdict on a page that cannot
+/// be evicted has no effect. If the policy names no page in two rounds (a panic counts as naming
+/// none), the hand takes every page that can be evicted. Its methods must not call objects or wait.
 #[refit_objects::interface(name = "policy", state = Vec<u8>, loadable, hint)]
 pub trait ReplacementPolicy {
     /// Judges the frames from number `first` on, one for each byte of `marks` (see [`mark`]), as

@@ -34,8 +34,8 @@ const FAILING_CACHES: usize = 8;
 /// them.
 ///
 /// A caller that repeats a call for lack of a frame should ask for as many frames as the call
-/// accesses pages. With fewer, the pages that its last attempt has filled may be all that is
-/// evicted, again and again.
+/// accesses pages. With fewer, it may evict only the pages that its last attempt has filled, again
+/// and again.
 pub fn reclaim(pm: PhysicalMemoryRef, frames: &FramePool, wanted: usize) -> ReclaimOutcome {
     let _evict = events::EVICT.span([wanted as u64, 0]);
     let mut search = Search::default();

@@ -1,5 +1,5 @@
-//! The root of a file cache: the part that is the same for every implementation, however many locks
-//! it has.
+//! The root of a file cache: the part that all implementations share, whatever their number of
+//! locks.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::whole;
 /// The preferred protocol of all caches: nothing moves.
 const STRIPES: Protocol = FileCacheInterface::STRIPES.id();
 
-/// The protocol that transfers the stripes as the source from which the new cache takes its pages,
-/// one by one, while it is used. For tables that should be rebuilt, for example because the old
-/// ones are fragmented.
+/// The protocol that transfers the stripes as a source, from which the new cache takes its pages
+/// one by one while it is used. For tables that should be rebuilt, for example because the old ones
+/// are fragmented.
 const LAZY: Protocol = FileCacheInterface::LAZY.id();
 
 /// The protocol that transfers the canonical state in parts that are divided like the stripes, so

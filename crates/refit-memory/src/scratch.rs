@@ -13,8 +13,8 @@ thread_local! {
 
 /// Calls `f` with a buffer of `pages` pages whose contents are arbitrary.
 ///
-/// The buffer is taken out of its place in the meantime: a nested call allocates a new one and is
-/// merely slower.
+/// The buffer is not available in the meantime: a nested call allocates a new one, which is only
+/// slower.
 pub(crate) fn with_buffer<R>(pages: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
     let mut buffer = BUFFER.take();
     let len = pages * PAGE_SIZE;

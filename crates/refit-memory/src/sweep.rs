@@ -3,9 +3,9 @@
 //!
 //! The hand passes several frames at a time, shows the policy their marks, and names as victims
 //! those that the policy gives up. Passing a frame clears its marks *new* and *used*, so that they
-//! always refer to the time since. A search goes round twice. If the policy has named no victim by
-//! then, or panics, a third round takes every page that is not in use: a loaded policy must not be
-//! able to halt a file server.
+//! always refer to the time since the last pass. A search passes all frames twice. If the policy
+//! has named no victim by then (a panic counts as naming none), a third round takes every page that
+//! is not being filled or written: a loaded policy must not be able to halt a file server.
 //!
 //! Several threads may reclaim at the same time: they share the hand, so each looks at other
 //! frames. The hand reads descriptors without any lock; the owner decides whether a frame is really

@@ -1,4 +1,4 @@
-//! The map from the pages of a file to frames: a hash table that holds nothing but frame numbers.
+//! The map from the pages of a file to frames: a hash table that holds only frame numbers.
 //!
 //! The page of a frame is in the frame's descriptor already, and every access to a page reads the
 //! descriptor anyway (is the page busy, was it used recently). So the table keeps no keys: a slot

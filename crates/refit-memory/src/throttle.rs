@@ -1,4 +1,4 @@
-//! Limits how often an event is recorded that a shortage can cause thousands of times a second.
+//! A rate limit for the recording of events that a shortage can cause thousands of times a second.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,8 +21,8 @@ impl Throttle {
         Self { due: AtomicU64::new(0), occurrences: AtomicU64::new(0) }
     }
 
-    /// Counts an occurrence. If it should be recorded, returns the number of those since the last
-    /// one that was, this one included.
+    /// Counts an occurrence. If it should be recorded, returns the number of occurrences since the
+    /// last recorded one, including this one.
     pub(crate) fn count(&self) -> Option<u64> {
         static BEGIN: OnceLock<Instant> = OnceLock::new();
         let now = BEGIN.get_or_init(Instant::now).elapsed().as_millis() as u64;

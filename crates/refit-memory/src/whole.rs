@@ -31,8 +31,8 @@ fn lock_idle<'a, C: AsRef<Cell>>(cells: &'a [C], pages: &RangeInclusive<u64>) ->
 
 /// Implements [`FileCache::truncate`](crate::FileCache::truncate).
 ///
-/// The locks are held over the call of the host: neither a fill nor a write-back of truncated pages
-/// may meet a host's file that is truncated only on one side.
+/// The locks are held during the call of the host, so that no fill and no write-back of truncated
+/// pages runs while only one of the cache and the host's file is truncated.
 pub(crate) fn truncate<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],

@@ -1,9 +1,9 @@
 //! Connecting peers: one listens, the other joins.
 //!
-//! On one host, the joining side creates rings in shared memory, and passes them to the other over
-//! the socket by which the two have met. The socket stays open and reports the end of either.
-//! Between hosts there are two connections, the urgent one first; a token chosen by the joining
-//! side identifies connections that belong together.
+//! On one host, the joining side creates rings in shared memory, and passes them to the other side
+//! over the socket on which the two have connected. The socket stays open and reports the end of
+//! either process. Between hosts there are two connections, the urgent one first; a token chosen by
+//! the joining side identifies connections that belong together.
 
 use std::hash::BuildHasher;
 use std::io;
@@ -31,11 +31,11 @@ const MAX_HANDSHAKES: usize = 64;
 
 impl Layer {
     /// Lets instances of this host join through a Unix socket, which is created at `path`, from
-    /// processes of the same user or of root. A socket on which nobody listens any more is
+    /// processes of the same user or of root. A socket on which no process listens any more is
     /// replaced.
     ///
     /// # Errors
-    /// [`System`](MessageError::System): the socket cannot be created, or somebody listens on it;
+    /// [`System`](MessageError::System): the socket cannot be created, or a process listens on it;
     /// [`Closed`](MessageError::Closed).
     pub fn listen_here(self: &Arc<Self>, path: &Path) -> Result<(), MessageError> {
         let what = || format!("listen at {}", path.display());
@@ -52,7 +52,8 @@ impl Layer {
     /// Joins an instance of this host that listens at `path`.
     ///
     /// # Errors
-    /// [`System`](MessageError::System): nobody listens there; [`Refused`](MessageError::Refused).
+    /// [`System`](MessageError::System): no process listens there;
+    /// [`Refused`](MessageError::Refused).
     pub fn join_here(self: &Arc<Self>, path: &Path) -> Result<(), MessageError> {
         let place = path.display().to_string();
         let refused = |why| MessageError::Refused { place: place.clone(), why };
@@ -138,7 +139,7 @@ impl Layer {
         if hello.way == Way::Bulk {
             let expected = self.expected(hello.id, hello.token).ok_or(Refusal::Half);
             let first = hello::judge(&mut wire, expected, hello.id, own).map_err(refused)?;
-            // The receiver may just have given up; then this connection ends, too.
+            // The receiver may have given up just now; then this connection ends, too.
             let _ = first.send(wire);
             return Ok(());
         }
@@ -150,7 +151,7 @@ impl Layer {
         let joined = hello::judge(&mut wire, reserved, hello.id, own).and_then(|reserved| {
             Ok((reserved, second.recv_timeout(HANDSHAKE_TIMEOUT).map_err(|_| Refusal::Silent)?))
         });
-        // In case no second connection has come.
+        // In case no second connection has arrived.
         self.expected(hello.id, hello.token);
         let (reserved, bulk) = joined.map_err(refused)?;
         let wires = [wire, bulk];
@@ -180,8 +181,8 @@ impl Layer {
         reserved.fill(Place { name: place.clone(), dialed: true }, transport, wires)
     }
 
-    /// Introduces this instance to one that it joins. Returns the other one's place and number, and
-    /// the token of this joining.
+    /// Introduces this instance to one that it joins. Returns the reservation of the other one's
+    /// number, the number, and the token of this joining.
     fn introduce(
         self: &Arc<Self>,
         wire: &mut Wire,
@@ -191,7 +192,7 @@ impl Layer {
         let own = self.own();
         let outcome = wire.socket.set_timeout(Some(HANDSHAKE_TIMEOUT));
         outcome.map_err(MessageError::system(format!("join {place}")))?;
-        // No other process can know it: its hasher is seeded by the system.
+        // No other process can guess the token: the system seeds its hasher.
         let token = std::hash::RandomState::new().hash_one(own.0);
         let hello = hello::greet(wire, &Hello::new(own, Way::Urgent, token)).map_err(refused)?;
         let reserved = self.reserve(hello.id);

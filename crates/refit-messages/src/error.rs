@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::{InstanceId, Way};
 
-/// The reason of the loss of a peer that has ended or hung up.
+/// The reason for the loss of a peer that has ended or hung up.
 pub const ENDED: &str = "its connection has ended";
 
 /// The reason that there is no message, no answer or no connection.
@@ -46,7 +46,7 @@ pub enum MessageError {
         /// The reason.
         why: Refusal,
     },
-    /// The connection would be unprotected, and nobody has said that this is intended.
+    /// The connection would be unprotected, and the configuration does not allow that.
     #[error(
         "{0} can be reached from other hosts; use certificates, or allow connections without them"
     )]
@@ -168,7 +168,7 @@ pub enum Malformed {
         /// postcard's error.
         why: postcard::Error,
     },
-    /// An answer for which nobody waits.
+    /// An answer for which no caller waits.
     #[error("an answer has ticket {0}, which no question has")]
     Ticket(u64),
 }

@@ -1,12 +1,12 @@
 //! The header of each message in transit, and its encoding. All numbers are little-endian.
 //!
-//! | bytes | what |
+//! | bytes | field |
 //! |---|---|
 //! | 0–1 | [`Sort`] |
-//! | 2–3 | the message's [`KIND`](crate::Message::KIND), 0 where there is none |
+//! | 2–3 | the message's [`KIND`](crate::Message::KIND); 0 if none |
 //! | 4–7 | length of the message |
 //! | 8–11 | length of the body |
-//! | 12–19 | ticket: which question this is, or is the answer to; 0 where there is none |
+//! | 12–19 | ticket: the number of the question, or of the question that this answers; 0 if none |
 //! | 20–27 | time of sending, in nanoseconds of the host's monotonic clock; 0 if not included |
 
 use crate::{LIMIT, Malformed};

@@ -1,14 +1,15 @@
 //! The handshake of two instances before any message: each sends a [`Hello`], then a verdict.
 //!
-//! Both have a fixed length in every version, so that any two versions detect at least that they
-//! differ. Both sides send both, whatever they receive, so that each learns why the other refuses.
+//! Hello and verdict have the same lengths in every version, so that two versions at least detect
+//! that they differ. Each side sends both, whatever it receives, so that each side learns why the
+//! other one refuses.
 //!
-//! | bytes | what |
+//! | bytes | field |
 //! |---|---|
 //! | 0–7 | `refitmsg` |
 //! | 8–9 | version of this layer |
-//! | 10–11 | the speaker's number |
-//! | 12 | which connection: 0 urgent, 1 bulk |
+//! | 10–11 | the number of the sending instance |
+//! | 12 | the connection: 0 for urgent, 1 for bulk |
 //! | 13 | length of the release |
 //! | 16–23 | token: the same on all connections of one joining |
 //! | 24–63 | the release, in UTF-8, then zeros |
@@ -18,7 +19,7 @@ use std::io::{self, Read, Write};
 use crate::{InstanceId, Refusal, Way};
 
 const MAGIC: [u8; 8] = *b"refitmsg";
-/// Changes with the format of headers, or of the data behind the hello.
+/// The version of this layer. Changes with the format of headers, or of the data behind the hello.
 pub(crate) const VERSION: u16 = 1;
 /// The release, which determines the encoding of messages: another one may have other types.
 pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");
@@ -104,13 +105,13 @@ pub(crate) fn greet(stream: &mut (impl Read + Write), own: &Hello) -> Result<Hel
     let bytes = hear(stream)?;
     let checked = Hello::decode(&bytes).and_then(|hello| own.suits(&hello).map(|()| hello));
     if let Err(why) = &checked {
-        // The other side waits for it; if it does not any more, the first reason counts.
+        // The other side waits for the verdict; if it does not any more, the first reason counts.
         let _ = exchange(stream, code(why));
     }
     checked
 }
 
-/// Receives a hello, or whatever is sent in its place.
+/// Receives the bytes of a hello, or returns the reason that there is none, such as a TLS record.
 fn hear(stream: &mut impl Read) -> Result<[u8; HELLO], Refusal> {
     let mut bytes = [0; HELLO];
     let mut heard = 0;
@@ -158,9 +159,9 @@ pub(crate) fn judge<T>(
     }
 }
 
-/// Sends a verdict, and receives the other one's. The latter is read even if it does not matter,
-/// since a connection that is closed with unread data may lose the last data sent. It may also be
-/// there from a side that has hung up.
+/// Sends this side's verdict, and receives the other one's. The other one's is read even if this
+/// side refuses, since a connection that is closed with unread data may lose the last data sent. It
+/// is read even if sending fails, since the other side may have sent a refusal before it hung up.
 fn exchange(stream: &mut (impl Read + Write), said: u8) -> io::Result<u8> {
     let written = stream.write_all(&[said]);
     let mut heard = [0];

@@ -9,13 +9,13 @@
 //! | module | contents |
 //! |---|---|
 //! | [`MessageError`], [`Refusal`] | errors |
-//! | `message` | types of messages, and the instances and ways between which they go |
+//! | `message` | types of messages, the numbers of instances, and the ways to a peer |
 //! | `frame` | the header of each message in transit |
 //! | `hello` | the handshake of two instances before any message |
 //! | `wire`, `socket`, `sink` | one connection, read by one thread and written by another |
 //! | `outbox` | the queue of outgoing messages: its order, and its limit |
 //! | `tickets` | questions that wait for their answers |
-//! | `link` | all of that for one peer, and its end |
+//! | `link` | the connections, queues and questions of one peer, and its loss |
 //! | `handlers`, `receive`, `receiving` | received messages, and their handlers |
 //! | `layer`, `connect`, `tcp`, `tls` | the layer, and connecting peers |
 //!
@@ -24,14 +24,14 @@
 //! - Messages of one peer and one [`Way`] arrive in the order in which they were sent. Each way has
 //!   its own connection, so that urgent messages never wait for a long body.
 //! - Handlers run on the receiving thread, one for each peer and way. They must not wait:
-//!   [`Layer::ask`] is refused there ([`MessageError::InHandler`]), and their messages are queued
-//!   without a limit at which they would wait, so that two instances that answer each other with
-//!   long bodies never wait for each other.
+//!   [`Layer::ask`] is refused there ([`MessageError::InHandler`]), and the messages that they send
+//!   are queued without waiting for room, so that two instances that answer each other with long
+//!   bodies never wait for each other. A peer that leaves more than 512 MiB of them unread is lost.
 //! - Every other thread that sends waits while more than a megabyte is queued for that peer and
 //!   way.
 //! - A peer that ends, falls silent or sends invalid data is *lost*: every question to it fails at
-//!   once, its last messages are handled, then the handlers of [`Builder::lost`] are called, once;
-//!   after that its id may join again.
+//!   once, and its last messages are handled. Then the handlers of [`Builder::lost`] are called,
+//!   once. After that its number may join again.
 //!
 //! # Limitations
 //!

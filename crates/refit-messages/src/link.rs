@@ -1,4 +1,4 @@
-//! The link to one peer, and its end.
+//! The link to one peer, and its loss.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -185,7 +185,7 @@ impl Link {
         }
     }
 
-    /// Marks the peer as lost: all waiting for it ends. The first reason counts.
+    /// Marks the peer as lost, which ends every wait for it. Only the first reason is kept.
     pub(crate) fn lose(&self, why: &str) {
         let mut lost = self.lost.lock();
         if lost.is_some() {

@@ -1,4 +1,4 @@
-//! The types of messages, and the instances and ways between which they go.
+//! The types of messages, the numbers of instances, and the ways to a peer.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ impl fmt::Display for InstanceId {
 /// The connection, of the two to a peer, that a message takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// For short messages that somebody waits for.
+    /// For short messages for which a thread waits.
     Urgent,
     /// For long messages.
     Bulk,

@@ -2,14 +2,15 @@
 //!
 //! # Structure
 //!
-//! Frames stand in a queue. The sink, which takes their bytes, is either in [`State::sink`], when
-//! no thread writes, or with the single thread that writes. A thread that adds a frame and finds
-//! the sink takes it, and writes the queued frames, usually only its own; so a single sender writes
-//! by itself, and several do not wait for each other's system calls. A thread that has written
-//! enough for others leaves the rest to a thread that is started for it and ends with the queue.
+//! Frames wait in a queue. The sink, which takes their bytes, is either in [`State::sink`], when no
+//! thread writes, or with the single thread that writes. A thread that adds a frame and finds the
+//! sink takes it, and writes the queued frames, usually only its own. So a single sender writes by
+//! itself, and several do not wait for each other's system calls. A thread that has written
+//! [`MAX_BATCH`] frames leaves the rest to a relay, a thread that is started for this and ends when
+//! the queue is empty.
 //!
 //! A receiving thread must not wait for room, since it makes the room that its peer may wait for:
-//! when the sink takes no more, it leaves the queue to such a thread.
+//! when the sink takes no more, it leaves the queue to a relay.
 
 use std::collections::VecDeque;
 use std::io;
@@ -60,7 +61,7 @@ impl Outbox {
         Arc::new(Self { state: Mutex::new(state), socket, room: Condvar::new() })
     }
 
-    /// Appends a frame; with `wait`, not before there is room.
+    /// Appends a frame. With `wait`, it first waits for room.
     pub(crate) fn put(self: &Arc<Self>, bytes: Vec<u8>, wait: bool) -> Result<(), Closed> {
         let mut state = self.state.lock();
         if wait {
@@ -85,7 +86,7 @@ impl Outbox {
         }
     }
 
-    /// Returns whether the queue is empty.
+    /// Returns whether all frames have been written.
     pub(crate) fn idle(&self) -> bool {
         self.state.lock().bytes == 0
     }
@@ -127,7 +128,7 @@ impl Outbox {
         next.map(|frame| (sink, frame))
     }
 
-    /// Writes a frame. Returns the rest of it, if the sink takes no more.
+    /// Writes a frame. Returns its remaining part if the sink would block.
     fn write_one(
         &self,
         sink: &mut dyn Sink,
@@ -172,7 +173,7 @@ impl Outbox {
         })
     }
 
-    /// Ends the connection, which is of no more use; the receiving thread notices that.
+    /// Ends the connection after a failure; the receiving thread notices that.
     fn fail(&self) {
         self.socket.end();
         self.close();

@@ -15,7 +15,7 @@ use crate::{ENDED, Malformed, Way, receiving};
 /// The maximum capacity that a buffer keeps from one message to the next.
 const MAX_KEPT_CAPACITY: usize = 1 << 20;
 
-/// Handles all messages of one way, until there are no more. Returns the reason of the end.
+/// Handles all messages of one way until the connection ends. Returns the reason for its end.
 pub(crate) fn receive(
     handlers: &HashMap<u16, Handler>,
     link: &Arc<Link>,
@@ -69,7 +69,7 @@ fn read(from: &mut impl Read, message: &mut Vec<u8>, body: &mut Vec<u8>) -> Resu
 }
 
 /// Decodes bytes as the beginning of a peer's stream, to show that any bytes can be handled.
-/// Returns the number of messages, and the reason of the end.
+/// Returns the number of messages, and the reason for the end.
 pub fn rehearse(mut bytes: &[u8]) -> (usize, String) {
     if let Some((hello, rest)) = bytes.split_first_chunk()
         && let Ok(hello) = Hello::decode(hello)

@@ -1,4 +1,4 @@
-//! The destination of outgoing bytes, of whatever kind the connection is.
+//! The destination of outgoing bytes, for any kind of connection.
 
 use std::io;
 

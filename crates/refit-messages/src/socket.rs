@@ -17,8 +17,9 @@ use rustix::net::{
 
 use crate::sink::Sink;
 
-/// The multiple of the silence limit for a peer whose kernel still acknowledges data: its process
-/// exists, or the kernel would have ended the connection, but gets no processor, or is stopped.
+/// The multiple of the silence limit that applies to a peer whose kernel still acknowledges data.
+/// Its process exists, since the kernel would have ended the connection otherwise, but it gets no
+/// processor or is stopped.
 const BUSY_FACTOR: u32 = 10;
 
 /// A socket that ends for both sides once [`end`](Socket::end) is called by any thread.
@@ -58,9 +59,9 @@ impl Socket {
         Ok(())
     }
 
-    /// Returns whether a peer that has sent nothing for some time is dead, as far as its kernel
-    /// shows: it has not acknowledged sent data for as long as it may be silent, or has been silent
-    /// since `heard` for longer than a busy host is.
+    /// Returns whether a peer that has sent nothing for some time is dead. It is dead if its kernel
+    /// has not acknowledged sent data for the silence limit, or if it has been silent since `heard`
+    /// for [`BUSY_FACTOR`] times the limit.
     fn is_dead(&self, heard: Instant) -> bool {
         let Some(&silence) = self.silence.get() else { return true };
         let answers = tcp::acknowledged(self.fd.as_fd())

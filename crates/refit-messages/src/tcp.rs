@@ -2,8 +2,8 @@
 //!
 //! A host that is cut off sends nothing, so each side sends heartbeats
 //! ([`Builder::silence`](crate::Builder::silence)). A peer that has been silent for that long is
-//! lost, unless its kernel has acknowledged data in the meantime: then its process exists and gets
-//! no processor, or is stopped, and it is lost after ten times as long.
+//! lost, unless its kernel has acknowledged data in the meantime. In that case its process exists
+//! but gets no processor or is stopped, and the peer is lost after ten times the limit.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -20,19 +20,18 @@ use crate::{Layer, MessageError, Transport};
 /// The trust between instances of different hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// None: anybody may join, and anybody on the way can read and change the data.
+    /// None: any host may join, and any host on the path can read and change the data.
     None {
         /// Whether addresses other than this host's own may be used.
         anywhere: bool,
     },
     /// Peers must show a certificate that this authority has signed; the data is encrypted. A
-    /// certificate does not say which instance one is: its holder is believed to be whichever it
-    /// claims.
+    /// certificate does not identify an instance: its holder may claim any instance number.
     Mutual {
         /// The file of the authority's certificates, in PEM.
         ca: PathBuf,
-        /// The file of this instance's certificate, and of those between it and the authority's. It
-        /// has to be valid for the name or address by which others join.
+        /// The file of this instance's certificate, followed by the intermediate ones. It has to be
+        /// valid for the name or address by which others join.
         certificate: PathBuf,
         /// The file of its private key.
         key: PathBuf,

@@ -56,7 +56,7 @@ impl Tickets {
         ticket.map(|ticket| ticket.settle(outcome)).is_some()
     }
 
-    /// Removes a ticket for which nobody waits any more.
+    /// Removes a ticket for which no caller waits any more.
     pub(crate) fn forget(&self, number: u64) {
         self.0.lock().open.remove(&number);
     }

@@ -5,7 +5,7 @@
 //!
 //! One thread reads and another writes, and both need the state of the connection: it is locked
 //! while records are encrypted or decrypted, never while a thread waits for the socket. Until the
-//! handshake is complete, which is before the first message, one thread does both; from then on
+//! handshake is complete, which is before the first message, one thread does both. From then on
 //! only the writer writes to the socket, so that records leave in the order in which they were
 //! made.
 
@@ -122,7 +122,7 @@ impl Read for Reader {
         loop {
             match self.connection.lock().reader().read(into) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // This includes the end that the other side has announced.
+                // This includes the end of the connection, which the other side has announced.
                 read => return read,
             }
             if self.there.is_empty() {
@@ -177,7 +177,7 @@ struct Writer {
 }
 
 impl Sink for Writer {
-    /// Bytes that could not be written without waiting must be passed again.
+    /// After an error `WouldBlock`, the caller must pass the same bytes again.
     fn write(&mut self, bytes: &[u8], wait: bool) -> io::Result<usize> {
         if self.owed == 0 {
             let mut connection = self.connection.lock();

@@ -1,8 +1,8 @@
-//! The view that a wrapper which does not know the interface has of arguments and results, and the
-//! changes that it may make.
+//! Arguments and results as a wrapper that does not know the interface sees and changes them.
 //!
-//! A number can become any other number of its type. Something that has a length can only be cut
-//! off at its end, since a longer one would need invented contents. Everything else is opaque.
+//! A number can be replaced by any other number of its type. A slice, a string or a vector can only
+//! be shortened at its end, since a longer one would need invented contents. All other types are
+//! opaque.
 
 /// The visible value of an argument or a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +57,8 @@ pub trait Argument {
     /// Returns the value.
     fn value(&self) -> Value;
 
-    /// Sets another value, if this type can have it. Returns whether it did; a type that cannot be
-    /// changed returns false.
+    /// Replaces the value if this type can have the new one. Returns whether it did; a type that
+    /// cannot be changed returns false.
     fn set(&mut self, value: Value) -> bool {
         let _ = value;
         false
@@ -95,7 +95,7 @@ impl Argument for bool {
     }
 }
 
-/// Implements `Argument` for types that have a length and can be cut off.
+/// Implements `Argument` for types that have a length and can be shortened.
 macro_rules! lengths {
     ($([$($parameter:ident)?] $ty:ty, |$this:ident, $length:ident| $cut:expr;)*) => {$(
         impl$(<$parameter>)? Argument for $ty {

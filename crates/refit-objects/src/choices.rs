@@ -1,4 +1,5 @@
-//! The short way to an object: implementations that are one value each, which all processors share.
+//! The simplest way to create an object: each implementation is a single value, which all
+//! processors share.
 //!
 //! An implementation that needs a rep for each processor, or protocols of its own, implements
 //! [`Root`] itself.

@@ -1,8 +1,8 @@
 //! The degree of clustering: which processors share a representative (Hui 2000, §3.3.2).
 //!
-//! It is a choice of each implementation, and of the caller of a swap: a rep serves calls of any
-//! processor, so any other grouping is correct too, only faster or slower. Swapping an object to
-//! the same implementation with another grouping changes nothing but that.
+//! Each implementation chooses a grouping, and the caller of a swap can choose another one. Every
+//! grouping is correct, since a rep can serve calls from any processor; groupings differ only in
+//! speed. A swap to the same implementation with another grouping changes only the grouping.
 
 use std::fmt;
 use std::str::FromStr;

@@ -13,9 +13,9 @@
 //! `before` alone is the measure on the other side of the comparison, as it was before the swap.
 //! Times are in nanoseconds, or have a unit (`ns`, `us`, `µs`, `ms`, `s`).
 //!
-//! A measurement that is missing proves nothing: a comparison with the time of calls holds if there
-//! were no calls, and one with `before` holds if nobody called before the swap. So an object that
-//! nobody calls meets every such condition.
+//! A comparison that lacks a measurement holds: a time of calls is missing if there were no calls,
+//! and every measure of `before` is missing if there were no calls before the swap. So an object
+//! without calls meets every condition that compares only such measures.
 
 use std::fmt;
 use std::str::FromStr;

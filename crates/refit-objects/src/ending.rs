@@ -1,4 +1,4 @@
-//! The outcome of a swap, as reported to the root that lost it.
+//! The outcome of a swap, as reported to the root that does not serve after it.
 
 /// The outcome of a swap, which a root learns in [`Root::relinquish`](crate::Root::relinquish).
 #[derive(Debug)]
@@ -6,7 +6,7 @@ pub enum Ending<'a> {
     /// The swap was committed, and this was the old root: its successor serves, and may still take
     /// items from here.
     Committed,
-    /// The swap was rolled back, and this was the new root: nobody has called it, and nobody will.
+    /// The swap was rolled back, and this was the new root: no call has reached it, and none will.
     RolledBack(&'a RolledBack),
 }
 

@@ -1,4 +1,5 @@
-//! Generations of requests: how the system knows that everything begun before now has ended.
+//! Generations of requests, by which the system detects that all requests which began before a
+//! point in time have ended.
 //!
 //! # Idea
 //!
@@ -15,9 +16,9 @@
 //! x86. A nested call sees that the word is set and leaves it alone; the call that has set it
 //! clears it, so no depth is counted.
 //!
-//! A thread that has no record yet, or cannot rely on the asymmetric barrier, uses the record of
-//! *nobody*: its word is neither of the two values that the fast path knows, so that one load of
-//! the word decides everything.
+//! A thread that has no record yet, or cannot rely on the asymmetric barrier, uses a shared record
+//! without an owner (`ThreadRecord::nobody`). Its word is neither 0 nor a generation, so one load
+//! of the word tells the fast path all three cases apart.
 //!
 //! # Advance
 //!
@@ -46,8 +47,9 @@ use crate::sync::{
     AtomicBool, AtomicU16, AtomicU32, AtomicU64, Mutex, Ordering, heavy, light, lock,
 };
 
-/// The state of a thread's request. Only the owner stores `word` and `call`.
-#[repr(align(128))] // two cache lines: the neighbour-line prefetcher would make two threads share one
+/// The state of a thread's request. Only the owner stores into it, except for `tid`.
+// Two cache lines: the neighbour-line prefetcher would make two threads share one.
+#[repr(align(128))]
 #[derive(Debug)]
 pub(crate) struct ThreadRecord {
     /// The generation in which the current request began; 0 between requests.
@@ -132,8 +134,8 @@ impl ThreadRecord {
         record!(0)
     }
 
-    /// Returns the record of threads that have none of their own for the fast path. Nobody stores
-    /// into it.
+    /// Returns the record of threads that have none of their own for the fast path. No thread
+    /// stores into it.
     #[cfg(not(loom))]
     pub(crate) const fn nobody() -> Self {
         record!(NOBODY)
@@ -367,8 +369,8 @@ mod model {
         });
     }
 
-    /// As above, with a reader that may have begun its next request when the writer looks: the
-    /// generation that it shows then also says that the first request has ended.
+    /// As above, but the reader may have begun its next request when the writer looks. The
+    /// generation in its word then also shows that the first request has ended.
     #[test]
     fn a_later_request_shows_the_end_of_the_one_before() {
         loom::model(|| {

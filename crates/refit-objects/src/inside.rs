@@ -1,10 +1,10 @@
 //! The switches that a thread is inside of, by a tracked call, which distinguishes a re-entrant
 //! call from a new one.
 //!
-//! A thread is usually inside of none, rarely of one, and of more only where switched objects call
-//! each other. So there are a few fixed slots, which take a few loads to search, and a list for the
-//! rest. A thread enters each switch once, with its outermost tracked call, and that call leaves
-//! it.
+//! A thread is usually inside of no switch, rarely of one, and of more only where switched objects
+//! call each other. So there are a few fixed slots, which take a few loads to search, and a list
+//! for further switches. A thread enters each switch once, with its outermost tracked call, and
+//! that call leaves it.
 
 use std::cell::{Cell, RefCell};
 
@@ -38,7 +38,7 @@ pub(crate) fn enter(switch: u64) {
     }
 }
 
-/// Records that this thread leaves it again.
+/// Records that this thread leaves its tracked call of a switch.
 #[inline]
 pub(crate) fn leave(switch: u64) {
     if !put(switch, NONE) {

@@ -154,24 +154,24 @@ pub trait Root<I: Interface>: Send + Sync + 'static {
         Ok(Progress::default())
     }
 
-    /// Lets go of everything that the two sides of a swap share: the other side serves, and this
-    /// root will not be called again. `ending` says whether it was the old root of a committed
-    /// swap, or the new one of a swap that was rolled back. Called while no call is in any method,
-    /// and before calls continue.
+    /// Releases everything that the two sides of a swap share: the other side serves, and this root
+    /// will not be called again. `ending` says whether it was the old root of a committed swap, or
+    /// the new one of a swap that was rolled back. Called while no call is in any method, and
+    /// before calls continue.
     fn relinquish(&self, ending: Ending<'_>) {
         let _ = ending;
     }
 
     /// Returns whether [`count`](Self::count), export, import and [`relinquish`](Self::relinquish)
     /// always return promptly: in a time that is bounded by the number of items, without I/O, and
-    /// without a lock that anybody holds for long. They run on the swapping thread then, which
-    /// saves the start of two threads while calls wait. By default they run on a separate thread,
-    /// and a swap whose deadline passes continues without them.
+    /// without a lock that another thread holds for long. They run on the swapping thread then,
+    /// which saves the start of two threads while calls wait. By default they run on a separate
+    /// thread, and a swap whose deadline passes continues without them.
     fn transfers_promptly(&self) -> bool {
         false
     }
 
-    /// Returns the objects that this one calls, so that people see the dependencies.
+    /// Returns the objects that this one calls, for display.
     fn imports(&self) -> Vec<Import> {
         Vec::new()
     }

@@ -4,9 +4,9 @@
 //! # Idea
 //!
 //! A wrapped object has a [`Layer`] over its root. When a call misses, the miss handler calls the
-//! layer instead of the root: the layer puts an [`InterposerRep`] for each wrapper before the rep
-//! that the root returns, and the table's entry then points to the outermost. The wrapper that was
-//! attached first is the innermost, so each attachment wraps all earlier ones.
+//! layer instead of the root. The layer puts an [`InterposerRep`] for each wrapper before the
+//! root's rep, and the table's entry then points to the outermost. The wrapper that was attached
+//! first is the innermost, so each attachment wraps all earlier ones.
 //!
 //! ```text
 //!   entry ──► interposer rep (latency) ──► interposer rep (count) ──► rep of the root or mediator
@@ -14,8 +14,8 @@
 //!
 //! The vtable of an interposer's rep consists of shims that the macro generates: precall, the same
 //! method of the next rep, postcall. K42 needs one assembly routine that saves unknown state on the
-//! heap; here the compiler knows the signature, so whatever lives across the call is in the shim's
-//! frame, and nothing is allocated.
+//! heap; here the compiler knows the signature, so values that live across the call are in the
+//! shim's frame, and nothing is allocated.
 //!
 //! Attach and detach replace the layer and flush the entries, under the lock of the object's state,
 //! as a swap does when it changes the root. They wait for no call: calls that have found the old
@@ -78,7 +78,7 @@ pub(crate) struct Attachment {
     broken: AtomicBool,
 }
 
-/// Detaches a wrapper from an object because it has panicked, as the text says.
+/// Detaches a wrapper from an object because it has panicked; the text describes the panic.
 pub(crate) type DetachBroken = fn(ObjectId, WrapperId, String);
 
 enum WrapperCode {
@@ -284,7 +284,7 @@ pub unsafe fn inner(this: *const RepHeader) -> *const RepHeader {
     unsafe { InterposerRep::of(this) }.inner
 }
 
-/// Asks a wrapper of any interface what happens to a call.
+/// Runs the precall of a wrapper of any interface, which decides how the call continues.
 ///
 /// # Safety
 /// As for [`inner`].
@@ -301,7 +301,7 @@ pub unsafe fn precall(
     rep.guarded(method, "precall", || wrapper.precall(&call)).unwrap_or(After::Forward)
 }
 
-/// Shows the result of a call to a wrapper of any interface.
+/// Runs the postcall of a wrapper of any interface, which sees the result of the call.
 ///
 /// # Safety
 /// As for [`inner`].

@@ -122,8 +122,8 @@ fn a_detached_layer_is_freed_after_the_calls_in_it() {
     }
 }
 
-/// Two changes overlap: there are never no wrappers between them, so the call is seen once,
-/// whatever it finds.
+/// Two changes overlap. The object has wrappers at every moment between them, so the call is seen
+/// exactly once, by the old layer or the new one.
 #[test]
 fn a_call_is_seen_once_while_one_layer_follows_another() {
     loom::model(|| {

@@ -31,27 +31,28 @@
 //! | module | purpose |
 //! |---|---|
 //! | `request`, `generation` | the threads in a request, and the end of all earlier requests |
-//! | `id`, `bound`, `table`, `rep`, `rep_cell`, `attached` | from a reference to its rep here |
+//! | `id`, `bound`, `table`, `rep`, `rep_cell`, `attached` | from a reference to its rep |
 //! | `interface`, `description` | the methods of an interface, and its description |
 //! | `slot`, `registry`, `object` | creation, destruction, miss handling |
-//! | `retire`, `limbo`, `reaper` | freeing what no request can use any more |
+//! | `retire`, `limbo`, `reaper` | freeing objects that no request can use any more |
 //! | `maker`, `class`, `upgrade` | factories, and upgrades of all objects of a class |
-//! | `interposer`, `wrapper`, `argument`, `wrapping`, [`wrappers`] | wrappers |
+//! | `interposer` | the mechanism of wrappers |
+//! | `wrapper`, `argument` | the traits of wrappers, and the values that they see |
+//! | `wrapping`, [`wrappers`] | attaching wrappers; ready-made wrappers |
 //! | [`mod@plugin`] | implementations that are built separately and loaded while the process runs |
-//! | `choices` | the short way: implementations that are one value each |
+//! | `choices` | the simplest way: implementations that are one value each |
 //! | `adapter` | an implementation of one interface, presented as another |
-//! | `mediation`, `mediator`, `inside`, `switch`, `successor`, `swap` | the phases of a swap |
+//! | `mediation`, `inside` | the phases of a swap as calls see them |
+//! | `mediator` | the object that takes the place of a swapped one |
+//! | `switch`, `successor`, `swap` | the phases as the swapper drives them; requests for swaps |
 //! | `transfer` | the transfer of state between implementations |
 //!
-//! The modules of wrappers contain, in this order, the mechanism, the traits (two modules),
-//! attaching wrappers, and ready-made ones. The modules of the phases of a swap show them as calls
-//! see them (two modules), as an object, and as the swapper drives them. `transfer` contains
-//! protocols, negotiation, lazy transfer and records.
+//! `transfer` contains protocols, negotiation, lazy transfer and records.
 
 #![deny(unsafe_code)]
 #![cfg_attr(loom, expect(dead_code, reason = "what only reports need is not modelled"))]
 
-// What `#[interface]` generates names the crate, in its own tests, too.
+// The code that `#[interface]` generates names the crate, in the crate's own tests, too.
 #[cfg(all(test, not(loom)))]
 extern crate self as refit_objects;
 

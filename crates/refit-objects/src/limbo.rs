@@ -4,9 +4,9 @@
 //!
 //! K42 frees through the same generations (Hui 2000, §3.3.3). Beginning a generation costs a heavy
 //! barrier, half a microsecond to more than one. For something that is cheap to replace (a layer of
-//! wrappers), the barrier would cost more than the change. So there are two places to wait in:
-//! *deferred* objects have no generation yet; the next generation that begins, for whatever reason,
-//! includes all of them.
+//! wrappers), the barrier would cost more than the change. So the limbo has two queues. Objects in
+//! `deferred` have no generation yet; the next generation that begins, for whatever reason,
+//! includes all of them. Objects in `waiting` are freed when their generation has passed.
 //!
 //! # Why this holds
 //!
@@ -15,12 +15,12 @@
 //! happened before its heavy barrier, and the proof in `generation` covers them: once that
 //! generation has passed, no request can hold a pointer to any of them.
 //!
-//! # Nothing is overlooked
+//! # Why no object is overlooked
 //!
-//! Objects move from one place to the other with `waiting` locked throughout, and a thread that
-//! checks whether anything is here locks `waiting` first, too: the reaper sleeps on that answer, so
-//! it must not miss objects that are just being moved. The locks are taken in the order `waiting`,
-//! `deferred`.
+//! Objects move from `deferred` to `waiting` while `waiting` is locked throughout. A thread that
+//! checks whether the limbo is empty locks `waiting` first, too, so it never misses objects that
+//! are being moved. The reaper relies on that: it sleeps if the limbo is empty. The locks are taken
+//! in the order `waiting`, `deferred`.
 
 use std::collections::VecDeque;
 
@@ -30,7 +30,7 @@ use crate::sync::{Mutex, lock};
 /// A value that frees whatever it holds when it is dropped.
 pub(crate) type Garbage = Box<dyn Send>;
 
-/// Frees garbage. A panic in its destructor does not concern the thread that happens to free it.
+/// Frees garbage. A panic in its destructor is caught, so that the thread that frees it continues.
 #[cfg(not(loom))]
 fn free(garbage: Garbage) {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,7 +43,7 @@ fn free(garbage: Garbage) {
     drop(garbage);
 }
 
-/// The two places to wait in.
+/// Unreachable objects, before and after a generation has begun for them.
 pub(crate) struct Limbo {
     /// Unreachable, without a generation yet.
     deferred: Mutex<Vec<Garbage>>,
@@ -69,7 +69,7 @@ impl Limbo {
         deferred.len()
     }
 
-    /// Begins a generation for everything that was deferred. Does nothing if there is nothing.
+    /// Begins a generation for all deferred objects. Does nothing if there are none.
     pub(crate) fn advance(&self, generations: &Generations) {
         let mut waiting = lock(&self.waiting);
         let batch = std::mem::take(&mut *lock(&self.deferred));
@@ -116,13 +116,13 @@ impl Limbo {
         }
     }
 
-    /// Returns whether nothing is in here.
+    /// Returns whether the limbo is empty.
     pub(crate) fn is_empty(&self) -> bool {
         let waiting = lock(&self.waiting);
         waiting.is_empty() && lock(&self.deferred).is_empty()
     }
 
-    /// Returns the number of objects in here.
+    /// Returns the number of objects in the limbo.
     pub(crate) fn len(&self) -> usize {
         let waiting = lock(&self.waiting);
         let waits: usize = waiting.iter().map(|(_, batch)| batch.len()).sum();
@@ -209,7 +209,7 @@ mod model {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// The reaper sleeps when there is nothing here. Garbage for which another thread is just
+    /// The reaper sleeps when the limbo is empty. Garbage for which another thread is just
     /// beginning a generation would then wait until something happens to wake the reaper.
     #[test]
     fn what_goes_from_one_place_to_the_other_is_never_out_of_sight() {

@@ -1,5 +1,5 @@
 //! Factories without their type: the class, the implementation of new objects, and the number of
-//! living ones.
+//! living objects.
 //!
 //! # Locks
 //!

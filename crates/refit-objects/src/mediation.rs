@@ -10,8 +10,8 @@
 //! | phase | a new call | a call of a thread that is inside already |
 //! |---|---|---|
 //! | forward | old implementation, tracked | old implementation, tracked |
-//! | block | waits for the outcome, then goes where that leads | old implementation, tracked |
-//! | completed | where the outcome leads, not tracked | the same |
+//! | block | waits for the outcome, then goes to the serving root | old implementation, tracked |
+//! | completed | goes to the serving root, not tracked | the same |
 //!
 //! # Why this holds
 //!
@@ -19,14 +19,14 @@
 //! after a generation has passed since the mediator was installed, so every untracked call has
 //! ended. It turns each ledger to block under the ledger's lock; from then on only threads that are
 //! inside already are admitted there, and such a thread has an entry in some ledger until it leaves
-//! its outermost call. `drained` looks at the ledgers one after the other; could it miss a call
-//! that moves from an unseen ledger to a seen one? A re-entrant call adds an entry *while its outer
-//! call still has one*: let ledger i be the one with the outermost entry. If the scan saw ledger i
-//! empty, the outermost call had left (then all of that thread's inner calls had left before, and a
-//! new one is not admitted any more). If the scan did not see it empty, it failed. Ledgers that are
-//! created later start in the phase of the root, set before. With [`crate::RequestToken`] an outer
-//! call of one thread covers the calls of another; the argument is the same, since the outer call
-//! does not leave before the threads to which it has passed its token have returned.
+//! its outermost call. `drained` scans the ledgers one after the other. It does not miss a thread
+//! that adds an entry to a ledger already scanned, because a re-entrant call adds its entry *while
+//! its outer call still has one*. Let ledger i be the one with the outermost entry. If the scan
+//! found ledger i empty, the outermost call had left; all inner calls of that thread had left
+//! before, and no new one is admitted. If the scan did not find it empty, `drained` returned false.
+//! All ledgers exist from the beginning, so none is missing in a scan. With [`crate::RequestToken`]
+//! an outer call of one thread covers the calls of another; the argument is the same, since the
+//! outer call does not leave before the threads to which it has passed its token have returned.
 //!
 //! *A re-entrant call is never blocked*: it is admitted in every phase but the last, and the last
 //! begins when no call is inside.
@@ -59,7 +59,7 @@ enum Phase {
     Completed,
 }
 
-/// Where calls go when the switch has ended.
+/// The root to which calls go when the switch has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// To the new implementation, which has taken over.
@@ -68,13 +68,13 @@ pub(crate) enum Outcome {
     Old,
 }
 
-/// The decision of [`Mediation::enter`].
+/// The decision of [`Mediation::enter`] about a call.
 #[cfg(any(test, loom))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// The call goes to the old implementation, and calls `leave` with this ticket when it returns.
     Tracked(u64),
-    /// The call goes where the outcome leads, without `leave`.
+    /// The call goes to the root that serves after the outcome, and does not call `leave`.
     Pass(Outcome),
 }
 
@@ -146,8 +146,8 @@ struct Gate {
     /// The time at which the first call began to wait.
     #[cfg(not(loom))]
     since: Option<Instant>,
-    /// The time that it had waited when the switch ended: no call waits longer, except until its
-    /// thread runs again.
+    /// The time for which that call had waited when the switch ended. No call waits longer, apart
+    /// from the time until its thread runs again.
     longest_block_ns: u64,
 }
 
@@ -188,7 +188,7 @@ impl Mediation {
     }
 
     /// As `enter`, but without the waiting: returns the ticket of a tracked call, or `None` for one
-    /// that goes where the outcome leads.
+    /// that goes to the root that serves after the outcome.
     #[inline]
     pub(crate) fn admit(&self, processor: usize, inside: bool, caller: Caller) -> Option<u64> {
         let mut ledger = lock(&self.ledgers[processor].state);
@@ -217,7 +217,7 @@ impl Mediation {
         }
     }
 
-    /// Returns whether any call has arrived, since then others may, and wait.
+    /// Returns whether any call has arrived. If so, others may arrive, and wait.
     pub(crate) fn in_use(&self) -> bool {
         self.ledgers.iter().any(|l| lock(&l.state).forwarded > 0)
     }
@@ -255,7 +255,7 @@ impl Mediation {
         }
     }
 
-    /// Waits until the switch has ended. Returns where calls go then.
+    /// Waits until the switch has ended. Returns its outcome.
     #[cold]
     pub(crate) fn wait_for_outcome(&self) -> Outcome {
         let mut gate = lock(&self.outcome);

@@ -6,8 +6,9 @@
 //! after it. The shims replace K42's assembly trampolines, which had to preserve all registers
 //! because they did not know the signatures; the compiler does.
 //!
-//! It has one rep per processor, all created with it: a rep is four words. The rep knows its
-//! processor, so that the call's ledger is that of the processor it arrived on, wherever it leaves.
+//! It has one rep per processor, all created with it: a rep is five words. The rep knows its
+//! processor, so that a call uses the ledger of the processor on which it arrived, even if it
+//! leaves on another one.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Sleeps until `then` (`None`: for ever), and calls `over` every `look`. Returns false as soon as
-/// that returns true, even if the moment has come.
+/// Sleeps until `then` (`None`: forever), and calls `over` every `look`. Returns false as soon as
+/// `over` returns true, even if `then` has passed.
 pub fn sleep_until(then: Option<Instant>, look: Duration, over: &dyn Fn() -> bool) -> bool {
     loop {
         if over() {

@@ -2,9 +2,9 @@
 //! back.
 //!
 //! A meter is attached to the object before the swap, and another one after it: they measure the
-//! same calls in the same way. Until the probation is over, the old implementation can be swapped
-//! back to by its name; going back is a swap like any other, so changes since then go back with it.
-//! Once the probation is over, nothing is measured, and calls cost nothing extra.
+//! same calls in the same way. The old implementation remains available by its name. Swapping back
+//! to it is a swap like any other, so changes since the first swap are transferred back with the
+//! state. Once the probation is over, no meter is attached, and calls cost nothing extra.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -111,7 +111,7 @@ fn back(id: ObjectId, from: &str, swapped: Report, why: &str, options: &SwapOpti
         cancel: None,
         hook: None,
         retries: options.retries.max(10),
-        // Only the old state was discarded: whatever came after it goes back.
+        // Only the old state was discarded; the state that has formed since is transferred back.
         handover: match options.handover {
             Handover::WithoutState => Handover::WithoutState,
             Handover::Transfer | Handover::EmptyState => Handover::Transfer,

@@ -2,8 +2,8 @@
 //!
 //! `(&mut ProbeMut(&mut x)).reach(…)` finds the first of these two traits if `x` is an
 //! [`Argument`], since a method that takes the receiver as it is precedes one that needs another
-//! reference; otherwise the second. So generated code need not know, and nothing is decided at run
-//! time. Used by code that `#[interface]` generates; not for other users.
+//! reference; otherwise the second. So generated code need not know whether `x` is one, and nothing
+//! is decided at run time. Used by code that `#[interface]` generates; not for other users.
 
 use std::marker::PhantomData;
 

@@ -1,8 +1,8 @@
-//! The reaper: the thread that frees what no other thread does, and its agreement with the threads
-//! that leave garbage to it.
+//! The reaper: the thread that frees garbage that no other thread frees, and the protocol by which
+//! it is woken.
 //!
 //! Waking a thread is a system call, which costs more than a deferral. So a thread wakes the reaper
-//! only if it sleeps, and a reaper that is awake looks into the [`Limbo`] again and again.
+//! only if it sleeps, and a reaper that is awake polls the [`Limbo`].
 //!
 //! # Why the reaper does not sleep while there is garbage
 //!
@@ -122,7 +122,7 @@ mod tests {
     use std::cell::Cell;
     use std::sync::Arc;
 
-    /// A reaper that has begun, and does not come to it.
+    /// A reaper that has been started but does not run yet.
     fn busy() -> bool {
         true
     }
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!((reaper.limbo.len(), Arc::strong_count(&alive)), (0, 1));
     }
 
-    /// The process may not have another thread: each thread frees what it can itself.
+    /// The process may not have another thread: each thread frees the garbage that it can free.
     #[test]
     fn without_a_reaper_what_is_deferred_is_freed_at_once() {
         let (reaper, generations) = (Reaper::new(), Generations::new());
@@ -193,8 +193,8 @@ mod model {
     /// The ways in which garbage gets there while a request is open, so that it is left.
     type Leave = fn(&Reaper, &Generations);
 
-    /// A thread leaves garbage while the reaper goes to sleep. If the reaper slept on it, nothing
-    /// would ever wake it: loom reports threads that wait for ever.
+    /// A thread leaves garbage while the reaper goes to sleep. If the reaper slept in spite of it,
+    /// no thread would ever wake it: loom reports threads that wait forever.
     #[test]
     fn a_reaper_does_not_sleep_while_there_is_garbage() {
         let ways: [Leave; 2] = [

@@ -32,7 +32,7 @@ pub(crate) fn add(make: impl FnOnce(ObjectId) -> Arc<Slot>) -> ObjectId {
             u32::try_from(registry.slots.len() - 1).expect("indices are 32 bits wide")
         });
         assert!((index as usize) < table::CAPACITY, "the object translation table is full");
-        registry.serial = registry.serial.wrapping_add(1).max(1); // 0 is the serial of what is gone
+        registry.serial = registry.serial.wrapping_add(1).max(1); // 0 is the serial of `GONE`
         ObjectId { index, serial: registry.serial }
     };
     let slot = make(id);

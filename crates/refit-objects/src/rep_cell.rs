@@ -1,5 +1,5 @@
-//! A place for a pointer to a rep, which some threads store and others follow: an entry of the
-//! table, or what a mediator's rep has found.
+//! An atomic pointer to a rep: an entry of the translation table, or the old rep that a mediator's
+//! rep has found.
 
 use std::ptr;
 
@@ -14,7 +14,8 @@ impl<T> RepCell<T> {
         RepCell(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Returns the pointer. A thread that follows it finds the rep as it was when it was stored.
+    /// Returns the pointer. A thread that dereferences it sees the rep as it was when the pointer
+    /// was stored.
     #[inline(always)]
     pub(crate) fn load(&self) -> *const T {
         self.0.load(Ordering::Acquire) // Pairs with `store`.
@@ -33,7 +34,7 @@ mod model {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Loom's cell detects a rep that is used before it is seen as it was made.
+    /// Loom's cell detects a use of a rep that is not ordered after its initialization.
     #[test]
     fn a_rep_that_is_found_is_seen_as_it_was_made() {
         loom::model(|| {

@@ -25,7 +25,7 @@ static NOBODY: ThreadRecord = ThreadRecord::nobody();
 /// The data that this thread's calls access first. All in one place, and without a destructor, so
 /// that each access is one load.
 struct Shown {
-    /// The thread's record, or that of nobody.
+    /// The thread's own record, or the shared record without an owner.
     record: Cell<Record>,
     /// The location of its table entries, if the record is its own.
     entries: Entries,
@@ -74,8 +74,8 @@ fn register() -> Record {
             shown.record.set(record);
         }
     });
-    // A thread that is ending has no guard any more; its record then stays its own for ever, which
-    // is safe.
+    // A thread that is ending has no guard any more; its record is then never reused, which is
+    // safe.
     let _ = GUARD.try_with(|guard| *guard.borrow_mut() = Some(Guard(record)));
     record
 }
@@ -237,7 +237,7 @@ mod tests {
         assert!(!record().inside());
     }
 
-    /// Otherwise each thread would leave a record behind for ever, and be named in reports after
+    /// Otherwise each thread would leave a record behind forever, and reports would name it after
     /// its end.
     #[test]
     fn a_thread_that_ends_gives_its_record_back() {

@@ -1,10 +1,10 @@
 //! Retiring: frees objects that are no longer reachable once no request can use them any more.
 //!
-//! They wait in a [`Limbo`](crate::limbo::Limbo). The next thread that retires or swaps frees the
-//! objects that are due. So that this does not depend on such a thread, the *reaper* frees them
-//! too: it checks every [`BUSY_INTERVAL`] while there are any, every [`IDLE_INTERVAL`] for a while
-//! after that, and then sleeps until it is woken. So a thread that defers several objects within a
-//! few seconds pays for at most one wake-up.
+//! Retired objects wait in a [`Limbo`](crate::limbo::Limbo). The next thread that retires or swaps
+//! an object frees those whose generation has passed. In case there is no such thread, the *reaper*
+//! frees them too: it checks every [`BUSY_INTERVAL`] while objects wait, every [`IDLE_INTERVAL`]
+//! for a while after that, and then sleeps until it is woken. So a thread that defers several
+//! objects within a few seconds pays for at most one wake-up.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(crate) fn advance() -> u64 {
     REAPER.limbo.take_along(&GENERATIONS)
 }
 
-/// Frees what is due.
+/// Frees the objects whose generation has passed.
 pub(crate) fn collect() {
     REAPER.limbo.collect(&GENERATIONS);
 }
@@ -70,7 +70,7 @@ fn reap() {
             REAPER.sleep();
             idle = 0;
         }
-        // To be woken for each piece of garbage would cost its owner a system call (module doc).
+        // Polled, since a wake-up for each piece of garbage would cost its owner a system call.
         std::thread::sleep(if idle < IDLE_LOOKS[0] { BUSY_INTERVAL } else { IDLE_INTERVAL });
         idle = if REAPER.limbo.is_empty() { idle + 1 } else { 0 };
         settle();

@@ -17,9 +17,8 @@
 //!
 //! # Why no rep is used after it was freed
 //!
-//! Calls look up and use reps only within a request. Roots, reps and slots are passed to
-//! [`crate::retire`] after the entries have been replaced, which frees them when a generation has
-//! passed.
+//! Calls look up and use reps only within a request. Roots, reps and slots are retired only after
+//! the entries have been replaced; [`crate::retire`] frees them when a generation has passed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -225,8 +224,8 @@ pub unsafe fn miss(default: *const RepHeader) -> *const RepHeader {
     slot.misses.fetch_add(1, Ordering::Relaxed);
     let processor = refit_sys::processor::current();
     let mut state = lock(&slot.state);
-    // Under the lock, so that a concurrent flush cannot be overwritten by what was current before
-    // it.
+    // Under the lock, so that a rep that was current before a concurrent flush cannot be stored
+    // after it.
     let mut rep = state.root.rep(processor);
     if let Some(layer) = &mut state.layer {
         rep = layer.rep(processor, rep);

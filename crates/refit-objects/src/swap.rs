@@ -89,7 +89,7 @@ impl SwapRequest<'_> {
     }
 
     fn record_request(&self) {
-        // Names are computed only if somebody reads them.
+        // Names are computed only if the event is recorded.
         if tracing::enabled!(Level::DEBUG) {
             let Change { target, from, to, .. } = self.nameless();
             let ids = self.objects.iter().map(|(id, _)| id.to_string()).collect::<Vec<_>>();

@@ -20,8 +20,8 @@ pub type Hook = Arc<dyn Fn(Phase) -> Result<(), String> + Send + Sync>;
 pub struct SwapOptions {
     /// The time from the beginning of an attempt until its commit, after which it is rolled back.
     pub deadline: Duration,
-    /// The number of times that a swap which missed its deadline is attempted again, after a pause
-    /// that doubles each time: the callers that delayed it may be gone then.
+    /// The number of further attempts after a swap has missed its deadline. The pause before an
+    /// attempt doubles each time; the callers that delayed the swap may be gone after it.
     pub retries: u32,
     /// The grouping of processors that share a rep.
     pub clustering: Clustering,

@@ -1,7 +1,7 @@
 //! The switch: one implementation takes over from another, in one object or in several at once,
 //! while they are called (Hui 2000, §4.3; Soules 2003, §4.3.2).
 //!
-//! | phase | what happens | what calls notice |
+//! | phase | action | effect on calls |
 //! |---|---|---|
 //! | prepare | the new roots and the mediators are created | nothing |
 //! | install (forward) | mediators replace roots, entries flushed | a miss per CPU; tracking |
@@ -12,10 +12,11 @@
 //! At the end of install, the swapper waits until every request that began before has ended. After
 //! the commit, waiting calls continue.
 //!
-//! At any point before commit the switch can be given up: its deadline passes, its requester goes
-//! away, an object is about to be destroyed, import or export fails or panics, a hook fails. Then
-//! the old roots replace the mediators, waiting calls continue in them, and nothing is lost,
-//! because export leaves the old root able to continue and no call has reached the new one.
+//! The switch can be given up at any point before the commit: when its deadline passes, its
+//! requester goes away, an object is about to be destroyed, export or import fails or panics, or a
+//! hook fails. Then the old roots replace the mediators, waiting calls continue in them, and
+//! nothing is lost, because export leaves the old root able to continue and no call has reached the
+//! new one.
 //!
 //! # Several objects as one change
 //!
@@ -24,8 +25,8 @@
 //! them until it ends. *No request sees a mix of old and new:*
 //!
 //! * A request that began before the last mediator was installed, and has called nothing yet that
-//!   tracks it, sees old roots only, and the switch waits for it (the generation) before it blocks
-//!   any call.
+//!   tracks it, sees old roots only. The switch waits for it (the generation) before it blocks any
+//!   call.
 //! * A tracked request sees old roots only, and the switch waits for it (the ledgers) before the
 //!   transfer.
 //! * Any other request calls its first member while calls are blocked, and continues when all new
@@ -38,8 +39,9 @@
 //!
 //! # Events
 //!
-//! The steps of a swap are `tracing` events, except in an upgrade, which records its batches. None
-//! is recorded while calls wait: a log that lies on a mount of this process is written by calls.
+//! The steps of a swap are `tracing` events, except in an upgrade, which records its batches. No
+//! event is recorded while calls wait: if the log lies on a mount of this process, writing to it
+//! calls objects, and these calls may be the ones that wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -300,7 +302,7 @@ impl<'a> Switch<'a> {
         Ok(())
     }
 
-    /// Returns why the switch is given up while a step of the transfer runs in `thread`.
+    /// Returns the reason for giving up the switch while a step of the transfer runs in `thread`.
     fn without(&self, whose: &str, thread: u32) -> Abort {
         let reason = self.in_time(Instant::now()).err();
         let reason = reason.unwrap_or_else(|| Abort::because("it was given up"));
@@ -378,7 +380,7 @@ impl<'a> Switch<'a> {
         }
     }
 
-    /// Becomes urgent, because calls are about to wait for everything that happens from here on.
+    /// Becomes urgent, because calls are about to wait for all steps from here on.
     fn hurry(&mut self) {
         self.called = true;
         if self.options.urgent {

@@ -11,8 +11,8 @@ const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A wait for an event that usually comes within a microsecond: spin, then sleep in short naps. A
 /// call that is still in progress then belongs to a thread that is not running, and that may need
-/// this very processor; so naps rather than `sched_yield`, by which an urgent thread would yield to
-/// nobody.
+/// this very processor. The waiter therefore naps instead of calling `sched_yield`: an urgent
+/// thread would not yield to ordinary ones.
 #[derive(Default)]
 pub(crate) struct Backoff {
     tries: u32,

@@ -1,10 +1,10 @@
-//! Upgrading a class: swaps every object of it and sets the implementation of new ones, all or
-//! nothing (Soules 2003, §7.1; K42's factory stops at the first object that fails and leaves the
-//! class half done).
+//! Upgrades of a class: all of its objects are swapped, and new ones get the new implementation, or
+//! nothing changes (Soules 2003, §7.1; K42's factory stops at the first object that fails and
+//! leaves the class half upgraded).
 //!
-//! First the factories switch to the new implementation, then the objects are swapped in batches of
-//! [`BATCH`]: all mediators of a batch are installed, *one* generation passes for all of them, and
-//! then each object blocks its calls only for its own transfer. An object that fails ends the
+//! First the factories switch to the new implementation. Then the objects are swapped in batches of
+//! [`BATCH`]: all mediators of a batch are installed, and *one* generation passes for all of them.
+//! After that each object blocks its calls only for its own transfer. An object that fails ends the
 //! upgrade: the factories switch back, and all objects that were upgraded or created in the
 //! meantime are swapped back. Until the end each object is entirely old or entirely new.
 
@@ -72,7 +72,7 @@ impl UpgradeControl {
     }
 }
 
-/// Swaps all objects of a class to an implementation, which new ones get too.
+/// Swaps all objects of a class to an implementation, which new objects get, too.
 pub fn upgrade(class: &str, to: &str, change: ChangeId, options: &UpgradeOptions) -> Report {
     let _upgrade = debug_span!("upgrade", change, class, to).entered();
     let report = attempt(class, to, change, options);
@@ -185,7 +185,8 @@ impl Upgrade<'_> {
         Ok(())
     }
 
-    /// With a rate, batches are small enough to look even.
+    /// Returns the size of a batch. With a rate, a batch has at most the objects of a tenth of a
+    /// second, so that the upgrade proceeds evenly.
     fn batch_size(&self) -> usize {
         let tenth = self.options.rate.map_or(BATCH, |rate| (rate / 10.0) as usize);
         tenth.clamp(1, BATCH)
@@ -212,7 +213,7 @@ impl Upgrade<'_> {
             if swap.cancelled() {
                 return Err(Abort::because(REQUESTER_GONE));
             }
-            // The time of the pause is not made up for by haste.
+            // The upgrade does not hurry to make up for the pause.
             self.began += paused.elapsed();
         }
     }
@@ -287,7 +288,7 @@ fn swap_batch<'a>(
         lazy.extend(moving.lazy().then_some(moving));
         switches.push((Arc::clone(slot), from, Switch::new(vec![member], options, began)));
     }
-    // Other threads wait for everything that happens from here on.
+    // Other threads wait for all steps from here on.
     let urgent = options.urgent.then(Urgent::begin);
     let mut installed = Vec::with_capacity(switches.len());
     for (slot, from, mut switch) in switches {

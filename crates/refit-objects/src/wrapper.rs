@@ -7,11 +7,12 @@
 //! state, result: &mut u64)` for each method, so that arguments and results can be read and
 //! changed.
 //!
-//! `precall` decides whether there is a `postcall`. If not, no state of the call is kept. If so, it
-//! passes on one number, which stays in the frame of the call; nothing is allocated in either case.
+//! `precall` decides whether there is a `postcall`. If there is one, `precall` passes one number to
+//! it, which is kept in the frame of the call. If not, no state of the call is kept. Nothing is
+//! allocated in either case.
 //!
-//! A wrapper runs within the request of the call that it wraps. Its work takes the caller's time;
-//! it must not call the object it wraps, which would call the wrapper again.
+//! A wrapper runs within the request of the call that it wraps. It takes the caller's time. It must
+//! not call the object that it wraps, since that call would run the wrapper again.
 
 use std::any::Any;
 use std::cell::RefCell;

@@ -90,8 +90,8 @@ impl Which {
 }
 
 impl Slot {
-    /// Replaces the layer by one of the wrappers that `change` makes of the present ones, and
-    /// flushes the entries.
+    /// Replaces the layer by one with the wrappers that `change` returns when it is given the
+    /// present ones, and flushes the entries.
     fn change_layer<R>(
         &self,
         change: impl FnOnce(&[Arc<Attachment>]) -> Result<(Vec<Arc<Attachment>>, R), WrapError>,
@@ -279,8 +279,8 @@ type Observer = dyn Fn(&WrapperFailure) + Send + Sync;
 /// Protects the list of observers, which are called without it.
 static OBSERVERS: Mutex<Vec<Weak<Observer>>> = Mutex::new(Vec::new());
 
-/// Calls `observer` for every wrapper that panics, as long as the observer lives; shortly after the
-/// call has ended, on any thread.
+/// Calls `observer` for every wrapper that panics, as long as the observer lives. It is called
+/// shortly after the wrapped call has ended, on any thread.
 pub fn observe_failures(observer: &Arc<Observer>) {
     let mut observers = OBSERVERS.lock();
     observers.retain(|o| o.strong_count() > 0);

@@ -1,4 +1,4 @@
-//! The requests of a client, one call each. Further ones stand beside their routes.
+//! The requests of a client, one call each. Other requests are defined beside their routes.
 
 use std::path::{Path, PathBuf};
 

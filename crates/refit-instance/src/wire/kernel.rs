@@ -117,7 +117,7 @@ impl KernelInfo {
 pub struct FollowRequest {
     /// The process.
     pub pid: u32,
-    /// Whether it is to be movable.
+    /// Whether it can be moved.
     pub movable: bool,
     /// The policy by which its threads move between instances by themselves; `null` means not at
     /// all.

@@ -2,8 +2,8 @@
 //! 2000, §3.2: PM).
 //!
 //! The frames themselves are the kernel's, in the programs; a budget only counts those it has
-//! granted. A page takes its frame before it enters the program, and gives it back after it has
-//! left, so that there are never more pages than frames.
+//! granted. A frame is granted to a page before the page enters the program, and taken back after
+//! the page has left, so that there are never more pages than frames.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

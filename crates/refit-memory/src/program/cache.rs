@@ -32,8 +32,8 @@ pub struct AnonymousParts {
 /// The state that one lock protects.
 #[derive(Debug, Default)]
 pub(super) struct Cell<O> {
-    /// All pages that are not out. The program chooses the page numbers, but hurts only itself with
-    /// numbers that hash badly.
+    /// All pages that are not out. The program chooses the page numbers, but numbers that hash
+    /// badly slow down only the program itself.
     here: FxHashMap<u64, Place>,
     /// The pages that are [`Place::In`], and no others.
     order: O,
@@ -153,8 +153,8 @@ impl<O: Order> Cache<O> {
     /// Completes the landing of pages that were lent together.
     fn land(&self, pages: Range<u64>, how: LandOutcome) {
         if how != LandOutcome::Failed {
-            // First, since nobody can evict them yet: the stored contents are those that are in the
-            // program now.
+            // First, since no thread can evict the pages yet: the stored contents are those that
+            // are in the program now.
             self.punch(&pages);
         }
         let mut frames = 0;

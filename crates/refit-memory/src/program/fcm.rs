@@ -8,9 +8,9 @@
 //!    └──────────── forget ──────── doomed ◄──┘  └── settle
 //! ```
 //!
-//! A page that is in, or doomed, can be lent too, because a thread has missed it, or seemed to.
-//! Unless it arrives, it returns to its former place. That matters most for a doomed page, which
-//! must not be evicted before the program has discarded it.
+//! A page that is in, or doomed, can be lent too: a fault on it has been reported, possibly one
+//! that is out of date. If the page does not arrive, it returns to its former place. That matters
+//! most for a doomed page, which must not be evicted before the program has discarded it.
 //!
 //! A page that is present has its frame in the program, where the program changes it freely; the
 //! cache only records that it is there. Between `lend` and `landed` no other thread gets the page,
@@ -126,9 +126,9 @@ pub trait AnonymousCache {
     fn adopt(&self, pages: &[u64]) -> usize;
     /// Chooses up to `most` pages to leave, sorted. They are *leaving* afterwards.
     fn recall(&self, most: usize) -> Vec<u64>;
-    /// Records that pages that were leaving have left with these contents, and writes those to the
-    /// representative; if that fails they are still leaving. Pages that were forgotten in the
-    /// meantime stay so.
+    /// Records that pages that were leaving have left with these contents, and writes the contents
+    /// to the representative. If that fails, the pages are still leaving. Pages that were forgotten
+    /// in the meantime stay forgotten.
     fn take_back(&self, pages: &[u64], bytes: &[u8]) -> Result<(), CacheError>;
     /// Records that pages that were leaving have left, and that the representative has their
     /// contents already.

@@ -1,12 +1,12 @@
 //! The interface of hardware address translation: the pages of a program, and their addresses (Hui
 //! 2000, §3.2: HAT).
 //!
-//! Pages are put into the program, and waiting threads woken, by its userfaultfd. No other process
-//! can remove a page from it. A task of refit's that shares its memory does: it *moves* pages,
-//! without a copy, to memory of refit's, the staging area, where they are read and discarded.
-//! `UFFDIO_MOVE` fails as long as the program is changing its mappings and that has not been read,
-//! so a page that has left always has the contents that stood there when its mapping was last
-//! known.
+//! The program's userfaultfd puts pages into the program and wakes the threads that wait for them.
+//! Another process cannot remove a page, so the *agent* does, a task of refit's that shares the
+//! program's memory: it *moves* pages, without a copy, to the *staging area*, where refit reads and
+//! discards them. `UFFDIO_MOVE` fails from the beginning of a change of the program's mappings
+//! until the message about the change has been read. So the contents of a page that has left always
+//! belong to the mappings that refit knows.
 
 use std::io;
 use std::ops::Range;
@@ -75,8 +75,8 @@ pub trait Translation {
     /// Reads the pages in the staging area that `take` was asked for. Returns for each whether it
     /// is there; `None` if the program has ended.
     fn fetch(&self, into: &mut [u8]) -> Option<Vec<bool>>;
-    /// Makes the program have its own copies of pages that it has shared with a child. Its faults
-    /// must be served in the meantime.
+    /// Gives the program its own copies of pages that it has shared with a child. Its faults must
+    /// be served in the meantime.
     fn own(&self, pages: &[u64]);
     /// Empties the staging area. The program's messages must be read in the meantime, since this is
     /// one of its changes.
@@ -176,7 +176,8 @@ impl Translation for Server {
                     self.wake(address + done as u64);
                     InstallError::Present
                 }
-                // The next attempt returns what has stopped it behind its first page.
+                // The next attempt begins at the page that stopped this one, and returns the
+                // reason.
                 Cause::Again if short.done > 0 => continue,
                 Cause::Again => InstallError::Changing,
                 // The mapping ends among them: the kernel copies none unless all are in one
@@ -199,7 +200,7 @@ impl Translation for Server {
 
     fn wake(&self, address: u64) {
         let page = address / PAGE_SIZE_U64 * PAGE_SIZE_U64;
-        // The kernel refuses only what is not a page.
+        // The kernel refuses only addresses that are not of a page.
         let _ = self.0.userfault.wake(page..page + PAGE_SIZE_U64);
     }
 
@@ -257,8 +258,8 @@ impl StagingArea {
         let _ = self.task.signal(libc::SIGKILL);
     }
 
-    /// Makes one call for each page: if the kernel aborts a longer one, its result does not tell
-    /// what has been moved.
+    /// Makes one call for each page: if the kernel aborts a longer one, its result does not show
+    /// which pages have been moved.
     fn take(&self, pages: &[u64]) -> io::Result<Vec<TakeOutcome>> {
         let data_at = self.agent.data_address(pages.len());
         let mut data = Vec::with_capacity(pages.len() * MOVE_LENGTH);

@@ -1,6 +1,6 @@
-//! The order in which pages of anonymous memory are evicted. Uses of pages that are in cannot be
-//! observed, only pages that return soon after they had left; so a page gets its position when it
-//! arrives.
+//! The order in which pages of anonymous memory are evicted. Uses of pages that are in the program
+//! cannot be observed; only the return of a page soon after its eviction can. So a page gets its
+//! position when it arrives.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ pub(crate) trait Order: Default + Send + 'static {
     const YIELDS: bool = false;
     /// Records the arrival of a page. Returns whether it has returned soon after it had left.
     fn come(&mut self, page: u64) -> bool;
-    /// As `come`, for a page of which it is already known whether it is wanted.
+    /// As `come`, for a page whose `wanted` is already known.
     fn resume(&mut self, page: u64, wanted: bool);
     /// Records that a page that was about to leave could not. Other pages leave before it, since it
     /// would otherwise be chosen again and again.
@@ -111,12 +111,13 @@ impl RetryQueue {
 }
 
 /// Two queues (2Q; Johnson and Shasha 1994): pages that came once, and pages that returned soon
-/// after they had left. The former leave first as long as they are more than a quarter.
+/// after they had left. Pages that came once leave first as long as they are more than a quarter of
+/// all.
 #[derive(Debug, Default)]
 pub(crate) struct TwoQueues {
     once: Queue,
     wanted: Queue,
-    /// The pages that left last, as many as half of those that are here.
+    /// The pages that left last: half as many as are here, and 64 more at most.
     left: Queue,
     stayed: RetryQueue,
 }
@@ -167,8 +168,8 @@ impl Order for TwoQueues {
     }
 }
 
-/// The pages that came last leave first, except the very last ones, which are in use: for memory
-/// that is traversed once, or again and again (Soules 2003, §6.3).
+/// The order for memory that is traversed once, or again and again (Soules 2003, §6.3): the pages
+/// that came last leave first, except for the very last ones, which are in use.
 #[derive(Debug, Default)]
 pub(crate) struct Newest {
     window: Queue,

@@ -12,35 +12,35 @@
 //! | lock | protects |
 //! |---|---|
 //! | `batch` | the staging area, over one batch of evictions |
-//! | `reading` | the order of the program's messages, until changes among them are handled |
-//! | `changes` | what the tables say of addresses from changes of the program's |
+//! | `reading` | the order in which messages of the program are read and changes are handled |
+//! | `changes` | the agreement of the tables with the program's mappings |
 //! | `places` of the [`Space`] | the table of regions; caches are called with it held |
-//! | a lock of a cache, the store's | see there; nothing above them is taken with one held |
+//! | a lock of a cache, the store's | see there; no lock above is taken with one held |
 //!
-//! `waiting` has a lock of its own, with which nothing is called.
+//! `waiting` has a lock of its own; nothing is called with it held.
 //!
 //! ## Why no page is lost, and no discarded page returns
 //!
-//! The program changes its mappings at any time, and the kernel reports that by messages. Two of
-//! the locks order the pager's actions with these changes:
+//! The program may change its mappings at any time, and the kernel reports each change by a
+//! message. Two of the locks order the pager's actions relative to these changes:
 //!
-//! * `reading` is held while messages are read, until those that report changes have been handled;
-//!   and by a thread that evicts, while pages are being moved out. The kernel moves no page
-//!   (`EAGAIN`) from the beginning of a change until its message is read. So a page that has been
-//!   moved is what the tables say: no change lies between.
+//! * `reading` is held by a thread that reads messages, until it has handled those that report
+//!   changes; and by a thread that evicts, while it moves pages out. The kernel refuses to move
+//!   pages (`EAGAIN`) from the beginning of a change until its message is read. So a page that has
+//!   been moved is the page that the tables describe: no change lies between.
 //! * `changes` is held exclusively while a change is handled; shared by a thread that resolves a
 //!   fault, from its lookup in the tables until the page is in the program; and shared by a thread
 //!   that evicts, from before pages are moved until the tables say where they are. So no thread
-//!   acts upon tables that change in the meantime, and no page is in transit when addresses change.
+//!   acts on tables that change in the meantime, and no page is in transit when addresses change.
 //!
-//! A fault that waits for a frame, or for a page in transit, holds neither: the pager keeps it in
-//! `waiting` ([`Waiting`]), and tries it again after a ring. A thread that empties the staging area
-//! holds neither, since that too is a change of the program's, whose message has to be read before
-//! it ends.
+//! No thread holds these locks for a fault that waits for a frame, or for a page in transit: the
+//! pager keeps the fault in `waiting` ([`Waiting`]), and tries it again after [`Pager::ring`]. A
+//! thread that empties the staging area holds neither lock, since this too changes the program's
+//! mappings: the call returns only after its message has been read.
 //!
-//! `MADV_DONTNEED` is reported *before* the pages go. They are doomed, which keeps them from being
-//! evicted, until they are found to be gone, are faulted in again, or still exist when no thread of
-//! the program is discarding anything (`MADV_FREE`).
+//! The kernel reports `MADV_DONTNEED` *before* it discards the pages. Such pages are *doomed*: they
+//! are not evicted until they are found to be gone, are faulted in again, or still exist when no
+//! thread of the program is discarding anything (`MADV_FREE`).
 
 mod evict;
 mod serve;
@@ -76,9 +76,9 @@ pub trait Outside: Send + Sync {
     }
     /// The program has forked: `child` is the pager that serves the child.
     fn forked(&self, parent: &Pager, child: Arc<Pager>);
-    /// Returns the part of its parent's memory that the child served by a pager has, before the
-    /// child has run an instruction. `thread` is a thread of the child, if one is known. `None`:
-    /// all of it, since nobody knows.
+    /// Returns the memory that the child served by this pager has inherited from its parent, before
+    /// the child has run an instruction. `thread` is a thread of the child, if one is known. `None`
+    /// means that this is not known; the pager then keeps all of the parent's memory for the child.
     fn inherited(&self, _pager: &Pager, _thread: Option<u32>) -> Option<Vec<Inherited>> {
         None
     }
@@ -102,8 +102,8 @@ pub struct Pager {
     batch: Mutex<()>,
     children: AtomicU64,
     lost: AtomicU64,
-    /// Whether the program is a child of which it is not yet known which of its parent's pages that
-    /// are out it has.
+    /// Whether the program is a child, and it is not yet known which pages it has inherited of
+    /// those that were out of its parent.
     inherits: AtomicBool,
     out_of_frames: Throttle,
     nothing_evicted: Throttle,
@@ -164,17 +164,18 @@ impl Pager {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Returns whether it is not yet known which part of its parent's memory the child that it
-    /// serves has ([`inherit`](Self::inherit)).
+    /// Returns whether the program is a child whose inherited memory is not known yet
+    /// ([`inherit`](Self::inherit)).
     pub fn inherits(&self) -> bool {
         // Pairs with the store in `inherit_now`: a thread that finds it settled also finds the
         // tables so.
         self.inherits.load(Ordering::Acquire)
     }
 
-    /// Sets which part of its parent's memory the child that it serves has; that includes all that
-    /// is registered. Has to be called before the child has run an instruction; the first call
-    /// counts.
+    /// Sets the memory that the served child has inherited from its parent. `inherited` must
+    /// contain all mappings of the child that are registered with the userfaultfd; pages elsewhere
+    /// are dropped. Has to be called before the child has run an instruction; only the first call
+    /// has an effect.
     pub fn inherit(&self, inherited: &[Inherited]) {
         let _changes = self.changes.write();
         self.inherit_now(inherited);
@@ -221,8 +222,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Puts a page into the program if there is none at `address`. A thread that finds it there
-    /// knows which program this pager serves.
+    /// Puts a page into the program if there is none at `address`. A caller that finds the page in
+    /// the memory of a process knows that this pager serves it.
     ///
     /// # Errors
     /// That of the kernel: `EAGAIN` while the memory changes, `EEXIST` if there is a page.
@@ -244,8 +245,8 @@ impl Pager {
 
     /// Serves the faults of a range of the program's private memory from now on. Pages that are in
     /// already are not counted yet ([`adopt`](Self::adopt)). The mapping may have grown since it
-    /// was examined, up to `room`, where another one begins, and is then served as a whole: the
-    /// kernel does not let a program move a mapping of which only a part is served.
+    /// was examined, up to `room`, where another one begins. It is then served as a whole, because
+    /// the kernel does not let a program move a mapping of which only a part is served.
     ///
     /// # Errors
     /// The range is not mapped any more, or is memory whose faults cannot be served.
@@ -286,8 +287,8 @@ impl Pager {
     }
 
     /// Returns all pages that are out to the program, and stops serving: the kernel resolves the
-    /// program's faults. Frames have to be allowed for them before. Returns whether all pages could
-    /// be returned.
+    /// program's faults. The budget has to allow frames for them before. Returns whether all pages
+    /// could be returned.
     pub fn release(&self) -> bool {
         self.give_back(Which::All)
     }
@@ -307,8 +308,8 @@ impl Pager {
             }
             let (out, mut passes) = (self.space.out(which), false);
             for &address in &out {
-                // Otherwise a change could have been read and not been handled, and discarded pages
-                // would return.
+                // Without this lock a change could have been read but not handled yet, and
+                // discarded pages would return.
                 let _reading = self.reading.lock();
                 match self.attempt(address) {
                     Err(FaultError::NoFrame) => return false,
@@ -342,9 +343,10 @@ impl Pager {
         }
     }
 
-    /// Finds out about pages that the program has discarded. `there` returns which addresses are
-    /// still in the program; `quiet` returns whether no thread is discarding anything. Pages that
-    /// are in even then stay (`MADV_FREE`), or have been faulted in since.
+    /// Decides about the doomed pages. `there` returns which addresses are still in the program;
+    /// `quiet` returns whether no thread is discarding anything. A page that is in although no
+    /// thread is discarding anything stays: it was not discarded (`MADV_FREE`), or has been faulted
+    /// in since.
     pub fn settle(&self, there: impl Fn(&[u64]) -> Vec<bool>, quiet: impl Fn() -> bool) {
         // No further discarding is read before this ends.
         let _changes = self.unchanged();

@@ -150,7 +150,7 @@ impl Region for Stretch {
     }
 }
 
-/// Reports to the cache the outcome of pages that it has lent, however the call ends.
+/// Reports to the cache the outcome of the pages that it has lent, even if the call panics.
 struct Landing {
     fcm: AnonymousCacheRef,
     page: u64,

@@ -120,8 +120,7 @@ impl Space {
         }
     }
 
-    /// Adds a page at `address` of which there was no report, because the region next to it has
-    /// grown, such as a stack.
+    /// Adds an unreported page at `address`: the adjacent region has grown, as a stack does.
     pub fn grow(&self, address: u64) {
         let page = address / PAGE_SIZE_U64 * PAGE_SIZE_U64;
         let mut places = self.write();
@@ -246,9 +245,9 @@ impl Space {
         done
     }
 
-    /// Chooses pages of one region to evict. The region is one that has pages to spare; if there is
-    /// none, each page has the same chance that its region is chosen. The region's cache chooses
-    /// the pages.
+    /// Chooses pages of one region to evict. The region is drawn with a probability in proportion
+    /// to its spare pages or, if no region has enough of these, to its resident pages. The region's
+    /// cache chooses the pages.
     pub(super) fn recall(&self, most: usize) -> Option<RecallBatch> {
         let places = self.read();
         let begin = self.turn.fetch_add(CANDIDATES, Relaxed);
@@ -366,7 +365,7 @@ impl Space {
     }
 
     /// Takes back from the kernel the regions that should be served again. A region that the kernel
-    /// serves and where nothing is mapped any more ends, since nobody has reported the unmapping.
+    /// serves and where nothing is mapped any more ends, since its unmapping was not reported.
     /// `mapped` holds all ranges that could be served.
     pub fn resume(&self, mapped: &[Range<u64>]) {
         let mut places = self.write();

@@ -1,4 +1,4 @@
-//! The swap file: an unnamed file, which ceases to exist when nobody has it open any more.
+//! The swap file: an unnamed file, which the kernel deletes when its last descriptor is closed.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,5 @@
-//! The store for pages of anonymous memory whose frames are taken: pages of zeros take no space,
-//! others are compressed in memory, or go to a swap file.
+//! The store for evicted pages of anonymous memory: pages of zeros take no space, others are
+//! compressed in memory or written to a swap file.
 //!
 //! ```text
 //! put ──► zeros? ──► room among the compressed, and it shrinks? ──► the swap file, in runs
@@ -8,12 +8,13 @@
 //! Without a file, pages that do not shrink stay in memory uncompressed.
 //!
 //! A page that was put is a [`StoredPage`]: its holder can read it, and its space is freed when the
-//! last holder drops it. So no reader can meet space that has been given to another page in the
-//! meantime. Pages that come back from a disk are verified by a checksum: a page with other
-//! contents is an error, never a page.
+//! last holder drops it. So the space of a page is given to no other page while the page can be
+//! read. Pages that are read from the swap file are verified by a checksum: if the contents differ,
+//! the read fails, and returns no page.
 //!
 //! # Errors
-//! [`StoreError`]. After a failed put nothing of it remains, and pages that were put before stay.
+//! [`StoreError`]. After a failed put none of its pages is stored, and pages that were put before
+//! stay.
 
 mod error;
 mod file;

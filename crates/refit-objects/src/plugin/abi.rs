@@ -24,7 +24,7 @@ pub unsafe trait Abi: Sized {
     /// Converts the raw form back to the value.
     ///
     /// # Safety
-    /// `raw` must come from `into_raw` of a type of this shape, be used once, and whatever it
+    /// `raw` must come from `into_raw` of a type of this shape and be used once; all memory that it
     /// borrows must live as long as the result.
     unsafe fn from_raw(raw: Self::Raw) -> Self;
 }

@@ -1,10 +1,10 @@
 //! Checks of a plugin file before the dynamic linker sees it: constructors run inside `dlopen`, so
-//! later is too late, and the linker trusts the file.
+//! a later check is too late, and the linker trusts the file.
 //!
-//! First the file as an ELF library: every part that the linker follows blindly has to lie within
-//! the file. Then its note. Both are read from the same bytes that are loaded afterwards. This
-//! detects files that are truncated, damaged, or not built for this host; it cannot detect malice:
-//! loaded code may do whatever the host may.
+//! First the file is checked as an ELF library: every part that the linker follows blindly has to
+//! lie within the file. Then its note is checked. Both are read from the bytes that are loaded
+//! afterwards. This detects files that are truncated, damaged, or not built for this host; it
+//! cannot detect malice: loaded code may do whatever the host may.
 
 use object::Endianness;
 use object::elf;
@@ -30,7 +30,7 @@ pub struct Checked {
     pub(crate) note: Vec<u8>,
     /// The linker's build id; a hash of the file if there is none.
     pub build_id: String,
-    /// The memory that it will take.
+    /// The memory that it will take, in bytes.
     pub mapped: u64,
 }
 
@@ -241,8 +241,7 @@ impl<'a> Library<'a> {
         for segment in self.segments {
             let notes = segment.notes(self.endian, self.bytes);
             let Some(mut notes) = notes.map_err(|e| damaged(e.to_string()))? else { continue };
-            // Whatever follows an unreadable note cannot be found, so the segment has no more
-            // notes.
+            // The note after an unreadable one cannot be found, so the segment has no more notes.
             while let Ok(Some(note)) = notes.next() {
                 if note.name() == note::OWNER && note.n_type(self.endian).0 == note::KIND {
                     content.get_or_insert(note.desc());

@@ -3,7 +3,7 @@
 //!
 //! Methods are only ever appended. So the shorter list must be the beginning of the longer one.
 //! Methods that only the plugin has are never called. Methods that only the host has must have a
-//! body in the trait, which then runs on top of the methods that the plugin has.
+//! body in the trait. That body runs in their place, and calls methods that the plugin has.
 
 use super::error::Obstacle;
 use super::note::{Description, ManifestEntry};

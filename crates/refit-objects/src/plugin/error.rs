@@ -1,4 +1,4 @@
-//! The errors of loading a plugin: what was asked, the obstacle, and the remedy.
+//! The errors of loading and unloading plugins. Each names the file, the obstacle and the remedy.
 
 use std::path::{Path, PathBuf};
 

@@ -162,7 +162,7 @@ unsafe extern "C" fn relinquish<I: Loadable>(
     why: Why,
 ) -> Status {
     guarded(why, || {
-        // The host has the proof, and says so.
+        // The host has the proof, and passes that as a flag.
         let proof = RolledBack::new();
         let ending = if rolled_back { Ending::RolledBack(&proof) } else { Ending::Committed };
         // SAFETY: as above.
@@ -186,7 +186,7 @@ unsafe extern "C" fn stats<I: Loadable>(
 }
 
 /// Serializes state: MessagePack with the names of fields, so that state of another shape is an
-/// error and not a surprise.
+/// error and is not misread.
 pub(crate) fn to_bytes<T: Serialize>(state: &T) -> Result<Vec<u8>, String> {
     rmp_serde::to_vec_named(state).map_err(|error| format!("the state cannot be written: {error}"))
 }

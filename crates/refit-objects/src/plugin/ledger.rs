@@ -255,8 +255,8 @@ pub fn plugins() -> Vec<PluginInfo> {
     (0..ledger.plugins.len()).map(|index| info(&ledger, index, &serving)).collect()
 }
 
-/// Refuses to unload a plugin, since nobody can know whether a thread will run its code again. The
-/// error names the objects that use it.
+/// Refuses to unload a plugin, since it cannot be known whether a thread will run its code again.
+/// The error names the objects that use it.
 ///
 /// # Errors
 /// Always.

@@ -2,9 +2,10 @@
 //! to the ledger.
 //!
 //! The file is read once, into anonymous memory: the code that is loaded is the code that was
-//! checked, whatever happens to the file in the meantime. It also makes the same path new code each
-//! time: the linker goes by name and inode, and would return the old code again. Loads queue;
-//! objects are called and swapped in the meantime.
+//! checked, even if the file changes in the meantime. It also allows another build to be loaded
+//! from the same path: the dynamic linker identifies a library by its name and inode, and would
+//! return the old code for the same file. Loads queue; objects are called and swapped in the
+//! meantime.
 
 use std::fs::File;
 use std::io::Read;
@@ -79,7 +80,7 @@ fn file_name(path: &Path) -> String {
 
 fn read(path: &Path) -> Result<Vec<u8>, Obstacle> {
     let failed = |error: std::io::Error| Obstacle::Unreadable(error.to_string());
-    // Opening a pipe without a writer would block for ever.
+    // Opening a pipe without a writer would block forever.
     let metadata = std::fs::metadata(path).map_err(failed)?;
     if !metadata.is_file() {
         return Err(Obstacle::Unreadable("it is not a regular file".into()));
@@ -144,7 +145,7 @@ fn free(entry: &ManifestEntry) -> Result<(), Obstacle> {
     Ok(())
 }
 
-/// Maps it and returns its table, which must agree with the note.
+/// Maps the plugin and returns the implementations in its table, which must agree with the note.
 fn open(path: &Path, bytes: &[u8], checked: &Checked) -> Result<Vec<RawImplementation>, Obstacle> {
     let library = library::open(bytes, &file_name(path)).map_err(Obstacle::Linker)?;
     let differs = |what: &str| Err(Obstacle::Differs(what.into()));

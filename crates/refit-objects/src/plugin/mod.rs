@@ -4,9 +4,9 @@
 //! An interface that is declared with `loadable` can be implemented by a *plugin*: a crate of type
 //! `cdylib` that calls [`plugin!`](crate::plugin!). Host and plugin may be compiled by different
 //! compilers, and each has its own copy of this crate and of the standard library. So only types
-//! with the layout of the C ABI cross between them (`abi`): generated code on both sides converts
-//! arguments and results, state crosses as bytes, each side frees what it has allocated, and a
-//! panic is caught where it happens and continues as a value.
+//! with the layout of the C ABI cross between them (`abi`). Generated code on both sides converts
+//! arguments and results, and state crosses as bytes. Each side frees the memory that it has
+//! allocated. A panic is caught on the side where it happens and passed on as a value.
 //!
 //! | module | purpose |
 //! |---|---|

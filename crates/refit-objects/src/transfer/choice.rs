@@ -1,21 +1,22 @@
-//! The choice of the best protocol: a function of two lists and the converters, and nothing else.
+//! The choice of the best protocol: a pure function of two lists and the converters.
 //!
 //! # What "best" means
 //!
 //! Of the protocols that both roots know, the best is the one with the least *sum of ranks*; in a
 //! tie, the one that the new root prefers. A rank is the position among the *common* protocols in
-//! the order of one root; protocols that the other does not know have no influence. Why the sum: a
-//! rank represents the cost of a transfer for its root, and calls wait for both the export and the
-//! import, so they wait for the sum. Why the new root in a tie: it lives with the result. It
-//! follows that the choice is never dominated: no common protocol is preferred by one root and not
-//! disfavoured by the other.
+//! the order of one root; protocols that the other does not know have no influence. The sum counts
+//! because a rank represents the cost of a transfer for its root, and calls wait for both the
+//! export and the import. In a tie the new root decides because it works with the result. It
+//! follows that the choice is never dominated: if one root prefers another common protocol, the
+//! other root prefers the chosen one to it.
 //!
 //! # Chains
 //!
-//! If there is no common protocol, or if both roots prefer the ends of a chain to the best common
-//! one, state goes through converters: as few as possible, at most [`MOST_CONVERSIONS`]; then the
-//! sum of ranks and the new root decide as before. A conversion is work while calls wait, so the
-//! preference of one root alone does not suffice for it.
+//! State goes through converters if there is no common protocol, or if both roots prefer the ends
+//! of a chain to the best common one. The chain is the shortest one, of at most
+//! [`MOST_CONVERSIONS`] conversions; among chains of the same length, the sum of ranks in the two
+//! whole lists decides, and in a tie the new root. A conversion takes time while calls wait, so the
+//! preference of one root alone does not justify it.
 
 use super::protocol::{Protocol, Protocols};
 

@@ -7,14 +7,16 @@
 //! - *The old implementation fails or panics over an item.* The item stays where it is, the call
 //!   that needed it gets the error, and the drain tries it again until its deadline.
 //! - *The deadline passes.* With [`AtDeadline::Finish`] the rest is moved at once, while calls that
-//!   need any of it wait; with [`AtDeadline::Report`] it stays: calls continue to move what they
+//!   need any of it wait. With [`AtDeadline::Report`] it stays: calls continue to move what they
 //!   need, and the report says how much is left.
-//! - *The requester goes away or the object is about to be destroyed.* As with `Report`.
-//! - *Another swap begins while something is left.* Whatever it exports, it exports all of it: a
-//!   root that still has a source finishes first, or is a source with a source.
+//! - *The requester goes away or the object is about to be destroyed.* The drain stops as with
+//!   `Report`.
+//! - *Another swap begins while items are left.* Its export is complete nevertheless: a root that
+//!   still has a source either moves all items first, or becomes a source that keeps its own
+//!   source.
 //!
-//! A swap with a drain has committed before, and is not rolled back then. Going back is a separate
-//! swap.
+//! The swap has been committed before its drain begins, and is never rolled back. Returning to the
+//! old implementation is a separate swap.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Lazy transfer: an item that is not here is looked up in the old implementation, taken over, and
-//! never lost on the way (Hui 2000, §4.4.4: "look up and migrate on demand").
+//! Lazy transfer: an item that the new implementation does not have is looked up in the old one and
+//! moved, and is never lost on the way (Hui 2000, §4.4.4: "look up and migrate on demand").
 //!
 //! # Idea
 //!
@@ -8,7 +8,7 @@
 //! key it does not have, it *settles* the key. Settling removes the item from the source and puts
 //! it into the new store, under the lock of the key's *stripe*. Calls settle the keys they need; a
 //! drain settles all others in batches. An item that is found in the new store needs no settling,
-//! so calls for items that have moved do not come here at all.
+//! so calls for items that have moved do not use this module.
 //!
 //! When the source reports that it has nothing left, the drain *closes* the stripes one by one,
 //! under their locks, and only then clears the flag that calls check first. From then on settling
@@ -19,27 +19,27 @@
 //! 1. A lookup that finds nothing settles the key and looks again. An operation that adds, changes
 //!    or removes a key settles it first.
 //! 2. No lock that `take_over` needs is held while a key is settled.
-//! 3. Nobody adds to the source. It is the old implementation's state, which no call reaches any
-//!    more.
+//! 3. No item is added to the source. It is the state of the old implementation, which no call
+//!    reaches any more.
 //!
 //! # Why no key is lost, duplicated or resurrected
 //!
-//! Where is the item of a key? *In the source*; *in hand*, between its removal there and its
-//! arrival here; or *here*, which means that everything that happens to it is done by calls to the
-//! new implementation.
+//! The item of a key is in one of three places: *in the source*; *in hand*, between its removal
+//! from the source and its arrival in the new store; or *here*, where only calls to the new
+//! implementation access it.
 //!
 //! - *It moves in one direction only, under one lock.* Source → in hand → here happens in
 //!   [`Lazy::settle`], `drain` and `finish`, each time with the key's stripe locked throughout. By
 //!   rule 3 it never goes back. An item that was refused, or whose `take_over` panicked, is kept in
 //!   the stripe; that counts as in the source.
-//! - *Settled is for ever* (L). When `settle(k)` succeeds, `k` is here, and stays: with the stripe
-//!   locked no thread had it in hand, and afterwards it is not in the source. If `settle` saw the
-//!   flag cleared: the flag was cleared after `k`'s stripe had been closed, which was after the
-//!   source had reported that it had nothing, and closing took the lock. A thread that had taken
-//!   `k` out before held that lock until `k` was here. (Clearing the flag without closing the
-//!   stripes is wrong just there; the model below finds it.)
+//! - *A settled key stays settled* (L). When `settle(k)` succeeds, `k` is here, and stays: with the
+//!   stripe locked no thread had it in hand, and afterwards it is not in the source. If `settle`
+//!   saw the flag cleared: the flag was cleared after `k`'s stripe had been closed, which was after
+//!   the source had reported that it had nothing, and closing took the lock. A thread that had
+//!   taken `k` out before held that lock until `k` was here. (Clearing the flag without closing the
+//!   stripes would break exactly this step; the loom model finds that.)
 //! - *Nothing is lost.* A lookup that misses settles and looks again. By (L) the second lookup sees
-//!   what calls have made of the key, and a reader never mistakes "in hand" for "absent".
+//!   the key as calls have left it, and a reader never mistakes "in hand" for "absent".
 //! - *Nothing is there twice.* `fetch` removes, so at most one thread has the item in hand.
 //! - *Nothing comes back.* A thread that removes or overwrites `k` has settled it; by (L) no drain
 //!   and no call can bring the old item afterwards.
@@ -92,9 +92,9 @@ pub struct Progress {
     pub by_drain: u64,
 }
 
-/// An item between the two stores. Taking it transfers it to the receiver, who should do so when
-/// nothing can fail any more. If this is dropped, even in a panic, the item is kept and offered
-/// again.
+/// An item between the two stores. Taking it transfers it to the receiver, and should be the last
+/// step, after which nothing can fail. If this is dropped with the item, even in a panic, the item
+/// is kept and offered again.
 #[derive(Debug)]
 pub struct InHand<'a, V>(&'a mut Option<V>);
 
@@ -164,7 +164,7 @@ impl<K, V> Lazy<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
-    /// Creates one without a source; keys are settled under `stripes` locks, at least one.
+    /// Creates a mediator without a source; keys are settled under `stripes` locks, at least one.
     pub fn new(stripes: usize) -> Self {
         let stripe = |_| Mutex::new(Stripe { source: None, kept: Vec::new() });
         Lazy {
@@ -222,8 +222,9 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         self.move_one(&mut stripe, key, &mut once, Mover::Call).map(drop)
     }
 
-    /// Settles up to `most` keys that calls have not needed yet; with 0 it only returns the
-    /// progress. May be called by several threads.
+    /// Settles up to `most` keys that calls have not needed yet. With 0 it only returns the
+    /// progress; with `usize::MAX` it is [`finish`](Self::finish). May be called by several
+    /// threads.
     ///
     /// # Errors
     /// The first failure; the other keys have been tried nevertheless.
@@ -290,7 +291,7 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
                 return Err(TransferError(what.into()));
             }
         }
-        // Closed with everything locked, and yet one by one: an item that is refused keeps its
+        // Closed one by one, although all stripes are locked: an item that is refused keeps its
         // stripe open.
         let closed: Result<Vec<_>, _> =
             stripes.iter_mut().map(|s| self.close_stripe(s, &mut take_over)).collect();
@@ -404,7 +405,7 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
     }
 }
 
-/// Keeps the item in hand if nobody takes it, be it by mistake or in a panic.
+/// Keeps the item in hand if it is not taken, by mistake or because of a panic.
 struct Custody<'a, K: Clone, V> {
     stripe: &'a mut Stripe<K, V>,
     key: &'a K,

@@ -133,8 +133,8 @@ fn an_item_that_was_removed_does_not_come_back() {
 }
 
 /// While the first swap is still being drained, a second one puts a third implementation on top,
-/// whose caller and drain take from the second. (In the system nobody calls the second any more by
-/// then, but its drain may still be in progress.)
+/// whose caller and drain take from the second. (In the system no call reaches the second any more
+/// by then, but its drain may still be in progress.)
 #[test]
 fn a_second_swap_finds_what_the_first_has_not_moved() {
     loom::model(|| {

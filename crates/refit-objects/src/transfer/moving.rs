@@ -161,7 +161,8 @@ impl<I: Interface> Transferring for Moving<I> {
             Ok(moved) => moved.map_err(TransferFailure::Failed),
             Err(NoResult::Failed(why)) => Err(TransferFailure::Failed(TransferError(why))),
             Err(NoResult::GivenUp { thread }) => {
-                self.given_up.store(true, Ordering::Release); // Pairs with the load in `still_wanted`.
+                // Pairs with the load in `still_wanted`.
+                self.given_up.store(true, Ordering::Release);
                 Err(TransferFailure::GivenUp { thread })
             }
         }
@@ -178,8 +179,8 @@ impl<I: Interface> Transferring for Moving<I> {
             Outcome::Old => here.new_root().relinquish(Ending::RolledBack(&RolledBack::new())),
         };
         if self.prompt() {
-            // If it panics: it is no longer needed in any case, and the winner must be put in its
-            // place.
+            // A panic changes nothing: the root is no longer needed, and the other root must be put
+            // in its place.
             let _ = catch_unwind(AssertUnwindSafe(relinquish));
             return;
         }
@@ -236,7 +237,8 @@ impl<I: Interface> Moving<I> {
     }
 
     fn route(&self, options: &SwapOptions) -> Result<Route, Disagreement> {
-        let thread = self.old.unreturned.load(Ordering::Relaxed); // Guards nothing: it is for the refusal.
+        // Relaxed: the id guards nothing; the refusal names it.
+        let thread = self.old.unreturned.load(Ordering::Relaxed);
         if thread != 0 {
             return Err(Disagreement::Unreturned {
                 from: self.old().implementation().into(),
@@ -275,8 +277,8 @@ impl<I: Interface> Moving<I> {
         Ok(())
     }
 
-    /// Cleans up on the thread whose swap has continued without it: the new root was never called,
-    /// and relinquishes.
+    /// Cleans up after the swapper has given up, on the thread that it has abandoned: the new root,
+    /// which was never called, relinquishes.
     fn clean_up(&self) {
         self.new_root().relinquish(Ending::RolledBack(&RolledBack::new()));
     }
@@ -292,7 +294,8 @@ impl<I: Interface> Moving<I> {
 
     fn transfer(&self, route: &Route, dry_run: bool) -> Result<(), TransferError> {
         let expected = match route.way {
-            // Nothing moves item by item, and counting would touch what need not be touched.
+            // No item moves by itself, and counting would access items that the transfer does not
+            // access.
             Way::Reference if !dry_run => None,
             _ => step(|| "counting the old state".into(), || Ok(self.old().count()))?,
         };

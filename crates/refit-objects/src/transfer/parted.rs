@@ -2,7 +2,7 @@
 //!
 //! An export that loops cannot be interrupted. But the swapper can continue without it: it waits
 //! until its deadline, marks the work as given up and puts the old root back. The thread that runs
-//! the work finds the mark when the work returns, and cleans up after it, however late that is.
+//! the work finds the mark when the work returns, even much later, and cleans up after it.
 //!
 //! # Why the work is either delivered or cleaned up, and never both
 //!

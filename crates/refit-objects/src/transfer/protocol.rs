@@ -1,5 +1,5 @@
-//! Protocols: the forms in which state can be packed, by name and type, and which of them a root
-//! knows, by preference.
+//! Protocols: the forms in which state can be packed, each identified by name and type, and the
+//! protocols that a root knows, in order of preference.
 //!
 //! # What a protocol is
 //!
@@ -21,8 +21,9 @@
 //!
 //! # What preference is
 //!
-//! K42 makes the number itself the preference, one order for everybody. Here each root has its own
-//! order: what is cheap for one implementation need not be for another.
+//! In K42 the number itself is the preference, so all roots have the same order. Here each root has
+//! its own order, because a protocol that is cheap for one implementation may be expensive for
+//! another.
 
 use std::any::type_name;
 use std::fmt;

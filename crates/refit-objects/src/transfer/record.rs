@@ -2,7 +2,7 @@
 //! both directions.
 //!
 //! `#[derive(Transfer)]` generates the two functions. The importing side decides what happens to a
-//! field that only one side has, since it is the one that must be able to continue:
+//! field that only one side has, since that side must be able to continue:
 //!
 //! | the record has | the struct has | what happens |
 //! |---|---|---|

@@ -44,7 +44,8 @@ pub(super) fn read(counter: &AtomicU64) -> u64 {
 /// The number of subranges of each power of two: a value is known to an eighth.
 const FINE: u64 = 8;
 const FINE_BITS: u32 = FINE.ilog2();
-/// Values below [`FINE`] exactly, then 61 powers of two.
+/// The number of ranges: one for each value below [`FINE`], then [`FINE`] for each of 61 powers of
+/// two.
 const FINE_RANGES: usize = (FINE as usize) * (64 - FINE_BITS as usize + 1);
 
 /// A distribution of values, to an eighth of each. Four kilobytes, so it is allocated with the

@@ -1,4 +1,4 @@
-//! The wrappers that exist, with their options.
+//! The ready-made wrappers, with their options.
 
 /// A wrapper that can be created by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]

@@ -1,5 +1,5 @@
-//! `latency`: the time that calls take, from before the object to behind it, including time in a
-//! swap's block phase.
+//! `latency`: the duration of calls, from precall to postcall. It includes the wait in a swap's
+//! block phase.
 
 use super::cells::{PerProcessor, Spread, Sum};
 use super::options::{Settings, WrapperError};

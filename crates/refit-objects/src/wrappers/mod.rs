@@ -1,8 +1,8 @@
 //! Ready-made wrappers, created by name, which `refit wrap` attaches.
 //!
-//! They count per processor, so that threads do not contend that would not contend without them.
-//! `concurrency` and `sequential` are the exceptions, since they observe relations between the
-//! calls of all threads.
+//! Their counters are per processor, so that a wrapper adds no contention between threads.
+//! `concurrency`, `sequential` and `fault` are the exceptions: they relate the calls of all threads
+//! to each other.
 //!
 //! ```
 //! use refit_objects::wrappers;

@@ -60,7 +60,7 @@ pub enum WrapperError {
         /// Possible values.
         remedy: String,
     },
-    /// No method of the interface has what the wrapper needs.
+    /// No method of the interface has the arguments or the result that the wrapper needs.
     #[error("{wrapper} cannot be used on {interface} objects: {why}")]
     Unfit {
         /// The wrapper.

@@ -13,8 +13,8 @@ impl Pager {
     /// Evicts up to `most` pages of the program, in one batch. Returns their number.
     ///
     /// # Errors
-    /// The store does not accept them. They are kept in refit's memory then, beyond any limit, but
-    /// no more than one batch.
+    /// The store does not accept the pages. They are then kept in refit's memory, beyond any limit,
+    /// but never more than one batch.
     pub fn evict(&self, most: usize) -> Result<usize, CacheError> {
         let _evict = events::PROGRAM_EVICT.span([most as u64, 0]);
         let _batch = self.batch.lock();
@@ -55,7 +55,7 @@ impl Pager {
         result
     }
 
-    /// Records a round that has found no page to evict. Returns their number.
+    /// Records a round that has found no page to evict. Returns 0, the number of evicted pages.
     fn record_nothing_evicted(&self, why: &str) -> usize {
         if let Some(times) = self.nothing_evicted.count() {
             debug!(program = self.space.name(), why, times, "no page could be evicted");
@@ -64,7 +64,7 @@ impl Pager {
     }
 
     /// Puts the pages in the staging area into the store; the others stay. `taken` holds the
-    /// kernel's results, and is corrected by what is found in the staging area, which decides.
+    /// kernel's results, which are corrected by the actual contents of the staging area.
     fn put_away(
         &self,
         recalled: &RecallBatch,
@@ -88,7 +88,8 @@ impl Pager {
                 continue;
             }
             if taken[at] == TakeOutcome::Moved {
-                // It is in neither place: an access raises an error, rather than finding zeros.
+                // The page is in neither place: an access must raise an error instead of finding
+                // zeros.
                 self.lost.fetch_add(1, Ordering::Relaxed);
                 // A thread that is changing mappings continues as soon as its message has been
                 // read, which needs no lock that is held here.
@@ -102,8 +103,8 @@ impl Pager {
         fcm.stay(&stay);
         let numbers: Vec<u64> = moved.iter().map(|&at| pages[at]).collect();
         fcm.take_back(&numbers, &bytes).inspect_err(|_| {
-            // They have left, and no page can be put in before the program's changes have been
-            // read, so they stay here.
+            // The pages have left the program, and none can be put back before the program's
+            // changes have been read, so they are kept here.
             for (&number, page) in numbers.iter().zip(bytes.as_chunks().0) {
                 recalled.behind.keep(number, page);
             }

@@ -20,8 +20,8 @@ use crate::events;
 use crate::program::hat::Pages;
 use crate::program::region::FaultError;
 
-/// Nanoseconds until a fault is tried again that met a change which has been read, but has not
-/// ended yet.
+/// The delay, in nanoseconds, before a fault that was refused because of a change of mappings is
+/// tried again. The message of the change has been read, but the change has not ended yet.
 const RETRY_DELAY: i64 = 50_000;
 
 /// Events that have arrived and are not handled yet.
@@ -162,7 +162,7 @@ impl Pager {
         }
     }
 
-    /// Has pages evicted before the last frame is gone.
+    /// Requests an eviction before the last frame is granted.
     fn foresee(&self) {
         let stats = self.space.commons().budget.stats();
         if stats.free() < stats.reserve() / 2 {
@@ -173,7 +173,8 @@ impl Pager {
     /// Reads messages, and handles those that change mappings. Appends faults to `pending`. Returns
     /// whether there were any messages.
     fn hear(&self, pending: &mut Pending, servers: &Servers) -> io::Result<bool> {
-        // With several threads each takes one at a time, to leave others to the rest.
+        // With several threads, each takes one message at a time and leaves the others to the other
+        // threads.
         let most = if servers.others() > 0 { 1 } else { Userfault::AT_ONCE };
         match self.userfault.read_some(&mut pending.messages, most) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
@@ -214,7 +215,7 @@ impl Pager {
         let hat = pages.create(name.as_str());
         let space = self.space.fork(name, hat);
         let child = Self::of(space, userfault, pages, Arc::clone(&self.outside))?;
-        // Pages that are in, the child has from the kernel.
+        // The child has the pages that are in from the kernel.
         child.inherits.store(child.space.anything_is_out(), Ordering::Release);
         debug!(program = self.space.name(), child = child.space.name(), "the program has forked");
         self.outside.forked(self, child);
@@ -238,7 +239,8 @@ impl Pager {
         why != FaultError::NoFrame
     }
 
-    /// Resolves a fault, if only by waking a thread for which there is nothing.
+    /// Resolves a fault. If nothing that refit serves is at the address, wakes the thread, which
+    /// repeats its access.
     ///
     /// # Errors
     /// Conditions that pass: no frame is free, the page is in transit, the program is changing its
@@ -254,7 +256,8 @@ impl Pager {
         match outcome {
             Err(FaultError::Unknown | FaultError::Unmapped) => self.space.hat().wake(address),
             Err(FaultError::Lost(_)) => {
-                // Counted before the waiting thread learns of it, which may end at once.
+                // Counted before the waiting thread learns of it, since the program may end at
+                // once.
                 self.lost.fetch_add(1, Ordering::Relaxed);
                 if !self.space.hat().poison(address) {
                     self.lost.fetch_sub(1, Ordering::Relaxed);
@@ -282,8 +285,8 @@ impl Pager {
     }
 }
 
-/// Keeps the calling thread near the program's threads: a single one follows them, one of several
-/// binds itself to where a thread waits now.
+/// Keeps the calling thread near the program's threads: a single serving thread follows them; one
+/// of several binds itself to the processor on which a thread waits now.
 fn place_thread<'a>(servers: &'a Servers, thread: Option<u32>, binding: &mut Option<Binding<'a>>) {
     match thread {
         _ if servers.others() == 0 && binding.is_some() => *binding = None,

@@ -1,12 +1,12 @@
 //! The threads that serve one program: a leader, and helpers as long as several threads of the
 //! program fault at the same time.
 //!
-//! Only the leader sleeps on the userfaultfd. A helper polls for messages as long as some arrive
-//! within the spin time, and rests then until it is called. So a program of which one thread faults
-//! wakes one thread of refit's, and no more.
+//! Only the leader sleeps on the userfaultfd. A helper polls for messages; if none arrives within
+//! the spin time, it rests until it is called. So a program in which a single thread faults wakes a
+//! single thread of refit's.
 //!
-//! If there are several, each is bound to a processor, where it resolves the faults of the
-//! program's threads that run there: the largest part of a fault's cost is waking a thread on
+//! If there are several threads, each is bound to a processor, and resolves the faults of the
+//! program's threads that run there. The largest part of a fault's cost is waking a thread on
 //! another processor. Left to the scheduler, two threads resolve no more faults than one.
 
 use std::num::NonZero;
@@ -52,8 +52,8 @@ struct Helpers {
     /// Processors to which a thread is bound.
     taken: Vec<usize>,
     dismissed: bool,
-    /// The number of times that a helper is not called before it is; for the next time, and
-    /// remaining now.
+    /// The number of times that calling a helper is skipped since one last rested, and how many of
+    /// these remain.
     period: u32,
     skip: u32,
 }
@@ -61,7 +61,7 @@ struct Helpers {
 impl Servers {
     /// Returns the number of threads that serve besides the caller.
     pub(super) fn others(&self) -> usize {
-        // Relaxed, as everywhere here: the number of serving threads decides nothing but the speed.
+        // Relaxed, as everywhere here: the number of serving threads affects only the speed.
         self.serving.load(Relaxed)
     }
 
