@@ -43,8 +43,8 @@
 //!                                               └───────── jmp back
 //! ```
 //!
-//! The snippet uses registers that are dead, and saves others first. It counts into memory that
-//! refit has mapped too, so reading the counts costs the program nothing.
+//! The snippet uses dead registers where there are some, and saves the others that it needs. It
+//! counts into memory that refit has mapped too, so reading the counts costs the program nothing.
 //!
 //! A function with a site that has no room for a jump is copied as a whole, with snippets between
 //! its instructions (`layout` decides what of the original stays and what changes, `copy` writes
@@ -56,8 +56,9 @@
 //! ([`Program::stand_still`](process::Program::stand_still)). At that time
 //!
 //! 1. a thread whose program counter is *inside* the bytes that change, behind the first
-//!    instruction, is moved to the copy of the same instruction in the patch area; one at the first
-//!    instruction stays, and meets the jump as any caller does;
+//! 1. a thread whose program counter is *inside* the bytes that change, behind the first
+//!    instruction, is moved to the copy of the same instruction in the patch area; a thread at the
+//!    first instruction stays there, and runs the jump as any caller does;
 //! 2. the same holds for program counters that the kernel saved on stacks, to which signal handlers
 //!    return (`process::signal_frames`);
 //! 3. no return address leads inside: a call ends its basic block, so the instruction behind it is

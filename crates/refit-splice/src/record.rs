@@ -117,7 +117,7 @@ impl Record {
         records
     }
 
-    /// Whether it changes a site, and not a springboard.
+    /// Whether it changes a site rather than a springboard.
     pub(crate) fn is_place(&self) -> bool {
         self.changes() && !self.copies.is_empty()
     }
