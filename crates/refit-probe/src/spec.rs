@@ -11,8 +11,8 @@
 //!                | 'histogram' (VALUE | 'latency' | 'cpu') | 'event' [VALUE [',' VALUE]]
 //! ```
 //!
-//! [`operand`] has values and conditions. The words are those of bpftrace and perf where they have
-//! them.
+//! [`operand`] defines values and conditions. Where bpftrace and perf have a word for a concept, it
+//! is used here.
 
 use std::fmt;
 
@@ -116,7 +116,8 @@ fn parse(text: &str) -> Result<Spec, String> {
     if leaving && operands.clone().any(|operand| !operand.leaving && !operand.is_lasting()) {
         return Err("retval cannot be combined with values that exist only at the entry".to_owned());
     }
-    // A timer belongs to its thread.
+    // A timer is per thread: its condition must be the same at entry and exit, and its only
+    // possible key is the thread.
     let lasting = tested.iter().all(|operand| operand.is_lasting())
         && by.is_none_or(|by| by.value.base == Base::Thread);
     let spec = Spec { places, when, by, actions, leaving };
@@ -124,7 +125,7 @@ fn parse(text: &str) -> Result<Spec, String> {
     Ok(spec)
 }
 
-/// Refuses combinations that cannot be had.
+/// Refuses combinations that are not possible.
 fn check(spec: &Spec, action: &Do, lasting: bool) -> Result<(), String> {
     let functions = spec.places.iter().all(|place| matches!(place.what, What::Functions(_)));
     let operands: &[Operand] = match action {

@@ -108,7 +108,7 @@ impl Steps {
                     Do::Durations(clock) => clock,
                     _ => Clock::Wall,
                 };
-                // The CPU time of a thread is looked up by its id.
+                // The reader of the cells looks up the CPU time of a thread by its id.
                 let base = match (clock, spec.by) {
                     (_, Some(_)) | (Clock::Thread, _) => Base::Thread,
                     _ if about.go => Base::Goroutine,

@@ -66,7 +66,7 @@ impl AdaptiveSpin {
     }
 
     /// As [`wait`](Self::wait), with `look` as the poll; `look` may consume the request that it
-    /// finds. Returns whether it has found one.
+    /// finds. Returns whether `look` has found a request.
     pub fn wait_for(&self, look: impl FnMut() -> bool) -> bool {
         POLICY.with_borrow_mut(|policy| {
             let mut come = false;

@@ -100,8 +100,8 @@ mod tests {
             let mut spins = 0_u32;
             while self.0.load(Ordering::Acquire) != round {
                 spins += 1;
-                // The race needs both sides to arrive at about the same time; but with one
-                // processor the other side must run.
+                // The race needs both sides to arrive at about the same time. With a single
+                // processor, however, this side must yield to the other.
                 if spins.is_multiple_of(1 << 14) {
                     std::thread::yield_now()
                 } else {

@@ -7,14 +7,13 @@
 //!     result ◄─────────────────── slot (DONE) ◄── stores the result there
 //! ```
 //!
-//! The code uses no stack and no memory of the program but a [`Slot`] of [`SLOT`] bytes, which both
-//! sides map shared. A thread that is stopped in the code is in one of three places ([`Place`]), so
-//! that refit knows the state of the call when it takes the thread out again. Once `DONE` is
-//! stored, the call may have been answered, and the next one requested, while the thread is still
-//! on its way back to the beginning; from there on it counts as before a call. A call that began
-//! outside continues here ([`enter_in_call`]), with the state that the kernel keeps of it: the
-//! remaining time of a `nanosleep` is not lost.
-//!
+//! The code uses no stack, and no memory of the program except a [`Slot`] of [`SLOT`] bytes, which
+//! both sides map shared. A thread that is stopped in the code is in one of three places
+//! ([`Place`]), so refit knows the state of the call when it takes the thread out again. Once
+//! `DONE` is stored, the executor may have read the result and requested the next call while the
+//! thread is still on its way back to the beginning; from that store on, the thread counts as
+//! before a call. A call that began outside continues here ([`enter_in_call`]), with the state that
+//! the kernel keeps of it: the remaining time of a `nanosleep` is not lost.
 //! Memory orderings: the code's loads and stores are the processor's own (total store order), and
 //! on both sides the store of the state follows the stores that it announces. The Release store in
 //! [`Slot::ask`] pairs with the code's load of the state, and the code's store of `DONE` with the
@@ -86,7 +85,7 @@ std::arch::global_asm!(
     "    mov eax, 202",
     "    syscall",
     "    jmp 2b",
-    // A thread without an executor waits here: pause(2).
+    // A thread without an executor waits here, in pause(2).
     "refit_shadow_stub_rest:",
     "4:  mov eax, 34",
     "    syscall",
@@ -292,7 +291,7 @@ mod tests {
         assert_eq!(place(&registers, 0x1000), Place::At);
         registers.rip += 5;
         assert_eq!(place(&registers, 0x1000), Place::Behind);
-        // That call may have been answered, and the next one be there.
+        // That call may have been answered, and the next one requested.
         registers.rip = 0x1000 + after_told();
         assert_eq!(place(&registers, 0x1000), Place::Before);
         registers.rip = 0x1000 + rest();

@@ -1,8 +1,8 @@
 //! Counts the instructions between two marks of a program by single-stepping it.
 //!
-//! An emulator counts too, but offers the program neither rseq nor membarrier; the processor
-//! itself, stepped with `ptrace`, runs exactly the instructions that it runs otherwise. A system
-//! call counts as one instruction.
+//! An emulator could count too, but offers the program neither rseq nor membarrier. A processor
+//! that is single-stepped with `ptrace` runs exactly the instructions that it runs otherwise. A
+//! system call counts as one instruction.
 
 use std::io;
 use std::os::unix::process::CommandExt;

@@ -40,8 +40,9 @@ pub const HEADER: usize = 7;
 /// The kernel's maximum number of pieces in a call.
 const UIO_MAXIOV: u64 = 1024;
 
-/// Returns the rest of the call that a thread has just left, of which part was done. `None`: it is
-/// complete, or of a kind that does not continue. `word` reads eight bytes of the thread's memory.
+/// Returns the rest of the call that a thread has just left and of which part was done. `None`: the
+/// call is complete, or is of a kind that does not continue. `word` reads eight bytes of the
+/// thread's memory.
 pub fn left(registers: &Registers, word: impl Fn(u64) -> Option<u64>) -> Option<Left> {
     let call = Call { number: registers.orig_rax, arguments: arguments(registers) };
     let done = registers.rax;
@@ -97,7 +98,7 @@ fn is_waiting(call: Call) -> bool {
 }
 
 /// Returns whether the last of the messages that were done (`struct mmsghdr`) was sent whole. The
-/// kernel also counts one that was cut short, and whatever were sent behind it would take the place
+/// kernel also counts a message that was cut short; a message sent next would then take the place
 /// of its end.
 fn is_sent(messages: u64, done: u64, word: &dyn Fn(u64) -> Option<u64>) -> Option<bool> {
     let last = messages.checked_add(done.checked_sub(1)?.checked_mul(64)?)?;

@@ -1,5 +1,5 @@
-//! Events of traced threads, and of those that they create, as the one thread that traces them
-//! receives them.
+//! Events of traced threads, and of the threads that they create. The thread that traces them
+//! receives all of these.
 //!
 //! Threads that a tracee creates are traced from their first moment on, if the
 //! [`Options`](super::Options) say so. Each stops at every event, until it is resumed

@@ -1,5 +1,5 @@
-//! System calls made by a stopped thread that returns to its own registers by itself if its tracer
-//! is killed in the meantime.
+//! System calls made by a stopped thread. If its tracer is killed in the meantime, the thread
+//! returns to its own registers by itself.
 //!
 //! The tracer sends the thread to code of refit's ([`CODE`]) that makes the call, restores every
 //! register that a call changes or takes, and jumps to where the thread was. Nothing else of the
@@ -13,10 +13,10 @@
 //!   leaves nothing when the tracer dies (`__ptrace_unlink` in `kernel/ptrace.c`). A thread that is
 //!   stepped, or runs into a breakpoint, would then be killed by the `SIGTRAP`.
 //!
-//! *A call that the stop has interrupted.* As long as the tracer lives, the kernel decides whether
-//! to repeat it by the registers that it finds when the thread continues, and the tracer restores
-//! those to what they were. The code restores what the kernel would have made of them
-//! ([`gone_on`]).
+//! *A call that the stop has interrupted.* While the tracer lives, the kernel decides whether to
+//! repeat the call by the registers that it finds when the thread continues, and the tracer
+//! restores the registers of that moment. The code itself restores the registers as the kernel
+//! would have changed them ([`gone_on`]).
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ const CODE: [u8; 72] = [
     0xcc,
 ];
 
-/// The time that a call may take: the calls that are made here wait for nothing but the processor.
+/// The time that a call may take: the calls made in this way wait for nothing but a processor.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of attempts at a call that a signal precedes.
 const MAX_ATTEMPTS: usize = 64;

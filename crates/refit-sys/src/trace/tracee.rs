@@ -55,9 +55,9 @@ impl Tracee {
         Ok(held)
     }
 
-    /// Returns a thread that the calling thread traces already, because a tracee created it or it
-    /// asked for it itself. A caller that is done with it before its tracing ends has to
-    /// [`leave`](Self::leave) it.
+    /// Returns a thread that the calling thread traces already, because a tracee created it or
+    /// because it asked to be traced. A caller that no longer needs it before its tracing ends has
+    /// to [`leave`](Self::leave) it.
     pub fn of(thread: u32) -> Self {
         let thread = thread as libc::pid_t;
         Self { thread, gone: false, began_at_exec: None, here: PhantomData }
