@@ -19,7 +19,7 @@ use crate::survey::Knowledge;
 
 const MAGIC: &[u8] = b"refit-analysis ";
 /// Identifies the analysing code. `build.rs` changes it with every change of this crate, since
-/// another version may find something else in the same file.
+/// another version may produce a different analysis of the same file.
 const STATE: &[u8] = env!("REFIT_ANALYSIS_STATE").as_bytes();
 /// Size in bytes above which a cache file is ignored: this crate writes none that is larger.
 const LARGEST: u64 = 1 << 30;
@@ -127,7 +127,7 @@ fn write(file: &mut File, key: &Key, body: &[u8]) -> io::Result<()> {
     file.write_all(body)
 }
 
-/// Whether no number and no range in the analysis leads out of its lists or out of the file.
+/// Whether every number and every range in the analysis is within its list or within the file.
 fn is_sound(knowledge: &Knowledge, image: &Image) -> bool {
     let functions = &knowledge.functions;
     let count = functions.len();

@@ -18,7 +18,7 @@ use crate::live::outline::outline;
 use crate::survey::{Knowledge, survey};
 use crate::{cache, live};
 
-/// One ELF file and what its code does.
+/// One ELF file and the analysis of its code.
 #[derive(Debug)]
 pub struct Module {
     image: Image,
@@ -100,7 +100,7 @@ impl Module {
         self.knowledge.returns[id.0 as usize]
     }
 
-    /// Returns the functions that `wanted` names: a pattern over names (`*` and `?`), or an address
+    /// Returns the functions that match `wanted`: a pattern over names (`*` and `?`), or an address
     /// (`0x1234`) within a function.
     pub fn find(&self, wanted: &str) -> Vec<FunctionId> {
         if let Some(digits) = wanted.strip_prefix("0x")

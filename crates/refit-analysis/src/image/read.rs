@@ -94,8 +94,8 @@ fn read(path: &Path, data: Vec<u8>) -> Result<Image, OpenError> {
     Ok(image)
 }
 
-/// Drops symbols, frames and starts outside of code, and the one frame description that stubs
-/// share, which is no function.
+/// Drops symbols, frame descriptions, starts, Go's functions and resolvers outside of code. Also
+/// drops the frame description that all stubs share, since it describes no function.
 fn drop_what_is_not_code(image: &mut Image) {
     let code = std::mem::take(&mut image.code);
     let place = |address: u64| {
