@@ -412,8 +412,8 @@ impl Cover {
     }
 }
 
-/// Decides when the next stop is due: soon after one that removed many sites, and after ever longer
-/// pauses if stops remove few.
+/// Decides when the next stop is due: soon after a stop that removed many sites, and after ever
+/// longer pauses if stops remove few.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     pause: Duration,
@@ -423,7 +423,7 @@ struct Pace {
 impl Pace {
     const SHORTEST: Duration = Duration::from_millis(250);
     const LONGEST: Duration = Duration::from_secs(8);
-    /// Number of sites from which on a stop counts as one that removed many.
+    /// Minimum number of sites that a stop has to remove to count as having removed many.
     const MANY: usize = 64;
 
     fn new(now: Instant) -> Self {

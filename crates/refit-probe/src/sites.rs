@@ -168,7 +168,7 @@ pub struct Place<'m> {
 }
 
 impl<'m> Place<'m> {
-    /// Prepares a function that stands `bias` bytes from its address in the file.
+    /// Prepares a function that is mapped `bias` bytes from its address in the file.
     pub fn new(module: &'m Module, function: FunctionId, bias: u64) -> Self {
         let place = Self::in_place(module, function, bias);
         // The dead bytes of a copied function may have changed, so they must not hold constants.
@@ -231,7 +231,7 @@ impl<'m> Place<'m> {
             })
     }
 
-    /// Returns where other code enters the function, beside its entry.
+    /// Returns the addresses, other than its entry, at which other code enters the function.
     fn other_entries(&self) -> Vec<u64> {
         let function = self.module.function(self.function);
         let all = entered_inside(self.module, function);
@@ -240,9 +240,9 @@ impl<'m> Place<'m> {
         known.map(|inner| behind_mark(self.module, inner)).collect()
     }
 
-    /// Returns an instruction in each block that leaves the function: the last one that a jump can
-    /// replace, or else the one that leaves, for a copy of the function. `returning`: the result
-    /// has to be in place already.
+    /// Returns an instruction in each block that leaves the function: the last instruction that a
+    /// jump can replace, or else the leaving instruction itself, for a copy of the function. With
+    /// `returning`, the result has to be in its register already.
     fn exits(&self, entry: u64, returning: bool) -> Result<Vec<(u64, At)>, NoSite> {
         let mut exits = Vec::new();
         for (index, block) in self.flow.blocks().iter().enumerate() {

@@ -69,9 +69,9 @@
 //! A program that switches threads by itself saves program counters in its own memory; `contexts`
 //! searches for them.
 //!
-//! Of a copied function, every instruction except those that stay and those that become a jump
-//! moves in the same way, to the snippet before its copy; return addresses lead to places that
-//! become jumps, or that stay.
+//! Threads in a copied function move in the same way: from every instruction that neither stays nor
+//! becomes a jump, to the snippet before its copy. Return addresses lead to places that become
+//! jumps, or that stay.
 //!
 //! Removal is the same in the other direction: threads in displaced instructions move back to the
 //! originals, and threads in a snippet run until they have left it. The patch area is unmapped

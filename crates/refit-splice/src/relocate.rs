@@ -19,7 +19,7 @@ pub struct Displaced {
 }
 
 impl Displaced {
-    /// Decodes the instructions in the first `least` bytes of `code`, which stands at `address`.
+    /// Decodes the instructions in the first `least` bytes of `code`, which is at `address`.
     ///
     /// Padding behind an instruction that does not fall through (`ret`, `jmp`) is not displaced.
     ///

@@ -22,7 +22,7 @@ const CALLS: [&[u8]; 2] = [&[0xe8], &[0xff]];
 const NEAR: usize = 64;
 /// Name of the function; in a file that imports it, a zero precedes it and one follows it.
 const NAME: &[u8] = b"arch_prctl";
-/// Bytes of a mapping that are searched: names stand at the beginning of a file.
+/// Maximum number of bytes of a mapping that are searched: names are at the beginning of a file.
 const MOST: u64 = 64 << 20;
 
 /// Returns whether no file whose code the program runs sets thread pointers.

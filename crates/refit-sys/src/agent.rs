@@ -324,7 +324,7 @@ impl Agent {
         };
         match word(ENTRY) {
             error @ ..0 => Err(io::Error::from_raw_os_error(-(error as i32))),
-            // The descriptor stands behind the length, level and type of the control message.
+            // The descriptor follows the length, level and type of the control message.
             _ => Ok(word(data_offset(1) + CONTROL as usize + 2 * WORD) as u32),
         }
     }

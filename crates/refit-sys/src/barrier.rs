@@ -66,8 +66,8 @@ pub fn light_where_asymmetric() {
 pub fn heavy() {
     if prepare() == Kind::Membarrier {
         let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-        // The command was registered, after which the manual knows no failure. To go on without it
-        // would be unsound.
+        // The command was registered, and the manual lists no failure after that. Continuing
+        // without the barrier would be unsound.
         assert_eq!(done, 0, "membarrier(PRIVATE_EXPEDITED) failed after it was registered");
     }
     fence(Ordering::SeqCst);

@@ -133,7 +133,7 @@ fn listed(process: u32) -> Vec<u32> {
 /// Returns a thread of a process that has not ended, preferably the first. `None`: all have ended,
 /// or there is no such process.
 ///
-/// A process goes on when its first thread has ended. The kernel then shows that thread as a
+/// A process continues when its first thread has ended. The kernel then shows that thread as a
 /// zombie, without memory or files of its own.
 pub fn living(process: u32) -> Option<u32> {
     let lives = |thread: &u32| life(*thread).is_some_and(|life| !life.ended());

@@ -152,7 +152,8 @@ impl Search<'_, '_> {
                 && way.at_most.is_none_or(|m| m > ones(instruction.op0_register().size()));
             if !low_only {
                 let entries = way.at_most.map_or(limit, |m| (m + 1).min(limit));
-                // This bound leaves no other bits than those that were compared alone later on.
+                // Within this bound, only bits can be set that the comparison of the low bits
+                // covers.
                 let narrow = way.narrow.filter(|_| entries <= 1 << 8);
                 let entries = narrow.map_or(entries, |n| n.min(entries));
                 return Step::End(Bound { entries, exact: true });

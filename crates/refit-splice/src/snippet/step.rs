@@ -261,7 +261,7 @@ impl Action {
 }
 
 impl Base {
-    /// Returns what finding the value needs, beside the register that receives it.
+    /// Returns what finding the value needs, in addition to the register that receives it.
     fn needs(self, thread: Option<i32>) -> Needs {
         let call = |fixed: Set, stack| Needs { scratch: 1, fixed, reads: Set::NONE, stack };
         match self {

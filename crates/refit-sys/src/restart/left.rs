@@ -107,7 +107,7 @@ fn is_sent(messages: u64, done: u64, word: &dyn Fn(u64) -> Option<u64>) -> Optio
     for at in 0..count.min(UIO_MAXIOV) {
         whole = whole.checked_add(word(array.checked_add(16 * at + 8)?)?)?;
     }
-    // Its length stands behind the message, in 32 bits.
+    // Its length follows the message, in 32 bits.
     Some(word(last.checked_add(56)?)? & 0xffff_ffff == whole)
 }
 

@@ -138,8 +138,8 @@ impl Filter {
         }
     }
 
-    /// Returns all numbers as ranges with the same treatment: where each begins, and the code for
-    /// it.
+    /// Divides all numbers into ranges with the same treatment. Returns the beginning of each
+    /// range, and the code for it.
     fn stretches(&self) -> Vec<(u32, Vec<libc::sock_filter>)> {
         let rest = |action| vec![statement(RETURN, value(action))];
         let mut found = vec![(0, rest(self.otherwise))];

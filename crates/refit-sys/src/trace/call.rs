@@ -46,7 +46,7 @@ impl From<NoSyscall> for io::Error {
     }
 }
 
-/// The error that a `clone` has succeeded and the kernel has not reported the task that it made.
+/// The error that a `clone` has succeeded but the kernel has not reported the new task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the kernel has not reported its new task")]
 pub struct UnreportedTask;
@@ -81,8 +81,8 @@ const TRAP_FLAG: u64 = 1 << 8;
 /// The time within which a task begins, or ends, on any host.
 const TASK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The signals that wait while a thread is stepped: all but the one that reports the step. If that
-/// were blocked, the kernel would reset the program's handler for it.
+/// The signals that are blocked while a thread is stepped: all but the one that reports the step.
+/// If that signal were blocked, the kernel would reset the program's handler for it.
 const STEPPING: u64 = !(1 << (libc::SIGTRAP - 1));
 
 /// A function that is called at stops that are not for signals.
@@ -301,7 +301,7 @@ impl Tracee {
         self.set_registers(&registers)?;
         let trapped = self.run_telling(run, told);
         if self.gone {
-            // Nothing may be put into the program that may have its number by now.
+            // The program that may have the thread's number by now must not be changed.
             return Err(ended());
         }
         let after = self.registers();
@@ -312,8 +312,8 @@ impl Tracee {
         after
     }
 
-    /// Returns to the program its own `SIGTRAP`, which it blocks as a rule: the kernel queues it
-    /// again. The thread has to be in the stop of its trap.
+    /// Delivers the program's own `SIGTRAP` to it again. The program blocks the signal as a rule, so
+    /// the kernel queues it. The thread has to be in the stop of its trap.
     fn give_back(&mut self, own: &Information) -> io::Result<()> {
         self.set_information(own)?;
         self.interrupt()?;

@@ -2,9 +2,9 @@
 //! receives all of these.
 //!
 //! Threads that a tracee creates are traced from their first moment on, if the
-//! [`Options`](super::Options) say so. Each stops at every event, until it is resumed
-//! ([`Tracee::of`] gives access to it). The first
-//! event of a new one is [`Event::Interrupted`]; it may arrive before the event of its creator.
+//! [`Options`](super::Options) say so. Each thread stops at every event, until it is resumed
+//! ([`Tracee::of`] gives access to it). The first event of a new thread is [`Event::Interrupted`];
+//! it may arrive before the event of its creator.
 
 use std::io;
 

@@ -75,7 +75,7 @@ fn code(after: &Registers) -> [u8; BYTES as usize] {
         after.rax, after.rcx, after.rdx, after.rsi, after.rdi, after.r8, after.r9, after.r10,
         after.r11, after.rip,
     ];
-    // The distance counts from the end of an instruction, and stands in its last four bytes.
+    // The distance counts from the end of an instruction, and is stored in its last four bytes.
     let ends = (0..9).map(|number| 2 + 7 * (number + 1)).chain([71]);
     for ((number, word), end) in words.into_iter().enumerate().zip(ends) {
         let at = CODE.len() + 8 * number;
