@@ -7,11 +7,12 @@
 //! that it writes to is searched.
 //!
 //! A context looks as the kernel left it (`struct sigcontext`): the program counter lies between a
-//! stack pointer and the flags, and the code segment follows the flags. This distinguishes a
-//! context from a return address (a return address behind a call that never returns may be stale)
-//! and from an address that a profiler recorded. The remains of a handler that has returned look
-//! the same; changing them does no harm. When the question is whether a context is in use, memory
-//! below a thread's stack pointer does not count, nor does an alternate stack that no thread is on.
+//! stack pointer and the flags, and the code segment follows the flags. This distinguishes contexts
+//! from return addresses, some of which (those behind calls that never return) may be in bytes that
+//! change, and from addresses that a profiler recorded. The remains of a handler that has returned
+//! look the same; changing them does no harm. When the question is whether a context is in use,
+//! memory below a thread's stack pointer does not count, nor does an alternate stack that no thread
+//! is on.
 //!
 //! While a handler copies a context, its program counter may be in a register only. So where the
 //! result matters, [`stand_still`] stops the program at a moment at which no thread is in a
@@ -29,7 +30,7 @@ use refit_sys::status::Status;
 use crate::process::signal_frames::{self, PROGRAM_COUNTER, Saved};
 use crate::process::{Program, Refusal, Still};
 
-/// Most memory that is searched, in bytes: some ten milliseconds.
+/// Maximum amount of memory that is searched, in bytes; the search takes some ten milliseconds.
 const MOST: u64 = 128 << 20;
 /// Largest address space whose pages are looked up, in bytes.
 const WIDEST: u64 = 1 << 36;

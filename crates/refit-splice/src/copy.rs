@@ -144,7 +144,7 @@ impl<'c> Writer<'c> {
         self.code.len() - 1
     }
 
-    /// Writes an instruction such that it has the same effect at any address.
+    /// Writes an instruction so that it has the same effect at any address.
     fn write(&mut self, member: &Member) -> Result<(), Why> {
         let address = member.instruction.ip();
         if member.kind == Kind::Call && self.copied.layout.moved.contains(&address) {

@@ -27,8 +27,8 @@ use crate::{generate, remains, steady};
 
 /// Modules at least this distance in bytes apart get patch areas of their own.
 const SPREAD: u64 = 1 << 30;
-/// Most lanes: more lanes than processors are useless, and
-/// more than these take too much memory.
+/// Maximum number of lanes: more lanes than processors are useless, and more than these take too
+/// much memory.
 const MOST_LANES: u32 = 64;
 
 /// Index of the time among the numbers of a timer ([`Installed::timers`]).
@@ -41,7 +41,7 @@ pub const EXITS: usize = 2;
 /// Cells by key.
 pub type Keyed = BTreeMap<u64, Vec<u64>>;
 
-/// Most bytes of a lane, whose cells are addressed by 32 bits.
+/// Maximum number of bytes of a lane, whose cells are addressed by 32 bits.
 const MOST_DATA: u64 = 1 << 28;
 
 /// The time for which the program was stopped.

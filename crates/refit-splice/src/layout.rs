@@ -4,9 +4,9 @@
 //! Control is in the copy, except for
 //! - *kept* instructions, which run in place: system calls, traps, and calls (so that a call pushes
 //!   the same return address as before, and the processor predicts its return);
-//! - *stretches*, which also run in place: a stretch begins where control enters from outside at an
-//!   address without a site, and extends up to the next such address or to where control leaves.
-//!   Running it in the copy would gain nothing.
+//! - *stretches*, which also run in place: the instructions from a place that control enters from
+//!   outside up to the next such place, or to where control leaves, if none of them has a site and
+//!   they jump to such places only. Running them in the copy would gain nothing.
 //!
 //! Every other place at which control enters from outside becomes a jump into the copy (a *gate*).
 //! Bytes that are neither kept nor in a stretch nor part of a gate are *dead*: control never gets

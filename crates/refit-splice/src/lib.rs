@@ -66,8 +66,8 @@
 //!    call pushes the address that it always pushed: nothing on any stack refers to the patch area,
 //!    and unwinding works as before.
 //!
-//! A program that switches threads by itself saves program counters in its own memory; `contexts`
-//! searches for them.
+//! A program that switches threads in user space saves program counters in its own memory;
+//! `contexts` searches for them.
 //!
 //! Threads in a copied function move in the same way: from every instruction that neither stays nor
 //! becomes a jump, to the snippet before its copy. Return addresses lead to places that become

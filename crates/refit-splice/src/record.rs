@@ -90,7 +90,7 @@ pub(crate) struct Record {
 
 impl Record {
     pub(crate) const BYTES: usize = 64;
-    /// Most copies in a record without bytes.
+    /// Maximum number of copies in a record without bytes.
     pub(crate) const MOST_COPIES: usize = 11;
     /// Stands for the number of bytes in a record without bytes.
     const NO_BYTES: u8 = 0xff;

@@ -73,7 +73,7 @@ pub enum Because {
 }
 
 impl Because {
-    /// Whether the reason may pass by itself.
+    /// Whether the reason may cease to hold by itself.
     fn passes(self) -> bool {
         matches!(self, Self::InUse | Self::Restless | Self::Saved)
     }
@@ -148,7 +148,7 @@ fn repair_once(program: &Program, files: &BTreeSet<(u64, u64)>) -> Result<Remove
     let mut removed = take_out(program)?;
     // Processes that are done: nothing is left in them, or what is left has to stay.
     let mut done = BTreeSet::from([program.id()]);
-    // A fork that was in progress while the list was made is in the next one.
+    // A child whose fork was in progress while this list was made is in the next list.
     loop {
         let mut sharers: Vec<u32> = sharers(files);
         let face = program.face();
@@ -185,8 +185,8 @@ fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
 fn take_out(program: &Program) -> Result<Removed, Why> {
     let leaked = leaked(program);
     let (mut removed, stood) = contexts::stand_still(program, STOP_TIMEOUT, |still| {
-        // Searched while no task runs: a process forked before has the areas that are found here,
-        // too.
+        // Searched while no task runs, so that no fork copies an area between this search and its
+        // removal.
         let remains = find(program)?;
         let mut removed = Removed::default();
         for one in &remains {

@@ -176,6 +176,7 @@ impl Agent {
     /// `chdir` or `prctl` to the tracer ([`crate::seccomp::Action::Trace`]) makes the calling
     /// thread wait for itself.
     ///
+    /// # Errors
     /// The errors of ptrace(2), mprotect(2), socketpair(2), pidfd_getfd(2), clone(2) and
     /// close_range(2) (Linux 5.9); `EFAULT`: `ground.area` is not mapped; `ESRCH`: the program or
     /// the agent was killed. In all cases nothing stays behind in the program but the contents of

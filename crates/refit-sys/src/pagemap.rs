@@ -49,7 +49,7 @@ bitflags! {
     }
 }
 
-/// The parameters of a scan: which pages match, and what is done with them.
+/// The parameters of a scan: which pages match, and what the scan does with them.
 #[derive(Clone, Debug, Default)]
 pub struct Scan {
     /// A page matches if it has all of these properties,

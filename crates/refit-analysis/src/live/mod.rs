@@ -37,7 +37,8 @@ use outline::{Outline, Summary};
 use set::Set;
 use solve::{Ends, Solution};
 
-/// Returns what is live before each instruction, by ascending address. `exit` is what callers need.
+/// Returns the live set before each instruction, by ascending address. `exit` is the set that
+/// callers need.
 pub(crate) fn before_each(
     info: &mut InstructionInfoFactory,
     walk: &Walk,

@@ -8,9 +8,8 @@
 //!
 //! `step` has the actions, `value` the values that actions can read, `setting` the surroundings of
 //! snippets in a program; `registers` and `allocation` decide which registers are taken; `writer`
-//! writes single
-//! instructions. `actions` writes a step, composed of the parts in `values`, `cells`, `search`,
-//! `timer`, `spread` and `event`.
+//! writes single instructions. `actions` writes a step, composed of the parts in `values`, `cells`,
+//! `search`, `timer`, `spread` and `event`.
 
 mod actions;
 mod allocation;

@@ -185,7 +185,7 @@ impl Step {
         !(matches!(self.action, Action::Flag { .. }) && self.when.is_empty())
     }
 
-    /// Returns what it needs of registers and stack.
+    /// Returns the registers and the stack that it needs.
     pub(super) fn needs(&self, setting: Setting) -> Needs {
         let mut needs = self.action.needs(setting.cells.lane);
         if self.threads() > 0 && self.key.is_none() {

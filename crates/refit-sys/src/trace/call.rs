@@ -312,8 +312,8 @@ impl Tracee {
         after
     }
 
-    /// Delivers the program's own `SIGTRAP` to it again. The program blocks the signal as a rule, so
-    /// the kernel queues it. The thread has to be in the stop of its trap.
+    /// Delivers the program's own `SIGTRAP` to it again. The program blocks the signal as a rule,
+    /// so the kernel queues it. The thread has to be in the stop of its trap.
     fn give_back(&mut self, own: &Information) -> io::Result<()> {
         self.set_information(own)?;
         self.interrupt()?;

@@ -13,10 +13,10 @@
 //!   leaves nothing when the tracer dies (`__ptrace_unlink` in `kernel/ptrace.c`). A thread that is
 //!   stepped, or runs into a breakpoint, would then be killed by the `SIGTRAP`.
 //!
-//! *A call that the stop has interrupted.* While the tracer lives, the kernel decides whether to
-//! repeat the call by the registers that it finds when the thread continues, and the tracer
-//! restores the registers of that moment. The code itself restores the registers as the kernel
-//! would have changed them ([`gone_on`]).
+//! *A call that the stop has interrupted.* While the tracer lives, it restores the registers as
+//! they were at the stop, and the kernel decides by these registers whether to repeat the call when
+//! the thread continues. The code itself restores the registers as the kernel would have changed
+//! them ([`gone_on`]).
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -52,8 +52,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of attempts at a call that a signal precedes.
 const MAX_ATTEMPTS: usize = 64;
 
-/// Returns what the kernel makes of the registers of a thread in an event stop when no signal
-/// handler runs.
+/// Returns the registers as the kernel leaves them when a thread in an event stop continues and no
+/// signal handler runs.
 pub fn gone_on(registers: &Registers) -> Registers {
     let mut after = *registers;
     let answer = registers.rax.cast_signed();
