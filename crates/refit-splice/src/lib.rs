@@ -56,7 +56,6 @@
 //! ([`Program::stand_still`](process::Program::stand_still)). At that time
 //!
 //! 1. a thread whose program counter is *inside* the bytes that change, behind the first
-//! 1. a thread whose program counter is *inside* the bytes that change, behind the first
 //!    instruction, is moved to the copy of the same instruction in the patch area; a thread at the
 //!    first instruction stays there, and runs the jump as any caller does;
 //! 2. the same holds for program counters that the kernel saved on stacks, to which signal handlers

@@ -300,7 +300,7 @@ impl Remains {
 
     /// Takes the area out. The order of the steps makes a kill harmless at any moment: short jumps
     /// are removed before their targets, threads between a short jump and its target are moved
-    /// before the target is removed, and copies stay until no thread is in them.
+    /// before either is removed, and copies stay until no thread is in them.
     fn take_out(&self, still: &mut Still<'_>) -> Result<Removed, Why> {
         let program = still.program();
         let mut removed = Removed::default();

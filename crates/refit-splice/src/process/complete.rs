@@ -7,9 +7,9 @@
 //! runs in such a slot, too, with the remaining time: the limit counts from the moment at which the
 //! call was first stopped.
 //!
-//! The thread's program counter is set behind the `syscall` instruction of that code, and its
-//! result to `ERESTARTNOHAND`. So the kernel makes the call, unless a signal handler runs first; in
-//! that case the program's own call appears to have ended with the partial result, or with `EINTR`.
+//! The thread's program counter is set behind the `syscall` instruction of that code, and its `rax`
+//! to `ERESTARTNOHAND`. So the kernel makes the call, unless a signal handler runs first; in that
+//! case the program's own call appears to have ended with the partial result, or with `EINTR`.
 //!
 //! A slot is free when no thread's program counter is in it. To finish, the thread needs neither
 //! refit nor an area that could be unmapped. Whenever all tasks are stopped, threads in such a call
