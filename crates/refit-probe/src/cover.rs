@@ -6,7 +6,7 @@
 //! stops become rarer as fewer new flags are set (`Pace`). A long-running program soon runs as if
 //! it were not watched.
 //!
-//! A block without room for a jump is not watched, and reported. With [`Blocks::All`], its function
+//! A block without room for a jump is reported, and not watched. With [`Blocks::All`], its function
 //! is copied instead, with a store for each of its blocks, and these stores stay until the end.
 
 use std::collections::{BTreeMap, BTreeSet};

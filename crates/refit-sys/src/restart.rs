@@ -9,8 +9,6 @@
 //!   same arguments;
 //! - `ERESTART_RESTARTBLOCK`: the kernel continues the call for what remains of its time;
 //! - `EINTR`: nothing was done. The tracer replaces it by `ERESTARTNOHAND` ([`redo`]): the kernel
-//!   makes the call again, unless a signal handler runs after all, after which the call fails with
-//! - `EINTR`: nothing was done. The tracer replaces it by `ERESTARTNOHAND` ([`redo`]): the kernel
 //!   makes the call again, unless a signal handler runs after all; then the call fails with
 //!   `EINTR`. A time limit among the arguments would start over; [`limit`] finds it, so that the
 //!   repeated call waits only for the remaining time;

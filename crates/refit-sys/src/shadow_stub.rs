@@ -14,6 +14,7 @@
 //! thread is still on its way back to the beginning; from that store on, the thread counts as
 //! before a call. A call that began outside continues here ([`enter_in_call`]), with the state that
 //! the kernel keeps of it: the remaining time of a `nanosleep` is not lost.
+//!
 //! Memory orderings: the code's loads and stores are the processor's own (total store order), and
 //! on both sides the store of the state follows the stores that it announces. The Release store in
 //! [`Slot::ask`] pairs with the code's load of the state, and the code's store of `DONE` with the

@@ -1,5 +1,5 @@
-//! Slack: bytes of a program's code that never run, namely the zeros from the last instruction of a
-//! mapping to the end of its last page.
+//! Slack: bytes of a program's code that never run, namely the zeros after the last instruction of
+//! a mapping, up to the end of its last page.
 //!
 //! Code that refit needs in a program for the length of a call is written there
 //! ([`crate::trace::Tracee::call_returning`]), and so is the code that completes a call which a

@@ -64,6 +64,7 @@ impl Install {
 /// ([`gain_no_privileges`]). `EBUSY`: it has a listener already. `ESRCH`: [`Install::ALL_THREADS`],
 /// and one has other filters. `EINVAL`: the kernel lacks a flag.
 ///
+/// # Safety
 /// Code that makes a call relies on the call having done what its result says. So the calls of the
 /// code that runs in the thread must be answered as the kernel might answer them.
 pub unsafe fn install(program: &Program, how: Install) -> io::Result<Option<OwnedFd>> {

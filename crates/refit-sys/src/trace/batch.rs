@@ -1,5 +1,5 @@
-//! Makes several system calls by a stopped thread while it runs once, so that the cost of a stop is
-//! paid once instead of once for each call ([`Tracee::call`]).
+//! Lets a stopped thread make several system calls before it stops again, so that the cost of a
+//! stop is paid once, and not for each call as with [`Tracee::call`].
 //!
 //! The calls are in a table in the thread's memory. Code that refit has put into that memory makes
 //! them; it uses no stack.
