@@ -88,14 +88,14 @@ pub(crate) fn load(directory: &Path, key: &Key, image: &Image) -> Option<Knowled
     understood(body, image)
 }
 
-/// Decodes the analysis of `image` from the part of a cache file behind its header; `None` if it is
+/// Decodes the analysis of `image` from the part of a cache file after its header; `None` if it is
 /// not sound.
 pub(crate) fn understood(body: &[u8], image: &Image) -> Option<Knowledge> {
     let knowledge: Knowledge = postcard::from_bytes(body).ok()?;
     is_sound(&knowledge, image).then_some(knowledge)
 }
 
-/// Encodes an analysis as the part of a cache file behind its header.
+/// Encodes an analysis as the part of a cache file after its header.
 pub(crate) fn written(knowledge: &Knowledge) -> Option<Vec<u8>> {
     postcard::to_stdvec(knowledge).ok()
 }

@@ -54,7 +54,7 @@ impl Module {
         Self::with(image, knowledge)
     }
 
-    /// Takes the analysis from the part of a cache file behind its header, without checking the
+    /// Takes the analysis from the part of a cache file after its header, without checking the
     /// header; `None` if it is not sound.
     #[doc(hidden)]
     pub fn remembered(image: Image, kept: &[u8]) -> Option<Self> {
@@ -62,7 +62,7 @@ impl Module {
         Some(Self::with(image, knowledge))
     }
 
-    /// Returns the analysis as the part of a cache file behind its header.
+    /// Returns the analysis as the part of a cache file after its header.
     #[doc(hidden)]
     pub fn kept(&self) -> Option<Vec<u8>> {
         cache::written(&self.knowledge)

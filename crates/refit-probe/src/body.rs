@@ -49,7 +49,7 @@ fn part(module: &Module, flow: &Flow, range: &Range<u64>, bias: u64) -> Option<P
     })
 }
 
-/// Counts the bytes of padding behind a part, up to the first byte at which control enters it on
+/// Counts the bytes of padding after a part, up to the first byte at which control enters it on
 /// its way to the next function.
 fn unused_behind(module: &Module, flow: &Flow, end: u64) -> usize {
     let behind = end..end + padding(module, end) as u64;

@@ -45,7 +45,7 @@ pub struct File {
     pub path: PathBuf,
     /// Distance of addresses in the program from those in the file.
     pub bias: u64,
-    /// Its lowest address and the one behind its highest, in the file.
+    /// Its lowest address and the one after its highest, in the file.
     pub span: (u64, u64),
     /// Functions by address, without stubs of the procedure linkage table.
     pub functions: Vec<Function>,

@@ -138,7 +138,7 @@ fn field(pointer: &str) -> Option<Operand> {
     Some(Operand { value, leaving })
 }
 
-/// Parses a number, decimal or, behind `0x`, hexadecimal; numbers from the upper half of 64 bits
+/// Parses a number, decimal or, after `0x`, hexadecimal; numbers from the upper half of 64 bits
 /// are negative.
 pub(crate) fn number(text: &str) -> Option<i64> {
     let text = text.trim();

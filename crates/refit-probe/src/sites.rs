@@ -292,14 +292,14 @@ impl<'m> Place<'m> {
         displaced.is_some_and(|displaced| displaced.length() <= room)
     }
 
-    /// Whether, as far as is known, control may arrive at any instruction behind the one at
+    /// Whether, as far as is known, control may arrive at any instruction after the one at
     /// `address`.
     fn is_alone(&self, address: u64) -> bool {
         !self.flow.targets_known() || is_returned_into(self.module, self.function, address)
     }
 
     /// Counts the bytes from `address` on that control enters only at `address`, and that no
-    /// instruction reads. Padding behind the end of the function is included.
+    /// instruction reads. Padding after the end of the function is included.
     fn room(&self, address: u64) -> usize {
         let room = self.unentered(address);
         let changed = address..address + room as u64;
@@ -402,7 +402,7 @@ fn is_within(flow: &Flow, address: u64) -> bool {
     near.take_while(|one| one.address + LONGEST > address).any(|one| one.end() > address)
 }
 
-/// Whether Go code returns to the address behind the first instruction although no call precedes
+/// Whether Go code returns to the address after the first instruction although no call precedes
 /// it. A goroutine begins as if `runtime.goexit` had called it, and the first instruction of that
 /// function exists for this purpose.
 fn is_returned_into(module: &Module, function: FunctionId, address: u64) -> bool {

@@ -38,7 +38,7 @@ pub struct Spec {
 /// A place, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file, by its file name, with or without the part behind the first dot, or by its path;
+    /// The file, by its file name, with or without the part after the first dot, or by its path;
     /// `None` for any file.
     pub module: Option<String>,
     /// The place in the file.
@@ -157,7 +157,7 @@ fn items(body: &str) -> Result<(Vec<Do>, Option<Operand>), String> {
         match (word, actions.last_mut()) {
             ("by", _) if by.is_some() => return Err("`by` is given twice".to_owned()),
             ("by", _) => by = Some(Operand::parse(rest)?),
-            // The text behind the comma of an event's first value.
+            // The text after the comma of an event's first value.
             (_, Some(Do::Event(values))) if values.len() == 1 && Operand::parse(item).is_ok() => {
                 values.push(Operand::parse(item)?);
             }

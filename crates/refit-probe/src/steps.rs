@@ -49,7 +49,7 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Returns the number of the cell behind its last one.
+    /// Returns the number of the cell after its last one.
     pub fn end(&self) -> u32 {
         self.first + self.step.cells()
     }

@@ -108,7 +108,7 @@ impl Area {
         })
     }
 
-    /// Reads words of the data, from an offset behind the beginning of the first lane.
+    /// Reads words of the data, from an offset after the beginning of the first lane.
     pub(crate) fn words(&self, at: u64, count: usize) -> io::Result<Vec<u64>> {
         let mut bytes = vec![0; count * 8];
         self.memfd.read_exact_at(&mut bytes, self.head.data + PAGE_SIZE_U64 + at)?;
@@ -270,7 +270,7 @@ mod tests {
         assert!(found + 0x10_0000 <= 0x40_0000);
         let large = place_near(&low, &near, 0x100_0000).expect("above the heap");
         assert!(large >= 0x160_0000 + GROWTH && large + 0x100_0000 < near.start + (1 << 31));
-        // Neither between a program at a fixed address and its heap, nor a gigabyte behind that
+        // Neither between a program at a fixed address and its heap, nor a gigabyte after that
         // heap.
         let heap = 0x1800_0000..0x1810_0000;
         let narrow = [mapping(0x40_0000..0x600_0000, "/bin/x"), mapping(heap, "[heap]")];

@@ -24,7 +24,7 @@ pub struct Body {
     pub entered: Vec<u64>,
 }
 
-/// A range of a function's code, with the padding behind it that belongs to no function.
+/// A range of a function's code, with the padding after it that belongs to no function.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Address in the program.
@@ -54,7 +54,7 @@ pub(crate) enum Kind {
     Plain,
     /// A call: runs in place, or else pushes its return address and jumps.
     Call,
-    /// Runs in place, as does the instruction behind it: the kernel restarts an interrupted system
+    /// Runs in place, as does the instruction after it: the kernel restarts an interrupted system
     /// call by stepping back to the instruction.
     System,
     /// Runs in place and never continues: the handler of its fault learns from its address where

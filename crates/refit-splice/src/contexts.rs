@@ -8,7 +8,7 @@
 //!
 //! A context looks as the kernel left it (`struct sigcontext`): the program counter lies between a
 //! stack pointer and the flags, and the code segment follows the flags. This distinguishes contexts
-//! from return addresses, some of which (those behind calls that never return) may be in bytes that
+//! from return addresses, some of which (those after calls that never return) may be in bytes that
 //! change, and from addresses that a profiler recorded. The remains of a handler that has returned
 //! look the same; changing them does no harm. When the question is whether a context is in use,
 //! memory below a thread's stack pointer does not count, nor does an alternate stack that no thread

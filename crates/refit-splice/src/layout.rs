@@ -17,7 +17,7 @@
 //! falling through to it, by a direct jump of the function, or from outside. Instructions that
 //! control enters from outside are gates or begin stretches. In the other two cases control comes
 //! from an instruction of the original that has run, and that is therefore kept or in a stretch.
-//! The instruction behind a kept call or system call counts as entered from outside (control
+//! The instruction after a kept call or system call counts as entered from outside (control
 //! returns there), and a trap never continues. A stretch jumps only to places entered from outside,
 //! and ends at one.
 
@@ -152,7 +152,7 @@ struct Search<'a> {
     members: &'a [Member],
     wanted: &'a BTreeSet<u64>,
     taken: &'a ReservedBytes,
-    /// Places that control enters from outside, behind the `endbr64` that marks them.
+    /// Places that control enters from outside, after the `endbr64` that marks them.
     leaders: BTreeSet<u64>,
     /// Calls that no longer run in place, to make room for a gate.
     moved: BTreeSet<u64>,

@@ -55,12 +55,12 @@
 //! Bytes change only while no thread runs
 //! ([`Program::stand_still`](process::Program::stand_still)). At that time
 //!
-//! 1. a thread whose program counter is *inside* the bytes that change, behind the first
+//! 1. a thread whose program counter is *inside* the bytes that change, after the first
 //!    instruction, is moved to the copy of the same instruction in the patch area; a thread at the
 //!    first instruction stays there, and runs the jump as any caller does;
 //! 2. the same holds for program counters that the kernel saved on stacks, to which signal handlers
 //!    return (`process::signal_frames`);
-//! 3. no return address leads inside: a call ends its basic block, so the instruction behind it is
+//! 3. no return address leads inside: a call ends its basic block, so the instruction after it is
 //!    a leader, and the bytes of a site hold no leader but the first ([`Site::room`]). A displaced
 //!    call pushes the address that it always pushed: nothing on any stack refers to the patch area,
 //!    and unwinding works as before.

@@ -12,7 +12,7 @@ use crate::why::Why;
 #[derive(Clone, Debug)]
 pub struct Displaced {
     instructions: Vec<Instruction>,
-    /// Address at which execution continues behind them, if it does.
+    /// Address at which execution continues after them, if it does.
     next: Option<u64>,
     /// Their length in bytes.
     length: usize,
@@ -21,7 +21,7 @@ pub struct Displaced {
 impl Displaced {
     /// Decodes the instructions in the first `least` bytes of `code`, which is at `address`.
     ///
-    /// Padding behind an instruction that does not fall through (`ret`, `jmp`) is not displaced.
+    /// Padding after an instruction that does not fall through (`ret`, `jmp`) is not displaced.
     ///
     /// # Errors
     /// [`Why::NoCode`], [`Why::Fixed`]: an instruction cannot run elsewhere.

@@ -17,7 +17,7 @@ pub struct Site {
     /// The code from there on, at least `room` bytes.
     pub code: Vec<u8>,
     /// Bytes from `address` on that may change: up to the next address that a jump or a return
-    /// leads to, padding behind the function included.
+    /// leads to, padding after the function included.
     pub room: usize,
     /// Whether `room` is a single instruction because not all jumps into the function are known.
     pub alone: bool,

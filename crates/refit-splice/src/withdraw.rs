@@ -6,7 +6,7 @@
 //! - a thread at a site runs the original instruction there, like any thread that arrives later. No
 //!   thread is further inside the bytes that change: they are one jump;
 //! - a thread that has already jumped, or whose signal handler will return there, finishes the
-//!   snippet and the displaced instructions in the patch area and jumps back behind them, where
+//!   snippet and the displaced instructions in the patch area and jumps back after them, where
 //!   nothing has changed;
 //! - the long half of a short jump stays: a thread may be about to run it.
 //!

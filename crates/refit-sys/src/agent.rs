@@ -90,7 +90,7 @@ std::arch::global_asm!(
     ".popsection",
 );
 
-/// Offset in the code at which an agent begins: right behind the `syscall` instruction that creates
+/// Offset in the code at which an agent begins: right after the `syscall` instruction that creates
 /// it.
 const BEGIN: u64 = 2;
 
@@ -335,7 +335,7 @@ impl Agent {
         self.exchange_beside(batch, None)
     }
 
-    /// As `exchange`; sends `descriptor` right behind the batch, whose call receives it.
+    /// As `exchange`; sends `descriptor` right after the batch, whose call receives it.
     fn exchange_beside(
         &self,
         batch: &mut [u8],

@@ -101,7 +101,7 @@ impl Layout {
 fn parse(stat: &[u8]) -> Option<Layout> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(stat.get(name_end + 2..)?).ok()?;
-    // The first field behind the name is the third of all.
+    // The first field after the name is the third of all.
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     let heap = field(47)?;

@@ -268,7 +268,7 @@ fn read(path: &[u8], buffer: &mut [u8]) -> Option<usize> {
     rustix::io::read(&fd, buffer).ok()
 }
 
-/// Indices of fields behind the name (proc_pid_stat(5)).
+/// Indices of fields after the name (proc_pid_stat(5)).
 mod fields {
     pub(super) const PARENT: usize = 1;
     pub(super) const USER_TIME: usize = 11;
@@ -278,7 +278,7 @@ mod fields {
     pub(super) const RESIDENT: usize = 21;
 }
 
-/// Returns the fields behind the name, the state first. The name, in parentheses, can contain
+/// Returns the fields after the name, the state first. The name, in parentheses, can contain
 /// anything.
 fn fields(stat: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;

@@ -124,13 +124,13 @@ pub fn code() -> &'static [u8] {
     unsafe { std::slice::from_raw_parts(begin, end.addr() - begin.addr()) }
 }
 
-/// Returns the offset in the code right behind the call.
+/// Returns the offset in the code right after the call.
 fn after_call() -> u64 {
     let [begin, call, ..] = marks();
     (call.addr() - begin.addr()) as u64
 }
 
-/// Returns the offset in the code right behind the store of `DONE`.
+/// Returns the offset in the code right after the store of `DONE`.
 fn after_told() -> u64 {
     let [begin, _, told, ..] = marks();
     (told.addr() - begin.addr()) as u64
@@ -189,7 +189,7 @@ pub fn place(registers: &Registers, code: u64) -> Place {
     }
 }
 
-/// Moves the registers from behind a `syscall` instruction back to it.
+/// Moves the registers from the end of a `syscall` instruction back to its beginning.
 pub fn step_back(registers: &mut Registers, number: u64) {
     registers.rip -= INSTRUCTION;
     registers.rax = number;

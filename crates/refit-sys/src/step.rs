@@ -11,7 +11,7 @@ use std::process::Command;
 /// Marks a place for [`count_instructions`]. Kills a process that is not stepped with `SIGTRAP`.
 #[inline(always)]
 pub fn mark() {
-    // SAFETY: a breakpoint trap; the tracer resumes the process behind it, and nothing is changed.
+    // SAFETY: a breakpoint trap; the tracer resumes the process after it, and nothing is changed.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!("int3", options(nomem, nostack, preserves_flags));

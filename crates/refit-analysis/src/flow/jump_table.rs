@@ -230,7 +230,7 @@ impl Resolver<'_> {
                 None if exact || i == 0 => return None,
                 // A width only bounds the index from above: the table has ended before this entry.
                 None => break,
-                // The bytes behind the table look like further entries, up to here. So it is
+                // The bytes after the table look like further entries, up to here. So it is
                 // unknown where the table ended, and which of these entries are its own.
                 Some(_) => {
                     targets.truncate(before);

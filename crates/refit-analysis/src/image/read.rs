@@ -139,7 +139,7 @@ fn segments(elf: &Elf) -> Vec<Segment> {
     loads.sort_by_key(|p| p.p_vaddr(LE));
     for program in loads {
         let (offset, start) = (program.p_offset(LE), program.p_vaddr(LE));
-        // Zeroed memory behind the bytes of the file holds neither code nor tables.
+        // Zeroed memory after the bytes of the file holds neither code nor tables.
         let size = program.p_filesz(LE).min(program.p_memsz(LE));
         let there = (elf.data.len() as u64).saturating_sub(offset);
         let end = start.saturating_add(size.min(there));

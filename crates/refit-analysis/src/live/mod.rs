@@ -9,7 +9,7 @@
 //!   taken from its code. Functions of other files and those called through pointers follow the
 //!   System V ABI.
 //! - What does a *caller* need when a function returns? What the ABI says and, beyond that,
-//!   everything that is live behind a direct call: compilers keep values in registers that a local
+//!   everything that is live after a direct call: compilers keep values in registers that a local
 //!   function is known to preserve (GCC's `-fipa-ra`), and hand-written code may return values in
 //!   any register. Answered from the callers downwards. Calls in code that was not understood count
 //!   as needing everything that the function preserves.

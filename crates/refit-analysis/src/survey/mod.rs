@@ -1,7 +1,7 @@
 //! The survey of a module: which functions exist, which of them return, and which pieces of code
 //! are parts of others.
 //!
-//! The three questions depend on each other. Code behind a call that does not return is not
+//! The three questions depend on each other. Code after a call that does not return is not
 //! reached; code that is reached calls functions that no other source lists; and a piece that only
 //! one function jumps to is part of that function. So the survey examines functions again until
 //! nothing changes. Initially all calls return, since that is safe to assume of code that was not

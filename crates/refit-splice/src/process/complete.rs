@@ -7,16 +7,17 @@
 //! runs in such a slot, too, with the remaining time: the limit counts from the moment at which the
 //! call was first stopped.
 //!
-//! The thread's program counter is set behind the `syscall` instruction of that code, and its `rax`
-//! to `ERESTARTNOHAND`. So the kernel makes the call, unless a signal handler runs first; in that
-//! case the program's own call appears to have ended with the partial result, or with `EINTR`.
+//! The thread's program counter is set to the end of the `syscall` instruction of that code, and
+//! its `rax` to `ERESTARTNOHAND`. So the kernel makes the call, unless a signal handler runs first;
+//! in that case the program's own call appears to have ended with the partial result, or with
+//! `EINTR`.
 //!
 //! A slot is free when no thread's program counter is in it. To finish, the thread needs neither
 //! refit nor an area that could be unmapped. Whenever all tasks are stopped, threads in such a call
-//! are put back behind the program's own `syscall` ([`Still::take_out`]), so that code which
-//! changes bytes sees where they will continue. If a signal handler has interrupted a thread in a
-//! slot, the word of the slot that holds the return address is treated as a saved program counter
-//! ([`super::find_slots::backs`]).
+//! are moved back to the end of the program's own `syscall` ([`Still::take_out`]), so that code
+//! which changes bytes sees where they will continue. If a signal handler has interrupted a thread
+//! in a slot, the word of the slot that holds the return address is treated as a saved program
+//! counter ([`super::find_slots::backs`]).
 
 use std::ops::Range;
 use std::time::Duration;
@@ -68,8 +69,8 @@ impl Places {
 }
 
 impl Still<'_> {
-    /// Puts every thread that makes the rest of a call in a slot back behind the program's own
-    /// call.
+    /// Moves every thread that makes the rest of a call in a slot back to the end of the program's
+    /// own `syscall`.
     pub(super) fn take_out(&mut self) -> Result<(), Refusal> {
         let mappings = self.program.mappings()?;
         let slacks: Vec<_> = slack::in_use(&self.program.memory, &mappings).collect();
@@ -120,8 +121,8 @@ impl Still<'_> {
         }
     }
 
-    /// Whether a thread is behind a system call that has returned, and not at one that is about to
-    /// be restarted: before a restart, rax holds the number of the call.
+    /// Whether a thread is at the end of a system call that has returned, and not at one that is
+    /// about to be restarted: before a restart, rax holds the number of the call.
     fn has_returned(&self, registers: &Registers) -> bool {
         let call = |at: u64| {
             let mut code = [0; SYSCALL as usize];
@@ -187,13 +188,13 @@ impl Still<'_> {
     }
 }
 
-/// Returns the call that a thread is behind.
+/// Returns the call that precedes the program counter of a thread.
 fn call_of(registers: &Registers) -> Call {
     Call { number: registers.orig_rax, arguments: restart::arguments(registers) }
 }
 
-/// Returns the registers of a thread at `offset` in a slot, put back behind the program's own call.
-/// `None` if its call is over: the thread returns by itself.
+/// Returns the registers of a thread at `offset` in a slot, moved back to the end of the program's
+/// own call. `None` if its call is over: the thread returns by itself.
 fn taken_out(registers: &Registers, slot: &Slot, offset: u64) -> Option<Registers> {
     let rax = answer(registers.rax, slot, offset)?;
     let Call { number, arguments: [rdi, rsi, rdx, r10, r8, r9] } = slot.call();

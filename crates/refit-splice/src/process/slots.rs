@@ -7,13 +7,13 @@
 //! errors become 0                what was done before counts; flags stay, as in a system call
 //! rax += done
 //! rdi … r9, rcx                  as after the call
-//! jmp                            behind the program's own `syscall`
-//! second: rsi, rdx, rax          what is behind the first piece
+//! jmp                            after the program's own `syscall`
+//! second: rsi, rdx, rax          what is after the first piece
 //! syscall, errors become 0, rax += done, as above
 //! ```
 //!
-//! The words behind the code record the program's own call and its registers. From these, the next
-//! process that stops the thread can put it back behind the program's own `syscall`.
+//! The words after the code record the program's own call and its registers. From these, the next
+//! process that stops the thread can move it back to the end of the program's own `syscall`.
 
 use std::ops::Range;
 
@@ -129,7 +129,7 @@ const TWO_READS: [(usize, usize); 14] = [
     (143, SECOND_DONE),
 ];
 
-/// Indices of the words behind the code: the amount done before, the six arguments, the address to
+/// Indices of the words after the code: the amount done before, the six arguments, the address to
 /// return to, the number of the program's call,
 const DONE: usize = 0;
 const ARGUMENTS: usize = 1;
@@ -151,7 +151,7 @@ const WORDS_OF_TWO: usize = HEADER_AT + HEADER;
 
 /// Length of `syscall`.
 pub(super) const SYSCALL: u64 = 2;
-/// Offset behind the `syscall` of the second call.
+/// Offset after the `syscall` of the second call.
 const BEHIND_SECOND: u64 = 120;
 
 impl Shape {

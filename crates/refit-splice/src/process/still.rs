@@ -134,6 +134,6 @@ impl<'p> Still<'p> {
     }
 }
 
-/// Offset of `tid` in glibc's `struct pthread` (behind `tcbhead_t` and a list's node), and in
+/// Offset of `tid` in glibc's `struct pthread` (after `tcbhead_t` and a list's node), and in
 /// musl's.
 const KEPT_AT: [i32; 2] = [0x2d0, 0x30];

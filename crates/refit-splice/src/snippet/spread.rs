@@ -24,7 +24,7 @@ const BEGINNINGS: i64 = 5;
 const SIZES: i64 = BEGINNINGS + DEPTH as i64;
 
 impl Timer {
-    /// Returns the operand of the cell that `index` selects, behind `first`.
+    /// Returns the operand of the cell that `index` selects, after `first`.
     fn among(self, place: Register, first: i64, index: Register) -> MemoryOperand {
         let offset = self.cell(place, first).displacement;
         MemoryOperand::with_base_index_scale_displ_size(place, index, 8, offset, 8)

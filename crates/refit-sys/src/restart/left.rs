@@ -20,11 +20,11 @@ pub struct Left {
     pub done: u64,
     /// The call that continues.
     pub next: Call,
-    /// The rest behind that call, once it has done all of its part.
+    /// The rest after that call, once it has done all of its part.
     pub behind: Option<Behind>,
 }
 
-/// The rest behind the first of several pieces; for a receiving call, only the next piece.
+/// The rest after the first of several pieces; for a receiving call, only the next piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behind {
     /// The number of bytes that the call before this one has to transfer.
@@ -218,7 +218,7 @@ fn next_piece(
     })
 }
 
-/// Returns the call that transfers the `count` pieces at `array`, behind the first one.
+/// Returns the call that transfers the `count` pieces at `array`, after the first one.
 fn behind(
     call: Call,
     (array, count): (u64, u64),

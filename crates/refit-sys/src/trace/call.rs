@@ -121,7 +121,7 @@ impl Tracee {
     ///
     /// `options` are those that this thread is traced with, and that the task inherits: the kernel
     /// cannot be asked for them. If the caller is killed before the task has been given its
-    /// registers, the task continues behind `instruction`, with the registers of `start` except
+    /// registers, the task continues after `instruction`, with the registers of `start` except
     /// those that the call changes. Where that is code of refit's, that is safe too.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ const INITIAL_SIZE: usize = 4096;
 const LEGACY: usize = 512;
 /// Offset of the bytes of that area which are reserved for software.
 const XSAVE_OWN: usize = 464;
-/// Bytes of the `XSAVE` header behind it, which says which components are not in their initial
+/// Bytes of the `XSAVE` header after it, which says which components are not in their initial
 /// state; all are stored nevertheless.
 const XSAVE_HEADER: usize = 64;
 /// The register set of the extended state, from `linux/elf.h`.
@@ -344,7 +344,7 @@ impl Tracee {
     }
 
     /// Lets the thread run until it is about to make a system call, which it does not make: it
-    /// reports [`super::Event::SystemCall`], and continues behind the call. Passes it a signal if
+    /// reports [`super::Event::SystemCall`], and continues after the call. Passes it a signal if
     /// `signal` is not 0.
     ///
     /// # Errors
