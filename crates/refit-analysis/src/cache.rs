@@ -19,7 +19,7 @@ use crate::survey::Knowledge;
 
 const MAGIC: &[u8] = b"refit-analysis ";
 /// Identifies the analysing code. `build.rs` changes it with every change of this crate, since
-/// another version may find something else in the same file.
+/// another version may produce a different analysis of the same file.
 const STATE: &[u8] = env!("REFIT_ANALYSIS_STATE").as_bytes();
 /// Size in bytes above which a cache file is ignored: this crate writes none that is larger.
 const LARGEST: u64 = 1 << 30;
@@ -88,14 +88,14 @@ pub(crate) fn load(directory: &Path, key: &Key, image: &Image) -> Option<Knowled
     understood(body, image)
 }
 
-/// Decodes the analysis of `image` from the part of a cache file behind its header; `None` if it is
+/// Decodes the analysis of `image` from the part of a cache file after its header; `None` if it is
 /// not sound.
 pub(crate) fn understood(body: &[u8], image: &Image) -> Option<Knowledge> {
     let knowledge: Knowledge = postcard::from_bytes(body).ok()?;
     is_sound(&knowledge, image).then_some(knowledge)
 }
 
-/// Encodes an analysis as the part of a cache file behind its header.
+/// Encodes an analysis as the part of a cache file after its header.
 pub(crate) fn written(knowledge: &Knowledge) -> Option<Vec<u8>> {
     postcard::to_stdvec(knowledge).ok()
 }
@@ -127,7 +127,7 @@ fn write(file: &mut File, key: &Key, body: &[u8]) -> io::Result<()> {
     file.write_all(body)
 }
 
-/// Whether no number and no range in the analysis leads out of its lists or out of the file.
+/// Whether every number and every range in the analysis is within its list or within the file.
 fn is_sound(knowledge: &Knowledge, image: &Image) -> bool {
     let functions = &knowledge.functions;
     let count = functions.len();

@@ -18,7 +18,7 @@ use crate::live::outline::outline;
 use crate::survey::{Knowledge, survey};
 use crate::{cache, live};
 
-/// One ELF file and what its code does.
+/// One ELF file and the analysis of its code.
 #[derive(Debug)]
 pub struct Module {
     image: Image,
@@ -54,7 +54,7 @@ impl Module {
         Self::with(image, knowledge)
     }
 
-    /// Takes the analysis from the part of a cache file behind its header, without checking the
+    /// Takes the analysis from the part of a cache file after its header, without checking the
     /// header; `None` if it is not sound.
     #[doc(hidden)]
     pub fn remembered(image: Image, kept: &[u8]) -> Option<Self> {
@@ -62,7 +62,7 @@ impl Module {
         Some(Self::with(image, knowledge))
     }
 
-    /// Returns the analysis as the part of a cache file behind its header.
+    /// Returns the analysis as the part of a cache file after its header.
     #[doc(hidden)]
     pub fn kept(&self) -> Option<Vec<u8>> {
         cache::written(&self.knowledge)
@@ -100,7 +100,7 @@ impl Module {
         self.knowledge.returns[id.0 as usize]
     }
 
-    /// Returns the functions that `wanted` names: a pattern over names (`*` and `?`), or an address
+    /// Returns the functions that match `wanted`: a pattern over names (`*` and `?`), or an address
     /// (`0x1234`) within a function.
     pub fn find(&self, wanted: &str) -> Vec<FunctionId> {
         if let Some(digits) = wanted.strip_prefix("0x")

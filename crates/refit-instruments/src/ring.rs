@@ -14,11 +14,11 @@
 //! # Correctness
 //!
 //! *No slot is shared.* A writer reserves record `r` by a compare-exchange of `reserved` from `r`
-//! to `r + 1`. The count never decreases (opening and closing change only the top bit), so success
-//! means that `r` was the count throughout the time since it was loaded, and that no other writer
-//! has reserved it. The writer has seen `r < limit` before, and this still holds because `limit`
-//! only grows. The ring has `capacity` slots and `limit ≤ drained + capacity`, so the slot's
-//! previous record has been given back.
+//! to `r + 1`. The count never decreases (opening and closing change only the top bit). So if the
+//! exchange succeeds, `r` was the count ever since the writer loaded it, and no other writer has
+//! reserved record `r`. The writer has seen `r < limit` before, and this still holds because
+//! `limit` only grows. The ring has `capacity` slots and `limit ≤ drained + capacity`, so the
+//! slot's previous record has been given back.
 //!
 //! *A slot with a time is complete.* The drainer zeroes slots and then raises `limit` (Release).
 //! The writer loads `limit` (Acquire) before it accesses the slot, so its stores come after the
@@ -38,9 +38,10 @@
 //! these records.
 //!
 //! *A writer that dies or stops within a record* leaves a slot whose time is 0. Only the drainer
-//! waits for it and can abandon it, upon which it continues as if the slot were written. A writer
-//! that resumes after that stores an old time into a slot that belongs to another record by now.
-//! The drainer finds a time long before the previous one and counts the record as torn.
+//! waits for that slot. It can abandon the record, and then continues as if the slot were written.
+//! A writer that resumes after that stores an old time into a slot that belongs to another record
+//! by now. The drainer recognises this by a time long before the previous one, and counts the
+//! record as torn.
 //!
 //! A signal handler that interrupts a writer is another writer, which reserves a slot of its own.
 

@@ -19,7 +19,7 @@ pub fn body(module: &Module, flow: &Flow, bias: u64) -> Option<Body> {
     let function = module.function(flow.function());
     // Go's runtime turns a fault into a panic, and looks up the function in which it happened.
     let known = flow.edges().iter().all(|edge| edge.to != Target::Unknown);
-    // A way into the middle of another function's code cannot be real: something was misread.
+    // An edge into the middle of another function's code cannot be real: some bytes were misread.
     let within = |address| function.ranges.iter().any(|range| range.contains(&address));
     let own = flow.instructions().iter().all(|one| within(one.address));
     if !known || !own || function.convention == Convention::Go {
@@ -49,8 +49,8 @@ fn part(module: &Module, flow: &Flow, range: &Range<u64>, bias: u64) -> Option<P
     })
 }
 
-/// Counts the bytes of padding behind a part, up to the first through which control passes on its
-/// way to the next function.
+/// Counts the bytes of padding after a part, up to the first byte at which control enters it on
+/// its way to the next function.
 fn unused_behind(module: &Module, flow: &Flow, end: u64) -> usize {
     let behind = end..end + padding(module, end) as u64;
     let own = flow.edges().iter().filter_map(|edge| match edge.to {
@@ -61,7 +61,7 @@ fn unused_behind(module: &Module, flow: &Flow, end: u64) -> usize {
     (first.unwrap_or(behind.end) - end) as usize
 }
 
-/// Returns the ranges of padding between instructions, which no way leads to.
+/// Returns the ranges of padding between instructions that control cannot reach.
 fn gaps(module: &Module, flow: &Flow, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let mut gaps = Vec::new();
     let mut end = range.start;
@@ -114,8 +114,8 @@ fn entered(module: &Module, flow: &Flow, function: &Function) -> BTreeSet<u64> {
     found
 }
 
-/// Returns the instruction of the function whose address the one at `address` computes, or which it
-/// reads as data.
+/// Returns the instruction of the function that the instruction at `address` refers to: by
+/// computing its address, or by reading it as data.
 fn referenced_instruction(module: &Module, flow: &Flow, address: u64) -> Option<u64> {
     let instruction = decode(module, address)?;
     let there =

@@ -12,7 +12,7 @@ pub(crate) fn decode(module: &Module, address: u64) -> Option<Instruction> {
     (!found.is_invalid()).then_some(found)
 }
 
-/// Returns the address behind the `endbr64` at `address`, which has to stay in place, or `address`
+/// Returns the address after the `endbr64` at `address`, which has to stay in place, or `address`
 /// if there is none.
 pub(crate) fn behind_mark(module: &Module, address: u64) -> u64 {
     match decode(module, address) {

@@ -1,13 +1,13 @@
-//! Finds which basic blocks of a program are reached: by a flag before each block, which is removed
-//! once it is set.
+//! Finds which basic blocks of a program are reached: refit puts a store of a flag before each
+//! block, and removes it once the flag is set.
 //!
-//! A flag is one store, which needs no register. Flags are in memory that refit has mapped too, so
-//! reading them costs the program nothing. Removing those that are set costs it a stop, so many are
-//! removed at once, and the fewer new ones there are, the rarer the stops (`Pace`). A long-running
-//! program soon runs as if it were not watched.
+//! The store needs no register. Flags are in memory that refit has mapped too, so reading them
+//! costs the program nothing. Removing stores costs it a stop, so many are removed in one stop, and
+//! stops become rarer as fewer new flags are set (`Pace`). A long-running program soon runs as if
+//! it were not watched.
 //!
-//! A block without room for a jump is either not watched, and reported, or its function is copied
-//! with the flags of all its blocks, which then stay until the end ([`Blocks::All`]).
+//! A block without room for a jump is reported, and not watched. With [`Blocks::All`], its function
+//! is copied instead, with a store for each of its blocks, and these stores stay until the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
@@ -30,9 +30,10 @@ use crate::session::ProbeSession;
 use crate::sites::{NoSite, Place};
 use crate::watch::{Error, open};
 
-/// Most sites that are removed in one stop, which then takes some milliseconds.
+/// Maximum number of sites that are removed in one stop. Such a stop takes some milliseconds.
 const BATCH: usize = 2000;
-/// Time that threads have to stop for it. If one does not, the stop is retried later.
+/// Time within which threads have to stop for a removal. If a thread does not, the stop is retried
+/// later.
 const BATCH_STOP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A file whose blocks are watched.
@@ -44,7 +45,7 @@ pub struct File {
     pub path: PathBuf,
     /// Distance of addresses in the program from those in the file.
     pub bias: u64,
-    /// Its lowest address and the one behind its highest, in the file.
+    /// Its lowest address and the one after its highest, in the file.
     pub span: (u64, u64),
     /// Functions by address, without stubs of the procedure linkage table.
     pub functions: Vec<Function>,
@@ -113,9 +114,9 @@ pub struct Prepared {
 pub struct Cover {
     /// The files, by address.
     pub files: Vec<File>,
-    /// Sites removed because they were reached, and the longest stop for it.
+    /// Sites removed because they were reached, and the longest stop for a removal.
     pub relieved: Withdrawn,
-    /// Number of these stops.
+    /// Number of stops for removals.
     pub stops: usize,
     session: ProbeSession,
     installed: Installed,
@@ -139,8 +140,8 @@ pub enum Blocks {
     All,
 }
 
-/// Decides which blocks can be watched, in the files that one of the patterns `modules` names by
-/// path or file name, or in the program's own file if there is no pattern. Changes nothing.
+/// Decides which blocks can be watched: in the files whose path or file name matches one of the
+/// patterns `modules`, or in the program's own file if there is no pattern. Changes nothing.
 ///
 /// # Errors
 /// [`Error`]: a pattern that matches no file, a file that cannot be read, no block that can be
@@ -174,7 +175,7 @@ pub fn prepare(program: &Program, modules: &[String], which: Blocks) -> Result<P
     decide(files, sites, refused)
 }
 
-/// Returns the files of the program that the patterns name.
+/// Returns the files of the program that match the patterns.
 fn chosen(program: &Program, patterns: &[String]) -> Result<Vec<Mapped>, Error> {
     let mapped = modules::of(program)?;
     let there = || mapped.iter().map(Mapped::name).collect();
@@ -338,7 +339,7 @@ impl Cover {
         }
     }
 
-    /// Reads which blocks have been reached; the program does not notice.
+    /// Reads which blocks have been reached, without stopping the program.
     ///
     /// # Errors
     /// The error of reading the flags.
@@ -386,7 +387,7 @@ impl Cover {
         }
     }
 
-    /// Returns the names of files that the patterns name and that the program has loaded since:
+    /// Returns the names of files that match the patterns and that the program has loaded since:
     /// they are not watched.
     ///
     /// # Errors
@@ -405,14 +406,14 @@ impl Cover {
     /// [`Why`]: the program can no longer be changed.
     pub fn remove(&mut self, program: &Program) -> Result<Removed, Why> {
         let removed = self.session.remove(program);
-        // The flags are in memory of refit, whatever happened to the program.
+        // The flags are in memory that refit has mapped, even if the program has ended.
         let _ = self.look();
         removed
     }
 }
 
-/// Decides when the next stop is due: soon after one that removed many sites, and after ever longer
-/// pauses if stops remove few.
+/// Decides when the next stop is due: soon after a stop that removed many sites, and after ever
+/// longer pauses if stops remove few.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     pause: Duration,
@@ -422,7 +423,7 @@ struct Pace {
 impl Pace {
     const SHORTEST: Duration = Duration::from_millis(250);
     const LONGEST: Duration = Duration::from_secs(8);
-    /// Number of sites from which on a stop counts as one that removed many.
+    /// Minimum number of sites that a stop has to remove to count as having removed many.
     const MANY: usize = 64;
 
     fn new(now: Instant) -> Self {

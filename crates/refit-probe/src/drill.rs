@@ -1,12 +1,12 @@
-//! Divides the time in a function among its callees: measures how long each takes when the function
-//! calls it.
+//! Divides the time in a function among its callees: measures the time of each callee in calls by
+//! that function.
 //!
-//! Each call has two sites, one before it and one at the place that it returns to; the function's
-//! own latency has sites at its entry and exits. All are timers ([`Action::Time`]), read after they
-//! have been removed, so that all cells are of the same moment. Other ways may lead to the place
-//! that a call returns to: a thread that takes one has not entered, and so does not leave. In a
-//! recursive function it may have entered in an outer call; so times of such functions are
-//! approximate, and [`Measured::recursive`] says so.
+//! Each call has two sites, one before it and one at its return address; the function's own latency
+//! has sites at its entry and exits. All sites are timers ([`Action::Time`]), and are read after
+//! they have been removed, so that all cells are of the same moment. Control may also reach the
+//! return address without the call: a thread that does so has not entered the timer, and so does
+//! not leave it. In a recursive function, however, the thread may have entered in an outer call; so
+//! times of such functions are approximate, and [`Measured::recursive`] says so.
 //!
 //! A call that cannot have both sites is not measured, and counts as the function's own time; so do
 //! jumps to other functions (tail calls), whose exits are the function's own.
@@ -39,7 +39,7 @@ struct Call {
     /// Address of the instruction, in the file.
     at: u64,
     to: Callee,
-    /// Addresses of the sites at which it enters and leaves, in the file.
+    /// Addresses of the sites at which its timer is entered and left, in the file.
     sites: (u64, u64),
 }
 
@@ -49,9 +49,10 @@ enum Callee {
     /// The function at this address of the program.
     Direct(u64),
     /// The function whose address is stored at this address of the program, and the name to show if
-    /// it is none.
+    /// no function has that address.
     Stored(u64, String),
-    /// Unknown: the address is in a register, or in memory that changes. The text of the call.
+    /// Unknown, since the address is in a register, or in memory that changes; the text of the
+    /// call.
     Pointer(String),
 }
 
@@ -84,13 +85,14 @@ pub struct Level {
 pub struct Measured {
     /// Calls of the function that ended.
     pub calls: u64,
-    /// Time in it, in nanoseconds, summed over all threads.
+    /// Time in the function, in nanoseconds, summed over all threads.
     pub nanos: u64,
-    /// Whether it called itself: then the time of inner calls is included in that of outer ones.
+    /// Whether the function called itself: then the time of inner calls is included in that of
+    /// outer ones.
     pub recursive: bool,
     /// Calls that were not timed, because there was no room for more threads.
     pub lost: u64,
-    /// Its callees, those that took longest first.
+    /// Its callees, longest time first.
     pub callees: Vec<Share>,
     /// Calls that were not measured: callee, number of instructions, and the reason for the first
     /// of them.
@@ -104,11 +106,11 @@ pub struct Share {
     pub name: String,
     /// The function, if it can be measured in turn.
     pub function: Option<Spot>,
-    /// Calls of it that ended.
+    /// Calls of the callee that ended.
     pub calls: u64,
     /// Number of instructions that call it.
     pub sites: usize,
-    /// Time in it when called from there, in nanoseconds.
+    /// Time in the callee when called from the function, in nanoseconds.
     pub nanos: u64,
 }
 
@@ -144,7 +146,7 @@ pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
         own.iter().map(|site| (site.address.wrapping_sub(bias), site.at)).collect();
     let mut calls = calls(module, place.flow(), &place, bias);
     let mut refused = Vec::new();
-    // Gives up the calls whose sites cannot be had, until all others can.
+    // Gives up calls whose sites are not possible, until all remaining sites are.
     loop {
         let sites = wanted(&place, &own, &calls, timers).map_err(|why| nothing(why.to_string()))?;
         let addresses: Vec<u64> =
@@ -188,7 +190,8 @@ fn wanted(
         steps.push((call.sites.0, At::Before, 2, timers.step(number, true)));
         steps.push((call.sites.1, At::Before, 1, timers.step(number, false)));
     }
-    // Where one call returns and the next one begins, the first leaves before the second enters.
+    // If one call begins where another one returns, the timer of the first is left before that of
+    // the second is entered.
     steps.sort_by_key(|&(address, at, rank, _)| (address, at, rank));
     let mut sites: BTreeMap<(u64, At), Vec<Step>> = BTreeMap::new();
     for (address, at, _, step) in steps {
@@ -216,8 +219,8 @@ fn calls(module: &Module, flow: &Flow, place: &Place<'_>, bias: u64) -> Vec<Call
     found
 }
 
-/// Returns the last instruction of a block that a jump can replace: some calls are shorter than a
-/// jump.
+/// Returns the last instruction of a block that a jump can replace: the call itself may be shorter
+/// than a jump.
 fn enters(place: &Place<'_>, flow: &Flow, block: &Block) -> Option<u64> {
     let own: Vec<u64> = flow.block_instructions(block).map(|one| one.address).collect();
     own.into_iter().rev().find(|&address| place.fits_a_jump(address))
@@ -238,7 +241,7 @@ fn callee(module: &Module, function: FunctionId, address: u64, bias: u64) -> Opt
     let entry = module.function(function).entry;
     let text = match address.checked_sub(entry) {
         Some(behind) => format!("{call} at +{behind:#x}"),
-        // In a part of the function that stands elsewhere.
+        // The call is in a part of the function away from its entry.
         None => format!("{call} at {address:#x}"),
     };
     Some(match flow::slot(&call) {
@@ -274,8 +277,8 @@ impl Prepared {
 }
 
 impl Level {
-    /// Removes everything; returns what has been removed, and the result. [`Silent`] if neither the
-    /// function nor, by it, another one was called.
+    /// Removes everything; returns what has been removed, and the result. The result is [`Silent`]
+    /// if the function was not called and called no other one.
     ///
     /// # Errors
     /// [`Error`]: the program can no longer be changed.
@@ -336,8 +339,8 @@ impl Level {
         })
     }
 
-    /// Reads the timer with this number at the time `now`: 0 is the function's, others are those of
-    /// its calls.
+    /// Reads the timer with this number at the time `now`: number 0 is the function's own timer,
+    /// the others are those of its calls.
     fn spent(&self, number: u32, now: u64) -> std::io::Result<Spent> {
         let step = self.timers.step(number, true);
         let (threads, lost) = self.installed.timers(&step, self.timers.first(number))?;
@@ -396,10 +399,10 @@ impl Timers {
     }
 }
 
-/// Returns the time in a function, given the time `inside` its callees: threads that were in it
-/// from the beginning to the end have not been counted.
+/// Returns the time in a function, given the time `inside` its callees: the function's own timer
+/// has not counted threads that were in it from the beginning to the end.
 fn whole(counted: u64, inside: u64, since: u64, uncounted: bool, recursive: bool) -> u64 {
-    /// Divisor of the elapsed time for the part that may be missing by chance.
+    /// Divisor of the elapsed time that yields the part that may be missing by chance.
     const CHANCE: u64 = 20;
     let missing = inside.saturating_sub(counted);
     if recursive || (missing <= since / CHANCE && !uncounted) {
@@ -408,7 +411,7 @@ fn whole(counted: u64, inside: u64, since: u64, uncounted: bool, recursive: bool
     inside.div_ceil(since).max(1) * since
 }
 
-/// Returns the function that a callee is now, and its name.
+/// Returns the function that a callee refers to now, and its name.
 fn resolve(program: &Program, files: &mut Files, callee: &Callee) -> (Option<Spot>, String) {
     let (address, otherwise) = match callee {
         Callee::Direct(address) => (Some(*address), format!("{address:#x}")),

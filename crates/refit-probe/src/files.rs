@@ -10,7 +10,7 @@ use crate::modules::{self, Mapped};
 use crate::spec::{Place, What};
 use crate::watch::{self, Error, found};
 
-/// Most functions of the same name that an error lists.
+/// Maximum number of functions of the same name that an error lists.
 const TOLD: usize = 5;
 
 /// The files whose code a program runs.

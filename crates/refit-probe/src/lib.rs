@@ -1,4 +1,5 @@
-//! Probes of running, unmodified programs: what to watch, where that is, and what it counts.
+//! Probes of running, unmodified programs: the places to watch, their sites, and the counts made
+//! there.
 //!
 //! ```no_run
 //! use refit_probe::spec::Spec;
@@ -37,9 +38,9 @@
 //!
 //! # What it does not do
 //!
-//! It changes no program itself: `refit-splice` does, and `refit-analysis` says what the code is.
-//! It neither prints nor serves anything, and keeps nothing running: what is installed counts by
-//! itself, until [`watch::Watch::remove`] or [`refit_splice::remains::repair`].
+//! It changes no program itself: `refit-splice` does so, and `refit-analysis` analyses the code. It
+//! neither prints nor serves anything, and runs no threads: installed probes keep counting without
+//! refit, until [`watch::Watch::remove`] or [`refit_splice::remains::repair`] removes them.
 
 #![forbid(unsafe_code)]
 

@@ -17,7 +17,8 @@ pub struct Mapped {
     /// Path under which refit can read it, although it may be deleted, replaced, or in another
     /// mount namespace.
     pub file: PathBuf,
-    /// Path under which refit can read the file of that name: another one, if it has been replaced.
+    /// Path under which refit can read the file that has the name now: a different file, if the
+    /// mapped one has been replaced.
     pub by_name: PathBuf,
     mapping: Mapping,
 }
@@ -35,7 +36,7 @@ pub fn among(process: u32, mappings: Vec<Mapping>) -> Vec<Mapped> {
     let mut found: Vec<Mapped> = Vec::new();
     for mapping in mappings {
         let code = mapping.executable && mapping.file.1 != 0 && mapping.name.is_absolute();
-        // Memory that is a file by name only: made by refit, or by a compiler at run time.
+        // A memfd is a file by name only: refit has made it, or a compiler at run time.
         let made = mapping.name.as_os_str().as_encoded_bytes().starts_with(b"/memfd:");
         if code && !made && found.iter().all(|known| known.mapping.file != mapping.file) {
             found.push(Mapped::new(process, mapping));
@@ -50,7 +51,7 @@ impl Mapped {
         let exact = format!("/proc/{process}/map_files/{:x}-{:x}", range.start, range.end);
         let mut by_name = PathBuf::from(format!("/proc/{process}/root"));
         by_name.extend(mapping.name.components().skip(1));
-        // Only privileged callers can resolve the link; for others the name has to do.
+        // Only privileged callers can resolve the link; other callers use the name.
         let resolves = fs::metadata(&exact).is_ok();
         let file = if resolves { exact.into() } else { by_name.clone() };
         Self { path: mapping.name.clone(), file, by_name, mapping }

@@ -14,7 +14,7 @@ use std::fmt;
 
 use refit_splice::{Base, Relation, Test, Value, Width};
 
-/// A value, and when it can be read.
+/// A value, and whether it can be read at a function's entry or only when the function is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
     /// The value.
@@ -103,7 +103,7 @@ impl Operand {
     }
 }
 
-/// Returns the register that holds a whole argument, or that is named.
+/// Returns the register that holds a whole argument, or the register with this name.
 fn whole(text: &str) -> Option<u8> {
     let argument = text.strip_prefix("arg").and_then(|number| number.parse::<usize>().ok());
     match argument {
@@ -138,7 +138,7 @@ fn field(pointer: &str) -> Option<Operand> {
     Some(Operand { value, leaving })
 }
 
-/// Parses a number, decimal or, behind `0x`, hexadecimal; numbers from the upper half of 64 bits
+/// Parses a number, decimal or, after `0x`, hexadecimal; numbers from the upper half of 64 bits
 /// are negative.
 pub(crate) fn number(text: &str) -> Option<i64> {
     let text = text.trim();

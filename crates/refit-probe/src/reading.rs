@@ -15,8 +15,8 @@ use crate::steps::Watching;
 pub struct Counts {
     /// By key, if the action has one.
     pub keys: BTreeMap<u64, Reading>,
-    /// The total, if the action has no key; otherwise what was counted under keys that found no
-    /// place.
+    /// The total, if the action has no key; otherwise the counts of keys that found no free entry
+    /// in the table.
     pub all: Reading,
     /// Calls that were not timed, because there was no room for more threads, or for deeper
     /// nesting.

@@ -1,4 +1,4 @@
-//! Sessions of probes: the sites that are installed in a program at once, and removed at once, with
+//! Sessions of probes: sites that are installed in a program together, and removed together, with
 //! an event of the log for each step.
 //!
 //! The events of a session, and those of the splices within it (`refit_splice`), share the span

@@ -1,4 +1,4 @@
-//! Finds out why a function was not seen to be called: no thread called it, or a thread was in one
+//! Finds out why no call of a function was measured: no thread called it, or a thread was in one
 //! call all the time.
 
 use std::collections::BTreeMap;
@@ -27,8 +27,9 @@ pub enum Silent {
 const DEEPEST: u64 = 1 << 20;
 const WORD: u64 = 8;
 
-/// Finds a thread whose stack has one of these return addresses; returns the one of the innermost
-/// call. A stack may still hold addresses that were returned to, so this is a guess, if a good one.
+/// Finds a thread whose stack has one of these return addresses; returns the return address of the
+/// innermost call. A stack may still hold addresses that were returned to, so the result is a
+/// guess, if a good one.
 ///
 /// # Errors
 /// [`Refusal`]: the program cannot be stopped.

@@ -1,5 +1,5 @@
-//! Turns places into sites: which functions they are, which bytes may change there, what has to be
-//! preserved.
+//! Turns places into sites: finds the functions, the bytes that may change there, and the registers
+//! to preserve.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub enum NoSite {
     },
 }
 
-/// Returns the places that `what` names in a file; empty if there are none.
+/// Returns the places in a file that match `what`; empty if there are none.
 pub fn find(module: &Module, what: &What) -> Vec<CodePlace> {
     let entry = |id: FunctionId, offset: u64| {
         let function = module.function(id);
@@ -110,7 +110,8 @@ pub fn sites(
     let mut sites = Vec::new();
     let mut here = steps.here.clone();
     if !steps.entering.is_empty() && place.is_turned_to(address) {
-        // A further round of the loop that begins with the function is no entry.
+        // Control that returns to the loop with which the function begins does not enter the
+        // function.
         here.retain(|step| !steps.entering.contains(step));
         if place.body.is_none() {
             return Err(NoSite::Loop { address });
@@ -167,7 +168,7 @@ pub struct Place<'m> {
 }
 
 impl<'m> Place<'m> {
-    /// Prepares a function that stands `bias` bytes from its address in the file.
+    /// Prepares a function that is mapped `bias` bytes from its address in the file.
     pub fn new(module: &'m Module, function: FunctionId, bias: u64) -> Self {
         let place = Self::in_place(module, function, bias);
         // The dead bytes of a copied function may have changed, so they must not hold constants.
@@ -230,7 +231,7 @@ impl<'m> Place<'m> {
             })
     }
 
-    /// Returns where other code enters the function, beside its entry.
+    /// Returns the addresses, other than its entry, at which other code enters the function.
     fn other_entries(&self) -> Vec<u64> {
         let function = self.module.function(self.function);
         let all = entered_inside(self.module, function);
@@ -239,9 +240,9 @@ impl<'m> Place<'m> {
         known.map(|inner| behind_mark(self.module, inner)).collect()
     }
 
-    /// Returns an instruction in each block that leaves the function: the last one that a jump can
-    /// replace, or else the one that leaves, for a copy of the function. `returning`: the result
-    /// has to be in place already.
+    /// Returns an instruction in each block that leaves the function: the last instruction that a
+    /// jump can replace, or else the leaving instruction itself, for a copy of the function. With
+    /// `returning`, the result has to be in its register already.
     fn exits(&self, entry: u64, returning: bool) -> Result<Vec<(u64, At)>, NoSite> {
         let mut exits = Vec::new();
         for (index, block) in self.flow.blocks().iter().enumerate() {
@@ -291,14 +292,14 @@ impl<'m> Place<'m> {
         displaced.is_some_and(|displaced| displaced.length() <= room)
     }
 
-    /// Whether control may come to any instruction behind the one at `address`, for all that is
-    /// known.
+    /// Whether, as far as is known, control may arrive at any instruction after the one at
+    /// `address`.
     fn is_alone(&self, address: u64) -> bool {
         !self.flow.targets_known() || is_returned_into(self.module, self.function, address)
     }
 
-    /// Counts the bytes from `address` on that control enters only at their beginning and that
-    /// nothing reads, padding behind the end of the function included.
+    /// Counts the bytes from `address` on that control enters only at `address`, and that no
+    /// instruction reads. Padding after the end of the function is included.
     fn room(&self, address: u64) -> usize {
         let room = self.unentered(address);
         let changed = address..address + room as u64;
@@ -310,7 +311,8 @@ impl<'m> Place<'m> {
 
     fn unentered(&self, address: u64) -> usize {
         let Self { module, ref flow, function, .. } = *self;
-        // An unknown jump may go anywhere: one instruction is safe, two are not.
+        // An unknown jump may lead to any instruction, so only one instruction can be replaced
+        // safely.
         let alone = flow.instruction_at(address).map_or(0, |one| usize::from(one.length));
         let ranges = &module.function(function).ranges;
         // The code of another function is not changed for this one.
@@ -400,8 +402,9 @@ fn is_within(flow: &Flow, address: u64) -> bool {
     near.take_while(|one| one.address + LONGEST > address).any(|one| one.end() > address)
 }
 
-/// Whether Go returns to behind the first instruction although no call stands there: a goroutine
-/// begins as if `runtime.goexit` had called it, whose first instruction exists for that.
+/// Whether Go code returns to the address after the first instruction although no call precedes
+/// it. A goroutine begins as if `runtime.goexit` had called it, and the first instruction of that
+/// function exists for this purpose.
 fn is_returned_into(module: &Module, function: FunctionId, address: u64) -> bool {
     let function = module.function(function);
     let marked = || decode(module, address).is_some_and(|first| first.mnemonic() == Mnemonic::Nop);
@@ -442,7 +445,7 @@ fn springboards(module: &Module, address: u64, bias: u64) -> Vec<Springboard> {
         }
         let begins = at > 0 && module.function_at(at - 1).is_some();
         let length = if begins { padding(module, at) } else { 0 };
-        // Control must not pass through it on the way from one function to the next.
+        // Control must not pass through the gap on its way from one function to the next.
         let entered = module.entered_inside(at..at + length as u64).is_some();
         if length < LONG || entered {
             at += 1;

@@ -11,8 +11,8 @@
 //!                | 'histogram' (VALUE | 'latency' | 'cpu') | 'event' [VALUE [',' VALUE]]
 //! ```
 //!
-//! [`operand`] has values and conditions. The words are those of bpftrace and perf where they have
-//! them.
+//! [`operand`] defines values and conditions. Where bpftrace and perf have a word for a concept, it
+//! is used here.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ pub struct Spec {
 /// A place, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file, by its file name, with or without the part behind the first dot, or by its path;
+    /// The file, by its file name, with or without the part after the first dot, or by its path;
     /// `None` for any file.
     pub module: Option<String>,
     /// The place in the file.
@@ -116,7 +116,8 @@ fn parse(text: &str) -> Result<Spec, String> {
     if leaving && operands.clone().any(|operand| !operand.leaving && !operand.is_lasting()) {
         return Err("retval cannot be combined with values that exist only at the entry".to_owned());
     }
-    // A timer belongs to its thread.
+    // A timer is per thread: its condition must be the same at entry and exit, and its only
+    // possible key is the thread.
     let lasting = tested.iter().all(|operand| operand.is_lasting())
         && by.is_none_or(|by| by.value.base == Base::Thread);
     let spec = Spec { places, when, by, actions, leaving };
@@ -124,7 +125,7 @@ fn parse(text: &str) -> Result<Spec, String> {
     Ok(spec)
 }
 
-/// Refuses combinations that cannot be had.
+/// Refuses combinations that are not possible.
 fn check(spec: &Spec, action: &Do, lasting: bool) -> Result<(), String> {
     let functions = spec.places.iter().all(|place| matches!(place.what, What::Functions(_)));
     let operands: &[Operand] = match action {
@@ -156,7 +157,7 @@ fn items(body: &str) -> Result<(Vec<Do>, Option<Operand>), String> {
         match (word, actions.last_mut()) {
             ("by", _) if by.is_some() => return Err("`by` is given twice".to_owned()),
             ("by", _) => by = Some(Operand::parse(rest)?),
-            // The text behind the comma of an event's first value.
+            // The text after the comma of an event's first value.
             (_, Some(Do::Event(values))) if values.len() == 1 && Operand::parse(item).is_ok() => {
                 values.push(Operand::parse(item)?);
             }

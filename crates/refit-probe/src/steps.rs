@@ -49,7 +49,7 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Returns the number of the cell behind its last one.
+    /// Returns the number of the cell after its last one.
     pub fn end(&self) -> u32 {
         self.first + self.step.cells()
     }
@@ -108,7 +108,7 @@ impl Steps {
                     Do::Durations(clock) => clock,
                     _ => Clock::Wall,
                 };
-                // The CPU time of a thread is looked up by its id.
+                // The reader of the cells looks up the CPU time of a thread by its id.
                 let base = match (clock, spec.by) {
                     (_, Some(_)) | (Clock::Thread, _) => Base::Thread,
                     _ if about.go => Base::Goroutine,

@@ -1,5 +1,5 @@
-//! Watches programs: resolves specifications to sites, installs them together, reads them while the
-//! program runs.
+//! Watches programs: resolves specifications to sites, installs these together, and reads their
+//! counts while the program runs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,11 +19,11 @@ use crate::sites::{self, CodePlace};
 use crate::spec::{Do, Place, Spec, What};
 use crate::steps::{About, NoEvent, Steps, Watching};
 
-/// Most similar names that an error lists.
+/// Maximum number of similar names that an error lists.
 const NEAR: usize = 5;
 
-/// Number of threads that all timers together have room for: a thread needs a cache line, so all of
-/// them take 32 MiB.
+/// Number of threads that all timers together have room for. A thread needs a cache line in each
+/// timer, so that number of them takes 32 MiB.
 const TIMED: usize = 1 << 19;
 
 /// Why nothing is watched.
@@ -131,7 +131,7 @@ pub struct Watch {
     began: Instant,
 }
 
-/// Places that are asked for, before it is decided which of them can be had.
+/// Requested places, before it is decided which of them can be watched.
 #[derive(Default)]
 struct Wanted<'s> {
     session: Option<&'s Session>,
@@ -204,7 +204,7 @@ pub(crate) fn open(mapped: &Mapped) -> Result<(Module, u64), Error> {
     Ok((module, bias))
 }
 
-/// Returns the places that one place of a specification names, by the index of their file; opens
+/// Returns the places that match one place of a specification, with the index of their file; opens
 /// files on demand.
 pub(crate) fn found(
     mapped: &[Mapped],
@@ -275,7 +275,7 @@ impl<'s> Wanted<'s> {
         let taken = |site: &Site| self.at.get(&(site.address, site.at)).map(|&at| self.of[at]);
         let place = match sites.iter().find_map(taken) {
             None => self.watched.len(),
-            // Another probe of the same place.
+            // Another specification names the same place.
             Some(place) if self.watched[place].address == address => place,
             Some(_) => {
                 let why = "another probe is at the same place; name each function once";
@@ -303,7 +303,7 @@ impl<'s> Wanted<'s> {
         Ok(())
     }
 
-    /// Decides which places are watched: those whose sites can all be had.
+    /// Decides which places are watched: those of which every site is possible.
     fn decide(mut self) -> Result<Prepared<'s>, Error> {
         let (mut plan, mut refused) = Plan::new(self.sites.clone());
         while !refused.is_empty() {

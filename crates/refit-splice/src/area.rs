@@ -1,6 +1,6 @@
-//! The patch area: memory of refit's in the program, near its code.
+//! The patch area: memory that refit has mapped into the program, near its code.
 //!
-//! It is one memfd, mapped shared at one place of the program, in this order:
+//! The area is one memfd, mapped shared at one address range of the program, in this order:
 //!
 //! | part | access | what |
 //! |---|---|---|
@@ -9,8 +9,7 @@
 //! | code | read, run | snippets and displaced instructions |
 //! | data | read, write | address of the first lane; from the next page on, lanes of cells |
 //!
-//! Any process that can read the program's memory finds in it all that is needed to undo the
-//! changes.
+//! Any process that can read the program's memory can undo the changes from what it finds there.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +23,7 @@ use crate::process::{Call, Program, Refusal, Still};
 use crate::record::{Head, NAME, Record};
 use crate::why::Why;
 
-/// A patch area in a program, as the process that made it sees it.
+/// A patch area in a program, as seen by the process that made it.
 #[derive(Debug)]
 pub(crate) struct Area {
     pub(crate) head: Head,
@@ -109,7 +108,7 @@ impl Area {
         })
     }
 
-    /// Reads words of the data, from an offset behind the beginning of the first lane.
+    /// Reads words of the data, from an offset after the beginning of the first lane.
     pub(crate) fn words(&self, at: u64, count: usize) -> io::Result<Vec<u64>> {
         let mut bytes = vec![0; count * 8];
         self.memfd.read_exact_at(&mut bytes, self.head.data + PAGE_SIZE_U64 + at)?;
@@ -118,7 +117,7 @@ impl Area {
     }
 }
 
-/// Offset in the first page of the data of the place for passing a file.
+/// Offset, in the first page of the data, of the memory used for passing a file.
 const PASSING_AT: u64 = 64;
 
 /// Makes the memfd in the program, maps it there and fetches it; the program keeps only the
@@ -165,7 +164,7 @@ const REACH: u64 = (1 << 31) - (1 << 20);
 const CLEAR: u64 = 1 << 16;
 /// Distance in bytes from the heap and from stacks, which grow.
 const GROWTH: u64 = 1 << 30;
-/// Distance in bytes from them if there is no other place. A heap that cannot grow in place goes on
+/// The same distance if no place is that far away. A heap that cannot grow in place continues
 /// elsewhere: C libraries then use `mmap`.
 const LEAST_GROWTH: u64 = 1 << 26;
 /// Lowest address that is tried (`vm.mmap_min_addr` is at most that on any usual system).
@@ -271,7 +270,7 @@ mod tests {
         assert!(found + 0x10_0000 <= 0x40_0000);
         let large = place_near(&low, &near, 0x100_0000).expect("above the heap");
         assert!(large >= 0x160_0000 + GROWTH && large + 0x100_0000 < near.start + (1 << 31));
-        // Neither between a program at a fixed address and its heap, nor a gigabyte behind that
+        // Neither between a program at a fixed address and its heap, nor a gigabyte after that
         // heap.
         let heap = 0x1800_0000..0x1810_0000;
         let narrow = [mapping(0x40_0000..0x600_0000, "/bin/x"), mapping(heap, "[heap]")];

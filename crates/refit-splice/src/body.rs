@@ -18,13 +18,13 @@ pub struct Body {
     /// them are left alone.
     pub instructions: Vec<u64>,
     /// Addresses at which control may arrive other than by falling through from an instruction of
-    /// the function or by a direct jump of it: its entry, the places that calls return to, the
-    /// targets of jump tables, landing pads of exceptions, the targets of jumps in other functions,
-    /// and every place whose address is taken. Ascending.
+    /// the function or by a direct jump within it: its entry, the return addresses of its calls,
+    /// the targets of jump tables, landing pads of exceptions, the targets of jumps in other
+    /// functions, and every address of the function that is taken. Ascending.
     pub entered: Vec<u64>,
 }
 
-/// A range of a function's code, with the padding behind it that belongs to no function.
+/// A range of a function's code, with the padding after it that belongs to no function.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Address in the program.
@@ -54,11 +54,11 @@ pub(crate) enum Kind {
     Plain,
     /// A call: runs in place, or else pushes its return address and jumps.
     Call,
-    /// Runs in place, as does what follows it: the kernel restarts an interrupted system call by
-    /// stepping back to the instruction.
+    /// Runs in place, as does the instruction after it: the kernel restarts an interrupted system
+    /// call by stepping back to the instruction.
     System,
-    /// Runs in place and never goes on: its address tells the handler of its fault where it
-    /// happened.
+    /// Runs in place and never continues: the handler of its fault learns from its address where
+    /// the fault happened.
     Stop,
 }
 

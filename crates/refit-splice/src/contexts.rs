@@ -1,5 +1,5 @@
-//! Finds contexts that a program which switches threads by itself has saved in its memory, with
-//! program counters in code that is added or removed.
+//! Finds saved contexts whose program counters are in code that is added or removed. A program that
+//! switches threads in user space saves such contexts in its own memory.
 //!
 //! A signal handler may take the registers that the kernel saved for it, keep them anywhere, and
 //! resume another thread instead (preemptive threads in user space). Such a context is in no frame
@@ -7,15 +7,16 @@
 //! that it writes to is searched.
 //!
 //! A context looks as the kernel left it (`struct sigcontext`): the program counter lies between a
-//! stack pointer and the flags, behind which is the code segment. This distinguishes it from return
-//! addresses, some of which lead to places that nothing returns to (behind calls that do not come
-//! back), and from addresses that a profiler recorded. The remains of a handler that has returned
-//! look the same; changing them does no harm. For the question whether a context is in use, memory
-//! below a thread's stack pointer, and an alternate stack that no thread is on, do not count.
+//! stack pointer and the flags, and the code segment follows the flags. This distinguishes contexts
+//! from return addresses, some of which (those after calls that never return) may be in bytes that
+//! change, and from addresses that a profiler recorded. The remains of a handler that has returned
+//! look the same; changing them does no harm. When the question is whether a context is in use,
+//! memory below a thread's stack pointer does not count, nor does an alternate stack that no thread
+//! is on.
 //!
 //! While a handler copies a context, its program counter may be in a register only. So where the
-//! search matters, the program is stopped at a moment at which no thread is in a handler
-//! ([`stand_still`]); if a thread is always in one, the search happens all the same.
+//! result matters, [`stand_still`] stops the program at a moment at which no thread is in a
+//! handler. If some thread is in a handler at every attempt, the search is done nevertheless.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,7 +30,7 @@ use refit_sys::status::Status;
 use crate::process::signal_frames::{self, PROGRAM_COUNTER, Saved};
 use crate::process::{Program, Refusal, Still};
 
-/// Most memory that is searched, in bytes: some ten milliseconds.
+/// Maximum amount of memory that is searched, in bytes; the search takes some ten milliseconds.
 const MOST: u64 = 128 << 20;
 /// Largest address space whose pages are looked up, in bytes.
 const WIDEST: u64 = 1 << 36;
@@ -39,7 +40,7 @@ const RED_ZONE: u64 = 128;
 /// frame's first word.
 const ALTERNATE: u64 = 8 + 16;
 
-/// Most stops until no thread is in a handler.
+/// Maximum number of stops in the search for a moment at which no thread is in a handler.
 const TURNS: u32 = 10;
 /// Pause between the first and the second stop; after the nth stop it is n times as long.
 const PAUSE: Duration = Duration::from_micros(700);

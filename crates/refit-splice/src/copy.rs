@@ -1,8 +1,8 @@
 //! Writes the copy of a function.
 //!
-//! Instructions follow each other as in the original, each behind the snippets of its sites. Direct
-//! jumps within the function go to the copy; every other address (in `lea`, return addresses, jump
-//! tables) remains one of the original.
+//! Instructions follow each other as in the original, each preceded by the snippets of its sites.
+//! Direct jumps within the function go to the copy; every other address (in `lea`, return
+//! addresses, jump tables) remains one of the original.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,7 +78,7 @@ pub(crate) fn most_bytes(copied: &Copied) -> u64 {
         let long = member.kind == Kind::Call || has_no_long_form(&member.instruction);
         member.instruction.len() as u64 + if long { 32 } else { 10 }
     });
-    // A site may need a jump of its own.
+    // A site may need an additional jump.
     each.sum::<u64>() + 16 * copied.sites.len() as u64 + 64
 }
 
@@ -96,7 +96,7 @@ struct Writer<'c> {
     sites: BTreeMap<u64, Vec<&'c Site>>,
     code: Vec<Instruction>,
     places: Vec<Index>,
-    /// Jumps with a snippet on the way that they take: label, instruction, target.
+    /// Jumps with a snippet on their taken branch: label, instruction, target.
     ways: Vec<(u64, u64, u64)>,
     /// The next free label.
     free: u64,
@@ -144,7 +144,7 @@ impl<'c> Writer<'c> {
         self.code.len() - 1
     }
 
-    /// Writes an instruction such that it has the same effect at any address.
+    /// Writes an instruction so that it has the same effect at any address.
     fn write(&mut self, member: &Member) -> Result<(), Why> {
         let address = member.instruction.ip();
         if member.kind == Kind::Call && self.copied.layout.moved.contains(&address) {
@@ -165,8 +165,8 @@ impl<'c> Writer<'c> {
                 self.label(target)
             };
             if has_no_long_form(&copy) {
-                // The jump may be encoded as several instructions, so its position is marked by one
-                // that is not.
+                // The jump may be encoded as several instructions, and then has no offset of its
+                // own, so a `nop` marks its position.
                 self.code.push(Instruction::with(Code::Nopd));
             }
             copy.set_near_branch64(label);
@@ -205,7 +205,7 @@ impl<'c> Writer<'c> {
         Ok(doors)
     }
 
-    /// Writes the snippets on the ways of jumps.
+    /// Writes the snippets on the taken branches of jumps.
     fn stubs(&mut self) -> Result<(), Why> {
         for (label, address, target) in std::mem::take(&mut self.ways) {
             self.bind(label);

@@ -9,9 +9,9 @@ pub(crate) struct EncodedCode {
     /// Address of its code.
     pub(crate) at: u64,
     pub(crate) code: Vec<u8>,
-    /// Changes, with what is needed to undo them.
+    /// Changes, with the bytes that are needed to undo them.
     pub(crate) records: Vec<Record>,
-    /// Moves of program counters: from instructions that change, to their copies.
+    /// Moves of program counters, from changed instructions to their copies.
     pub(crate) moves: Vec<(u64, u64)>,
     /// Whether the added code makes system calls. Those of the program run in place.
     pub(crate) calls: bool,

@@ -25,10 +25,10 @@ use crate::snippet::{Cells, DURATIONS, Lane, Rings, Setting, Step, TIMER};
 use crate::why::Why;
 use crate::{generate, remains, steady};
 
-/// Distance in bytes from which on modules get patch areas of their own.
+/// Modules at least this distance in bytes apart get patch areas of their own.
 const SPREAD: u64 = 1 << 30;
-/// Most lanes: more lanes than processors are useless, and
-/// more than these take too much memory.
+/// Maximum number of lanes: more lanes than processors are useless, and more than these take too
+/// much memory.
 const MOST_LANES: u32 = 64;
 
 /// Index of the time among the numbers of a timer ([`Installed::timers`]).
@@ -41,15 +41,15 @@ pub const EXITS: usize = 2;
 /// Cells by key.
 pub type Keyed = BTreeMap<u64, Vec<u64>>;
 
-/// Most bytes of a lane, whose cells are addressed by 32 bits.
+/// Maximum number of bytes of a lane, whose cells are addressed by 32 bits.
 const MOST_DATA: u64 = 1 << 28;
 
-/// Time for which the program was stopped.
+/// The time for which the program was stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stood {
-    /// While the patch areas were made.
+    /// The time for making the patch areas.
     pub preparing: Duration,
-    /// While its bytes changed.
+    /// The time for changing the program's bytes.
     pub changing: Duration,
 }
 
@@ -232,8 +232,8 @@ impl Installed {
     pub fn timers(&self, step: &Step, first: u32) -> io::Result<(BTreeMap<u64, [u64; 3]>, u64)> {
         let (mut threads, mut lost) = (BTreeMap::<u64, [u64; 3]>::new(), 0);
         for area in &self.areas {
-            // Exits are read before the time, and the time before entries: a thread that comes or
-            // goes meanwhile appears to be inside, for no time.
+            // Exits are read before the time, and the time before entries: a thread that enters or
+            // leaves during the reading appears to be inside, for no time.
             for number in [EXITS, TIME, ENTRIES] {
                 let words = area.words(u64::from(first) * 8, step.cells() as usize)?;
                 let (lines, _) = words.as_chunks::<{ TIMER as usize }>();
@@ -302,8 +302,8 @@ impl Installed {
         let mut sum = 0_u64;
         for area in &self.areas {
             for lane in 0..1_u64 << self.lanes {
-                // A lane's part of a time is negative while a thread that entered on it leaves on
-                // another one.
+                // A lane's part of the time is negative while a thread that entered on it has left
+                // on another one.
                 let parts = area.words(lane * self.stride + u64::from(cell) * 8, 1)?;
                 sum = parts.into_iter().fold(sum, u64::wrapping_add);
             }
@@ -346,8 +346,8 @@ fn open(program: &Program, session: &Session) -> Result<File, Refusal> {
     })
 }
 
-/// Returns what all snippets find in the program; `steady` says whether they may read memory
-/// through thread pointers. The caller sets the addresses of cells for each area.
+/// Returns the surroundings of all snippets in the program; `steady` says whether they may read
+/// memory through thread pointers. The caller sets the addresses of cells for each area.
 fn setting(still: &Still<'_>, lanes: u32, stride: u64, steady: bool) -> Setting {
     let (lane, stride) = (lane(still, steady), stride.trailing_zeros());
     let cells = Cells { lane, base: 0, first: 0, lanes, stride };
@@ -400,8 +400,8 @@ fn check(program: &Program, copied: &Copied) -> Result<(), Why> {
     Ok(())
 }
 
-/// Changes the program's bytes while it is stopped. If this fails no bytes have changed, but
-/// program counters may have moved: those threads go on in a copy.
+/// Changes the program's bytes while it is stopped. If this fails, no bytes have changed, but
+/// program counters may have moved: those threads continue in a copy.
 ///
 /// Program counters move first. The copies that they move to lead back to the original, whether it
 /// has changed by then or not.

@@ -22,8 +22,8 @@ impl Way {
         if self == Self::Jump { JUMP } else { HOP }
     }
 
-    /// Returns the changes that send control from `address`, where `old` stands, to `to`. `copies`
-    /// goes with the record of the place itself.
+    /// Returns the changes that send control from `address`, whose bytes are `old`, to `to`.
+    /// `copies` is stored in the record of the place itself.
     pub(crate) fn records(
         self,
         address: u64,

@@ -1,22 +1,25 @@
-//! Decides what of a function stays in place when its copy runs, and what changes.
+//! Decides which instructions of a copied function stay in place, and which bytes of the original
+//! change.
 //!
 //! Control is in the copy, except for
-//! - *kept* instructions, which run in place: calls (so that they push the return address that they
-//!   always pushed, and returns are predicted), system calls, traps;
-//! - *stretches* that begin where control enters from outside and that have no site, up to the next
-//!   such place or to where control leaves: going through the copy would gain nothing.
+//! - *kept* instructions, which run in place: system calls, traps, and calls (so that a call pushes
+//!   the same return address as before, and the processor predicts its return);
+//! - *stretches*, which also run in place: the instructions from a place that control enters from
+//!   outside up to the next such place, or to where control leaves, if none of them has a site and
+//!   they jump to such places only. Running them in the copy would gain nothing.
 //!
 //! Every other place at which control enters from outside becomes a jump into the copy (a *gate*).
-//! Bytes that are neither kept nor in a stretch nor such a jump are *dead*: control never gets
-//! there. So a jump may be as long as there are dead bytes, whatever instruction they are of, and
-//! dead bytes nearby hold the long half of a jump that has to be short.
+//! Bytes that are neither kept nor in a stretch nor part of a gate are *dead*: control never gets
+//! there. So a gate may overwrite as many bytes as are dead, whichever instructions they belong to,
+//! and dead bytes nearby hold the long half of a jump that has to be short.
 //!
-//! *Why control never gets there.* Control arrives at an instruction of the original by falling
-//! through to it, by a direct jump of the function, or from outside. Places of the last kind are
-//! gates or begin stretches. In the first two cases it comes from an instruction of the original
-//! that runs, so from a kept one or one of a stretch: behind a kept one is a place that control
-//! enters from outside (the return of a call), and a stretch jumps to such places only, and ends at
-//! one.
+//! *Why control never reaches a dead byte.* Control arrives at an instruction of the original by
+//! falling through to it, by a direct jump of the function, or from outside. Instructions that
+//! control enters from outside are gates or begin stretches. In the other two cases control comes
+//! from an instruction of the original that has run, and that is therefore kept or in a stretch.
+//! The instruction after a kept call or system call counts as entered from outside (control
+//! returns there), and a trap never continues. A stretch jumps only to places entered from outside,
+//! and ends at one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +36,7 @@ use crate::why::Why;
 /// The changes in the original.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
-    /// Where control is sent to the copy, and how.
+    /// The instructions that are overwritten by jumps to the copy, and the kind of each jump.
     pub(crate) gates: BTreeMap<u64, Way>,
     /// Calls that do not run in place.
     pub(crate) moved: BTreeSet<u64>,
@@ -63,16 +66,17 @@ impl Layout {
         }
     }
 
-    /// Returns the gates in the order in which they change, such that the function can run whenever
-    /// this is cut short: gates that have to change at once are adjacent, in one page.
+    /// Returns the gates in the order in which they change. In this order the function can run even
+    /// if the change is cut short: gates that have to change at once are adjacent, in one page.
     ///
-    /// Until the last change, threads that pass gates not yet written run the original. It can run
-    /// as long as none of its jumps leads into the middle of a gate, and none of the dead bytes
-    /// that it runs has become the long half of a jump. So gates of the first kind, and those whose
-    /// long half is in dead bytes, have to be in one page, and change last.
+    /// Until the last change, threads that pass gates not yet written run the original. The
+    /// original can run as long as none of its jumps leads into the middle of a gate, and the long
+    /// half of no jump has overwritten one of its instructions, even a dead one. So gates that a
+    /// jump leads into, and gates whose long half overwrites instructions rather than padding, have
+    /// to be in one page, and change last.
     ///
     /// # Errors
-    /// [`Why::Torn`]: they are in several pages.
+    /// [`Why::Torn`]: the gates that change at once are in several pages.
     pub(crate) fn order(&self, body: &Body, members: &[Member]) -> Result<Vec<u64>, Why> {
         let page = |address: u64| address / PAGE_SIZE_U64;
         let targets: BTreeSet<u64> = members.iter().filter_map(Member::target).collect();
@@ -148,15 +152,15 @@ struct Search<'a> {
     members: &'a [Member],
     wanted: &'a BTreeSet<u64>,
     taken: &'a ReservedBytes,
-    /// Places that control enters from outside, behind the `endbr64` that marks them.
+    /// Places that control enters from outside, after the `endbr64` that marks them.
     leaders: BTreeSet<u64>,
-    /// Calls that had to give way.
+    /// Calls that no longer run in place, to make room for a gate.
     moved: BTreeSet<u64>,
-    /// Leaders whose stretches had to give way.
+    /// Leaders whose stretches no longer run in place, to make room for a gate.
     unstretched: BTreeSet<u64>,
 }
 
-/// Bytes that a jump needs; no more are looked at.
+/// Number of bytes that a jump needs; counting stops there.
 const ENOUGH: u64 = JUMP as u64;
 /// Reach of a short jump in bytes, in either direction.
 const NEAR: u64 = 128;
@@ -180,8 +184,7 @@ impl<'a> Search<'a> {
                 None => false,
             };
         }
-        // A call that control enters from outside, and that has a site, stands where the jump must
-        // be.
+        // A call that control enters from outside and that has a site is where the jump must be.
         let both = search.leaders.iter().filter(|&address| wanted.contains(address));
         search.moved = both.copied().filter(|&address| search.can_move(address)).collect();
         search
@@ -198,13 +201,13 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Whether an instruction runs in place though control is in the copy.
+    /// Whether an instruction runs in place while control is otherwise in the copy.
     fn is_kept(&self, member: &Member) -> bool {
         member.kind != Kind::Plain && !self.moved.contains(&member.instruction.ip())
     }
 
-    /// Decides the layout with what has given way so far. Also returns the leaders that have no
-    /// room, with the room there is.
+    /// Decides the layout, given the calls and stretches that no longer run in place. Also returns
+    /// the leaders that lack room, with the room that they have.
     fn attempt(&self) -> (Layout, Vec<(u64, usize)>) {
         let mut layout = Layout { moved: self.moved.clone(), ..Layout::default() };
         let mut bytes = self.dead();
@@ -272,7 +275,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the instructions from a leader on that can run in place; `None` if control would get
-    /// from there to others.
+    /// from them to instructions that cannot.
     fn stretch(&self, leader: u64) -> Option<Vec<&'a Member>> {
         let mut found = Vec::new();
         let mut at = leader;
@@ -318,7 +321,8 @@ impl<'a> Search<'a> {
         Some(Springboard { address, code })
     }
 
-    /// Makes room near leaders that are short of it; returns whether anything was left to give.
+    /// Gives up calls or stretches near leaders that lack room; returns whether any was left to
+    /// give up.
     fn give_way(&mut self, short: &[(u64, usize)]) -> bool {
         let before = (self.moved.len(), self.unstretched.len());
         for &(leader, room) in short {
@@ -335,7 +339,7 @@ impl<'a> Search<'a> {
                 [_, ..] if room >= HOP => self.unstretched.extend(give),
                 _ => {
                     let calls: Vec<u64> = calls.take(1).collect();
-                    // A stretch that ends with the call goes with it.
+                    // A stretch that ends with the call no longer runs in place either.
                     self.moved.extend(calls);
                 }
             }

@@ -43,8 +43,8 @@
 //!                                               └───────── jmp back
 //! ```
 //!
-//! The snippet uses registers that are dead, and saves others first. It counts into memory that
-//! refit has mapped too, so reading the counts costs the program nothing.
+//! The snippet uses dead registers where there are some, and saves the others that it needs. It
+//! counts into memory that refit has mapped too, so reading the counts costs the program nothing.
 //!
 //! A function with a site that has no room for a jump is copied as a whole, with snippets between
 //! its instructions (`layout` decides what of the original stays and what changes, `copy` writes
@@ -55,22 +55,22 @@
 //! Bytes change only while no thread runs
 //! ([`Program::stand_still`](process::Program::stand_still)). At that time
 //!
-//! 1. a thread whose program counter is *inside* the bytes that change, behind the first
-//!    instruction, is moved to the copy of the same instruction in the patch area; one at the first
-//!    instruction stays, and meets the jump as any caller does;
+//! 1. a thread whose program counter is *inside* the bytes that change, after the first
+//!    instruction, is moved to the copy of the same instruction in the patch area; a thread at the
+//!    first instruction stays there, and runs the jump as any caller does;
 //! 2. the same holds for program counters that the kernel saved on stacks, to which signal handlers
 //!    return (`process::signal_frames`);
-//! 3. no return address leads inside: a call ends its basic block, so the instruction behind it is
+//! 3. no return address leads inside: a call ends its basic block, so the instruction after it is
 //!    a leader, and the bytes of a site hold no leader but the first ([`Site::room`]). A displaced
 //!    call pushes the address that it always pushed: nothing on any stack refers to the patch area,
 //!    and unwinding works as before.
 //!
-//! A program that switches threads by itself saves program counters in its own memory; `contexts`
-//! searches for them.
+//! A program that switches threads in user space saves program counters in its own memory;
+//! `contexts` searches for them.
 //!
-//! Of a copied function, every instruction except those that stay and those that become a jump
-//! moves in the same way, to the snippet before its copy; return addresses lead to places that
-//! become jumps, or that stay.
+//! Threads in a copied function move in the same way: from every instruction that neither stays nor
+//! becomes a jump, to the snippet before its copy. Return addresses lead to places that become
+//! jumps, or that stay.
 //!
 //! Removal is the same in the other direction: threads in displaced instructions move back to the
 //! originals, and threads in a snippet run until they have left it. The patch area is unmapped

@@ -7,7 +7,7 @@ use crate::process::signal_frames;
 use crate::process::{Refusal, Still};
 
 /// Moves the program counters that are keys of `moves`, in contexts that the program has saved
-/// itself. If there is too much memory to search, none is known and none is moved.
+/// itself. If there is too much memory to search, none is moved.
 pub(crate) fn move_contexts(still: &Still<'_>, moves: &BTreeMap<u64, u64>) -> Result<(), Refusal> {
     let ends = moves.keys().next().zip(moves.keys().next_back());
     let Some((first, last)) = ends else { return Ok(()) };

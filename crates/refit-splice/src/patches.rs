@@ -1,13 +1,13 @@
-//! Changes many places of a stopped program such that being killed at any moment does no harm.
+//! Changes many places of a stopped program so that refit may be killed at any moment.
 //!
 //! The kernel writes to the memory of another process page by page, and may stop between two pages
-//! when the writer is killed. So every write is within one page, and whatever has been written up
-//! to then is code that the program can run:
+//! when the writer is killed. So every write is within one page, and the program can run with any
+//! prefix of the writes done:
 //!
 //! - a jump lies within one page ([`in_one_page`]), so it is written wholly or not at all;
-//! - records are written in their order, and undone in reverse: the target of a short jump exists
-//!   before the jump, and is removed after it; of a copied function, what has to change at once is
-//!   in one page and changes last ([`crate::layout`]).
+//! - records are written in their order and undone in reverse order: the target of a short jump is
+//!   written before the jump and removed after it. The bytes of a copied function that have to
+//!   change at once are in one page, and change last ([`crate::layout`]).
 //!
 //! Successive records in the same page are read and written together, since each access costs a
 //! system call, whatever its length.
@@ -47,7 +47,7 @@ pub(crate) enum Now {
     Gone,
 }
 
-/// Changes that are decided, and not yet made.
+/// Changes that have been decided on, and not made yet.
 pub(crate) struct Change<'r> {
     stretches: Vec<Stretch<'r>>,
 }
@@ -73,8 +73,8 @@ pub(crate) fn decide<'r, E: From<Refusal>>(
                 // A short jump can have the same bytes as the one that it replaced.
                 bytes if bytes == record.old => Now::Old,
                 bytes if bytes == record.new => Now::New,
-                // A breakpoint over the first byte: when its owner restores the byte, the place
-                // leads to the patch area again.
+                // Another tool has put a breakpoint over the first byte. When it restores the byte,
+                // the place leads to the patch area again.
                 bytes if bytes[1..] == record.new[1..] => Now::Foreign,
                 _ => Now::Replaced,
             };

@@ -1,5 +1,5 @@
-//! Plans what can be decided while the program runs: which bytes change, which instructions run
-//! elsewhere.
+//! Plans everything that can be decided while the program runs: which bytes change, and which
+//! instructions run elsewhere.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::reserved::ReservedBytes;
 use crate::site::{At, Site, Springboard};
 use crate::why::Why;
 
-/// Sites that can be installed in a program, with all that this needs.
+/// Sites that can be installed in a program, with everything that the installation needs.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// By ascending address.
@@ -55,8 +55,8 @@ struct Open {
 }
 
 impl Plan {
-    /// Decides for each site how it is spliced. Those that cannot be are returned with the reason,
-    /// and their position in `sites`.
+    /// Decides for each site how it is spliced. Sites that cannot be spliced are returned as their
+    /// position in `sites` and the reason.
     ///
     /// A site is spliced in place if all sites of its function can be; otherwise the function is
     /// copied, if it can be.
@@ -167,7 +167,7 @@ fn in_place(open: &mut [Open], taken: &mut ReservedBytes) {
     for one in open.iter_mut().filter(|one| one.site.at == At::Before && one.way.is_none()) {
         match around(&one.site, taken) {
             Ok((displaced, place)) => one.take(displaced, Way::Hop(place), taken),
-            // The reason that a jump does not fit says more.
+            // The reason why a jump does not fit says more.
             Err(other) => one.why = Some(one.why.take().unwrap_or(other)),
         }
     }
@@ -223,8 +223,8 @@ fn copies(open: &mut [Open], taken: &mut ReservedBytes) -> BTreeMap<u64, Copied>
                     let one = &mut open[number];
                     one.retake(taken);
                     if one.way.is_none() {
-                        // One of the sites reports why there is no copy, the others why there is no
-                        // way in place.
+                        // One of the sites reports why there is no copy, the others why they cannot
+                        // be spliced in place.
                         one.why = why.take().or(one.why.take());
                     }
                 }

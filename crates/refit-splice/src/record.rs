@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use refit_sys::memory::PAGE_SIZE_U64;
 
-/// Name of the memfd; in `/proc/PID/maps` it has `/memfd:` before it and ` (deleted)` behind it.
+/// Name of the memfd; in `/proc/PID/maps` it has `/memfd:` before it and ` (deleted)` after it.
 pub(crate) const NAME: &std::ffi::CStr = c"refit-splice";
 const MAGIC: u64 = u64::from_le_bytes(*b"refit-sp");
 const VERSION: u64 = 3;
@@ -90,7 +90,7 @@ pub(crate) struct Record {
 
 impl Record {
     pub(crate) const BYTES: usize = 64;
-    /// Most copies in a record without bytes.
+    /// Maximum number of copies in a record without bytes.
     pub(crate) const MOST_COPIES: usize = 11;
     /// Stands for the number of bytes in a record without bytes.
     const NO_BYTES: u8 = 0xff;
@@ -117,7 +117,7 @@ impl Record {
         records
     }
 
-    /// Whether it changes a site, and not a springboard.
+    /// Whether it changes a site rather than a springboard.
     pub(crate) fn is_place(&self) -> bool {
         self.changes() && !self.copies.is_empty()
     }

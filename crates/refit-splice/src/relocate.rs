@@ -1,4 +1,4 @@
-//! Instructions that make room for a jump, and run in the patch area instead.
+//! Instructions that are displaced by a jump, and run in the patch area instead.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind,
@@ -12,16 +12,16 @@ use crate::why::Why;
 #[derive(Clone, Debug)]
 pub struct Displaced {
     instructions: Vec<Instruction>,
-    /// Address at which execution continues behind them, if it does.
+    /// Address at which execution continues after them, if it does.
     next: Option<u64>,
     /// Their length in bytes.
     length: usize,
 }
 
 impl Displaced {
-    /// Decodes the instructions in the first `least` bytes of `code`, which stands at `address`.
+    /// Decodes the instructions in the first `least` bytes of `code`, which is at `address`.
     ///
-    /// Padding behind an instruction that does not fall through (`ret`, `jmp`) is not displaced.
+    /// Padding after an instruction that does not fall through (`ret`, `jmp`) is not displaced.
     ///
     /// # Errors
     /// [`Why::NoCode`], [`Why::Fixed`]: an instruction cannot run elsewhere.
@@ -61,9 +61,9 @@ impl Displaced {
             match instruction.flow_control() {
                 FlowControl::Call | FlowControl::IndirectCall => write_call(instruction, to)?,
                 _ => {
-                    // With its address, the encoder would turn references to these instructions to
-                    // their copies: a loop past its snippet, and a pointer to this very function to
-                    // an address that no other code knows.
+                    // Given the original address, the encoder would redirect references to these
+                    // instructions to their copies. A loop would then miss its snippet, and a
+                    // pointer to this very function would hold an address that no other code knows.
                     let mut copy = *instruction;
                     copy.set_ip(0);
                     to.push(copy);
@@ -119,7 +119,7 @@ pub(crate) fn write_call(call: &Instruction, to: &mut Vec<Instruction>) -> Resul
                 call.segment_prefix(),
             );
             if call.memory_base() == Register::RSP {
-                // The return address now lies between.
+                // The return address is now on the stack, below the operand.
                 operand.displacement += 8;
                 // One byte; the encoder takes four if one does not suffice.
                 operand.displ_size = 1;

@@ -1,8 +1,8 @@
-//! Finds patch areas in a program and takes out what they stand for, for the process that installed
-//! them or, if it was killed, for any later one.
+//! Finds the patch areas in a program and undoes the changes that they record. This can be done by
+//! the process that made them or, if it was killed, by any later one.
 //!
-//! The area itself holds all that is needed. A process forked from the program has the changed code
-//! and the area too; it is cleaned as well.
+//! The area itself holds everything that is needed. A process forked from the program has the
+//! changed code and the area too, and is cleaned as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,7 +21,7 @@ use crate::record::{Head, Record};
 use crate::why::Why;
 use crate::{contexts, move_threads};
 
-/// Number and length of the pauses in which threads may leave an area: snippets and handlers are
+/// Number and length of the pauses in which threads may leave an area. Snippets and handlers are
 /// short, but a thread in one may have to wait for a processor.
 const AGAIN: [(usize, Duration); 2] =
     [(50, Duration::from_millis(5)), (20, Duration::from_millis(100))];
@@ -65,14 +65,15 @@ pub enum Because {
     Filtered,
     /// Every thread that may make the call waits where no signal reaches it.
     Restless,
-    /// Memory of the program has an address in it where a saved context would have one.
+    /// A word of the program's memory, where a saved context would have its program counter, is an
+    /// address in the area.
     Saved,
     /// There is too much memory to search for saved contexts.
     Large,
 }
 
 impl Because {
-    /// Whether the reason may pass by itself.
+    /// Whether the reason may cease to hold by itself.
     fn passes(self) -> bool {
         matches!(self, Self::InUse | Self::Restless | Self::Saved)
     }
@@ -115,8 +116,8 @@ pub fn find(program: &Program) -> Result<Vec<Remains>, Refusal> {
     Ok(mappings.iter().filter_map(|mapping| Remains::at(program, mapping)).collect())
 }
 
-/// Takes out all that refit has put into a program, and into processes forked from it since. Areas
-/// to which a signal handler returns are retried a few times: handlers are short.
+/// Takes out everything that refit has put into a program, and into processes forked from it since.
+/// Areas to which a signal handler returns are retried a few times: handlers are short.
 ///
 /// # Errors
 /// [`Why`]: the program cannot be changed, or a thread does not leave the spliced code.
@@ -128,7 +129,7 @@ pub fn repair(program: &Program) -> Result<Removed, Why> {
         if !removed.because.is_some_and(Because::passes) {
             break;
         }
-        // Nothing reports to another process that a handler has returned.
+        // Another process is not notified when a handler has returned, so this polls.
         std::thread::sleep(pause);
         (removed.kept, removed.because) = (0, None);
         match repair_once(program, &files) {
@@ -145,9 +146,9 @@ pub fn repair(program: &Program) -> Result<Removed, Why> {
 /// Takes out all areas that no thread is in now.
 fn repair_once(program: &Program, files: &BTreeSet<(u64, u64)>) -> Result<Removed, Why> {
     let mut removed = take_out(program)?;
-    // Processes in which something stays, or nothing is left.
+    // Processes that are done: nothing is left in them, or what is left has to stay.
     let mut done = BTreeSet::from([program.id()]);
-    // A fork that was in progress while the list was made is in the next one.
+    // A child whose fork was in progress while this list was made is in the next list.
     loop {
         let mut sharers: Vec<u32> = sharers(files);
         let face = program.face();
@@ -184,7 +185,8 @@ fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
 fn take_out(program: &Program) -> Result<Removed, Why> {
     let leaked = leaked(program);
     let (mut removed, stood) = contexts::stand_still(program, STOP_TIMEOUT, |still| {
-        // Found while no task runs: a fork copies what it finds.
+        // Searched while no task runs, so that no fork copies an area between this search and its
+        // removal.
         let remains = find(program)?;
         let mut removed = Removed::default();
         for one in &remains {
@@ -200,7 +202,7 @@ fn take_out(program: &Program) -> Result<Removed, Why> {
     Ok(removed)
 }
 
-/// Takes out the areas at these addresses, which were just made; those that cannot be unmapped
+/// Takes out the areas at these addresses, which were just made. Areas that cannot be unmapped
 /// stay.
 pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<(), Why> {
     let work = |still: &mut Still<'_>| {
@@ -213,7 +215,8 @@ pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<(), Why> {
     contexts::stand_still(program, STOP_TIMEOUT, work).map(drop)
 }
 
-/// Returns descriptors of areas that a program has open: refit was killed between two calls.
+/// Returns the descriptors of areas that the program has open because refit was killed between two
+/// of its calls.
 fn leaked(program: &Program) -> Vec<u64> {
     let entries = std::fs::read_dir(format!("/proc/{}/fd", program.face())).into_iter().flatten();
     let numbers = entries.flatten().filter_map(|entry| {
@@ -229,7 +232,7 @@ fn close(still: &mut Still<'_>, numbers: &[u64]) -> Result<(), Refusal> {
         Err(Refusal::Filtered { .. } | Refusal::Restless { .. }) => return Ok(()),
         Err(refusal) => return Err(refusal),
     };
-    // While it ran, the program may have closed them itself and opened others.
+    // The program may have closed them itself while it ran, and opened others under these numbers.
     let there = leaked(still.program());
     for &number in numbers.iter().filter(|number| there.contains(number)) {
         call.make(still, "close", libc::SYS_close, [number, 0, 0, 0, 0, 0])?;
@@ -284,20 +287,20 @@ impl Remains {
         Some(Self { head, records, file })
     }
 
-    /// Returns the number of sites that it has changed.
+    /// Returns the number of sites that the area's records change.
     pub fn sites(&self) -> usize {
         self.records.iter().filter(|record| record.is_place()).count()
     }
 
-    /// Returns the addresses of instructions of functions that it has copied.
+    /// Returns the addresses of copied instructions.
     pub(crate) fn copied(&self) -> impl Iterator<Item = u64> + '_ {
         let records = self.records.iter().filter(|record| !record.changes());
         records.flat_map(|record| record.copies.iter().map(|&(from, _)| from))
     }
 
-    /// Takes the area out. The order makes a kill harmless at any moment: short jumps are removed
-    /// before their targets, threads between the two are moved before either, and copies stay until
-    /// no thread is in them.
+    /// Takes the area out. The order of the steps makes a kill harmless at any moment: short jumps
+    /// are removed before their targets, threads between a short jump and its target are moved
+    /// before either is removed, and copies stay until no thread is in them.
     fn take_out(&self, still: &mut Still<'_>) -> Result<Removed, Why> {
         let program = still.program();
         let mut removed = Removed::default();
@@ -309,8 +312,8 @@ impl Remains {
             match now {
                 Now::New => removed.sites += site,
                 Now::Foreign | Now::Replaced => removed.foreign += site,
-                // Its owner was killed before it changed the site, or the changed code is no longer
-                // mapped.
+                // The process that made the record was killed before it changed the site, or the
+                // changed code is no longer mapped.
                 Now::Old | Now::Gone => {}
             }
             foreign |= now == Now::Foreign;
@@ -371,8 +374,8 @@ impl Remains {
         signal_frames::is_in_use(still, &self.head.code_range())
     }
 
-    /// Returns the addresses between short and long jumps, at which a thread may stand that has
-    /// taken the one and not the other, with their sites.
+    /// Returns the addresses of long jumps with their sites: a thread that has taken the short jump
+    /// and not yet the long one is at such an address.
     fn hops(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.records.iter().filter_map(|record| match record.new[..] {
             [_, distance] => {
@@ -395,7 +398,7 @@ impl Remains {
         let back = self.back();
         let asleep: Vec<u64> = still.asleep().map(|(_, waits)| waits.counter).collect();
         if asleep.iter().any(|counter| code.contains(counter)) {
-            // The thread waits for a page, and will continue where it is.
+            // The thread waits for a page, and will continue at this address.
             return Ok(());
         }
         move_threads::move_counters(still, &back)?;

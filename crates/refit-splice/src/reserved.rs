@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Bytes of the program that change, or whose instructions run elsewhere: ends by beginnings.
+/// Bytes of the program that change, or whose instructions run elsewhere, as a map from the
+/// beginning of a range to its end.
 #[derive(Debug, Default)]
 pub(crate) struct ReservedBytes(BTreeMap<u64, u64>);
 

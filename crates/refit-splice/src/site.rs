@@ -16,8 +16,8 @@ pub struct Site {
     pub at: At,
     /// The code from there on, at least `room` bytes.
     pub code: Vec<u8>,
-    /// Bytes from `address` on that may change: up to the next address that anything jumps or
-    /// returns to, padding behind the function included.
+    /// Bytes from `address` on that may change: up to the next address that a jump or a return
+    /// leads to, padding after the function included.
     pub room: usize,
     /// Whether `room` is a single instruction because not all jumps into the function are known.
     pub alone: bool,
@@ -37,7 +37,8 @@ pub struct Site {
 pub enum At {
     /// Before it.
     Before,
-    /// When the direct jump at this address is taken. Only a copy of the function can do that.
+    /// When the direct jump at this address is taken. Only a copy of the function can run them
+    /// then.
     Taken,
     /// Before it, if control comes from outside of the function. Only a copy of the function can
     /// tell.

@@ -1,11 +1,11 @@
-//! Whether the threads of a program keep the thread pointer (`fs`) that the C library gave them.
+//! Checks whether the threads of a program keep the thread pointer (`fs`) that the C library set.
 //!
-//! Snippets read the number of the processor, and of the thread, from the C library's area of the
-//! thread. A program with threads of its own may have other thread pointers at times, and the
-//! memory that they point to need not be mapped. It can set them in two ways, by `wrfsbase` and by
-//! the system call `arch_prctl`; its files show whether they contain either. The C library and the
-//! dynamic linker do, to start a thread, and are excepted. A false alarm costs some nanoseconds
-//! each time that something is counted: snippets then ask the processor.
+//! Snippets read the number of the processor, and of the thread, from the C library's thread area.
+//! A program that implements its own threads may set other thread pointers at times, and the memory
+//! that they point to need not be mapped. It can set them in two ways, by `wrfsbase` and by the
+//! system call `arch_prctl`; its files show whether they contain either. The C library and the
+//! dynamic linker use these to start threads, and are excepted. A false alarm costs some
+//! nanoseconds for each count: snippets then read the processor number by `rdpid`.
 
 use memchr::memmem;
 use refit_sys::maps::Mapping;
@@ -18,14 +18,14 @@ const SYSCALL: &[u8] = &[0x0f, 0x05];
 /// The same number as the first argument (`mov edi`) of a call of the C library's `syscall`.
 const ARGUMENTS: [&[u8]; 2] = [&[0xbf, 158, 0, 0, 0], &[0x48, 0xc7, 0xc7, 158, 0, 0, 0]];
 const CALLS: [&[u8]; 2] = [&[0xe8], &[0xff]];
-/// Most bytes from the number to the call: other arguments are set in between.
+/// Maximum number of bytes from the number to the call: other arguments are set in between.
 const NEAR: usize = 64;
 /// Name of the function; in a file that imports it, a zero precedes it and one follows it.
 const NAME: &[u8] = b"arch_prctl";
-/// Bytes of a mapping that are searched: names stand at the beginning of a file.
+/// Maximum number of bytes of a mapping that are searched: names are at the beginning of a file.
 const MOST: u64 = 64 << 20;
 
-/// Whether nothing in the files whose code a program runs sets thread pointers.
+/// Returns whether no file whose code the program runs sets thread pointers.
 ///
 /// # Errors
 /// [`Refusal`]: the program has ended.
@@ -61,7 +61,7 @@ fn imports_it(bytes: &[u8]) -> bool {
     memmem::find_iter(bytes, NAME).any(|at| at > 0 && zero(at - 1) && zero(at + NAME.len()))
 }
 
-/// Whether these bytes have an instruction that sets a thread pointer, at whatever byte it begins.
+/// Whether these bytes contain an instruction that sets a thread pointer, at any offset.
 fn has_code_for_it(bytes: &[u8]) -> bool {
     let calls = |numbers: [&[u8]; 2], call: &[&[u8]]| {
         numbers.iter().any(|number| {

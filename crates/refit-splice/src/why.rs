@@ -40,7 +40,7 @@ pub enum Why {
         /// The obstacle.
         reason: &'static str,
     },
-    /// Only a copy of the function would do, and it cannot be copied.
+    /// Only a copy of the function allows it, and the function cannot be copied.
     #[error(
         "splicing at {address:#x} needs a copy of the whole function, which cannot be copied: some of its jumps could not be resolved"
     )]
@@ -48,7 +48,8 @@ pub enum Why {
         /// Address of the site.
         address: u64,
     },
-    /// Only a copy of the function would do, and it would have to change several pages at once.
+    /// Only a copy of the function allows it, and the copy requires changes of several pages at
+    /// once.
     #[error(
         "splicing at {address:#x} needs a copy of the whole function, and the code to change at once for it is not in one page of memory"
     )]

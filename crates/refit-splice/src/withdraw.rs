@@ -3,15 +3,15 @@
 //! Only the bytes at the sites change back; the patch area stays as it is until everything is taken
 //! out. So no thread has to be moved:
 //!
-//! - a thread at a site meets the original instruction there, like any that comes later. No thread
-//!   is further inside the bytes that change: they are one jump;
+//! - a thread at a site runs the original instruction there, like any thread that arrives later. No
+//!   thread is further inside the bytes that change: they are one jump;
 //! - a thread that has already jumped, or whose signal handler will return there, finishes the
-//!   snippet and the displaced instructions in the patch area and jumps back behind them, where
+//!   snippet and the displaced instructions in the patch area and jumps back after them, where
 //!   nothing has changed;
 //! - the long half of a short jump stays: a thread may be about to run it.
 //!
-//! Nothing is recorded for it either: [`remains::repair`](crate::remains::repair) leaves original
-//! bytes alone, whenever refit was killed.
+//! The removal is not recorded either: [`remains::repair`](crate::remains::repair) leaves a site
+//! alone that has its original bytes already, so refit may be killed at any moment.
 
 use std::time::Duration;
 

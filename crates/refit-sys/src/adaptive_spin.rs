@@ -66,7 +66,7 @@ impl AdaptiveSpin {
     }
 
     /// As [`wait`](Self::wait), with `look` as the poll; `look` may consume the request that it
-    /// finds. Returns whether it has found one.
+    /// finds. Returns whether `look` has found a request.
     pub fn wait_for(&self, look: impl FnMut() -> bool) -> bool {
         POLICY.with_borrow_mut(|policy| {
             let mut come = false;
@@ -95,8 +95,8 @@ pub fn woken(asleep_since: Instant) {
     }
 }
 
-/// Announces that another request follows the one that the calling thread is about to answer, so
-/// that it spins for that one, for up to [`SOON`].
+/// Announces that another request follows soon after the answer that the calling thread is about to
+/// give. After that answer the thread spins for the announced request, for up to [`SOON`].
 pub fn one_follows() {
     POLICY.with_borrow_mut(|policy| {
         policy.learn(true);
@@ -104,8 +104,8 @@ pub fn one_follows() {
     });
 }
 
-/// Announces that no request follows soon the one that the calling thread is about to answer. It
-/// does not spin after that answer, since other threads need its processor.
+/// Announces that no request follows soon after the answer that the calling thread is about to
+/// give. The thread does not spin after that answer, since other threads need its processor.
 pub fn none_follows() {
     POLICY.with_borrow_mut(|policy| policy.once = Some(Duration::ZERO));
 }

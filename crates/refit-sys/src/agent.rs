@@ -1,17 +1,17 @@
-//! The agent: a task of refit's that shares a program's memory and makes system calls there, one
-//! batch after the other.
+//! The agent: a task of refit's that shares a program's memory and makes system calls there, in
+//! batches.
 //!
-//! Some calls act on the memory of their caller only: `mmap`, `mremap`, `UFFDIO_MOVE`. To make them
-//! itself, a thread of the program would have to be stopped; the agent makes them while the program
-//! runs on. It is a process of its own (`CLONE_VM` and nothing else). Its code, some hundred bytes,
-//! waits at a socket for calls, makes them, and sends back the answers. It uses no stack and shares
-//! neither descriptors, working directory, signal handlers nor threads with the program. It is not
-//! a child of the program: the intermediate task that makes it ends at once, so that the agent is
-//! left to the reaper of orphans, process 1 as a rule.
+//! Some calls act only on the memory of their caller: `mmap`, `mremap`, `UFFDIO_MOVE`. A thread of
+//! the program would have to be stopped to make such a call; the agent makes it while the program
+//! runs on. The agent is a process of its own (`CLONE_VM` and nothing else). Its code, some hundred
+//! bytes, waits at a socket for calls, makes them, and sends back the results. It uses no stack,
+//! and shares neither descriptors, working directory, signal handlers nor threads with the program.
+//! It is not a child of the program: an intermediate task makes the agent and ends at once, so that
+//! the reaper of orphans, process 1 as a rule, becomes the agent's parent.
 //!
-//! The calls stand in memory that the program can write to. So the program can make the agent do
-//! whatever the program itself may do, and the agent deserves no more trust than the program. It
-//! should therefore keep few of the program's own descriptors.
+//! The calls are stored in memory that the program can write to. So the program can make the agent
+//! do whatever the program itself may do, and the agent deserves no more trust than the program.
+//! The agent should therefore keep few of the program's own descriptors.
 //!
 //! The agent outlives its program; dropping the [`Agent`] ends it. If an ancestor of the program
 //! collects orphans (`PR_SET_CHILD_SUBREAPER`), that ancestor is notified of the agent's end.
@@ -37,7 +37,7 @@ pub const SIZE: usize = 2 * PAGE_SIZE;
 const WORD: usize = 8;
 /// Bytes of a call in a batch: its number, six arguments, and room for its answer.
 const ENTRY: usize = 8 * WORD;
-/// Maximum number of calls that the agent makes at once on its own behalf.
+/// Maximum number of calls in one batch of those that set up the agent.
 const CALLS_PER_BATCH: usize = 64;
 
 // The agent's code. `syscall` preserves all registers but rax, rcx and r11.
@@ -90,7 +90,8 @@ std::arch::global_asm!(
     ".popsection",
 );
 
-/// Offset in the code at which an agent begins: right behind the instruction that makes it.
+/// Offset in the code at which an agent begins: right after the `syscall` instruction that creates
+/// it.
 const BEGIN: u64 = 2;
 
 /// A system call that an agent makes.
@@ -175,6 +176,7 @@ impl Agent {
     /// `chdir` or `prctl` to the tracer ([`crate::seccomp::Action::Trace`]) makes the calling
     /// thread wait for itself.
     ///
+    /// # Errors
     /// The errors of ptrace(2), mprotect(2), socketpair(2), pidfd_getfd(2), clone(2) and
     /// close_range(2) (Linux 5.9); `EFAULT`: `ground.area` is not mapped; `ESRCH`: the program or
     /// the agent was killed. In all cases nothing stays behind in the program but the contents of
@@ -192,9 +194,10 @@ impl Agent {
         let (ours, its) = (word as u32, (word >> 32) as u32);
         let made = ground.program.get_fd(ours).and_then(|socket| {
             let start = |registers: &mut Registers| start_registers(registers, code_at, area, its);
-            // It is made at an instruction behind which it is in its own code already. Descriptors
-            // are shared at first: a copy of the whole table would for a moment keep open what the
-            // program closes just then, and a poller of such a file would see events of it.
+            // The agent is created by an instruction in its own code, and so begins in that code.
+            // Descriptors are shared at first: a copy of the whole table would for a moment keep
+            // open what the program closes just then, and a poller of such a file would see its
+            // events.
             let flags = (libc::CLONE_VM | libc::CLONE_FILES) as u64;
             let task = orphan(held, ground, code_at, flags, &start)?;
             Ok((Self { socket, busy: Mutex::new(()), buffer: area, end: its }, task))
@@ -227,8 +230,8 @@ impl Agent {
             let (first, last) = (u64::from(*range.start()), u64::from(*range.end()));
             call(libc::SYS_close_range, [first, last, how.into(), 0, 0, 0])
         };
-        // The first call unshares the table, and copies it without the descriptors of that range,
-        // which holds nearly all of the program's: the kernel gives the lowest numbers first.
+        // The first call unshares the table. The copy lacks the descriptors of that range, which
+        // are nearly all of the program's: the kernel assigns the lowest numbers first.
         let how = std::iter::once(libc::CLOSE_RANGE_UNSHARE).chain(std::iter::repeat(0));
         let closes: Vec<Call> = between(socket, keep).into_iter().zip(how).map(close).collect();
         // If the first call fails, the others would close the program's own descriptors, so they
@@ -262,9 +265,9 @@ impl Agent {
         self.buffer + data_offset(calls) as u64
     }
 
-    /// Makes `calls` in order, whatever they return, and waits until all are made. `data` stands at
-    /// [`data_address`](Self::data_address) in the meantime, and is afterwards as the calls left
-    /// it. Returns the calls' results; a negative one is an error number.
+    /// Makes `calls` in order, whatever they return, and waits until all are made. Meanwhile `data`
+    /// is stored at [`data_address`](Self::data_address); afterwards it has the contents that the
+    /// calls left there. Returns the calls' results; a negative one is an error number.
     ///
     /// A call that blocks blocks the agent and the caller. So does a call that a filter reports to
     /// the tracer, or a stop of the agent, until the tracer resumes it.
@@ -297,8 +300,8 @@ impl Agent {
         Ok(entries.chunks_exact(ENTRY).map(answer).collect())
     }
 
-    /// Passes a descriptor of this process to the agent. Returns its number there. It is closed on
-    /// `exec`, which an agent never does.
+    /// Passes a descriptor of this process to the agent. Returns its number there. The agent's
+    /// descriptor is closed on `exec`, which an agent never calls.
     ///
     /// # Errors
     /// As [`make`](Self::make); `EMFILE`: the agent has reached its limit of descriptors.
@@ -322,7 +325,7 @@ impl Agent {
         };
         match word(ENTRY) {
             error @ ..0 => Err(io::Error::from_raw_os_error(-(error as i32))),
-            // The descriptor stands behind the length, level and type of the control message.
+            // The descriptor follows the length, level and type of the control message.
             _ => Ok(word(data_offset(1) + CONTROL as usize + 2 * WORD) as u32),
         }
     }
@@ -332,7 +335,7 @@ impl Agent {
         self.exchange_beside(batch, None)
     }
 
-    /// As `exchange`; sends `descriptor` right behind the batch, whose call receives it.
+    /// As `exchange`; sends `descriptor` right after the batch, whose call receives it.
     fn exchange_beside(
         &self,
         batch: &mut [u8],
@@ -373,8 +376,8 @@ impl Agent {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Ends the agent and reaps it, so that nothing is left of it but the area. The caller of
-    /// [`next`](crate::trace::next) does not see the end of `task`. `held` is a thread of the
+    /// Ends the agent and reaps it, so that only the area is left of it.
+    /// [`next`](crate::trace::next) does not report the end of `task`. `held` is a thread of the
     /// program that is stopped as for [`Tracee::call`].
     pub fn end_and_reap(self, held: &mut Tracee, instruction: u64, task: Tracee) {
         held.end_task(instruction, task, None);
@@ -394,7 +397,8 @@ impl Drop for Agent {
     }
 }
 
-/// Makes a task that is not a child of the thread's process: a child makes it, and ends.
+/// Makes a task that is not a child of the thread's process: an intermediate child makes the task,
+/// and ends.
 fn orphan(
     held: &mut Tracee,
     ground: &Ground<'_>,
@@ -405,9 +409,9 @@ fn orphan(
     let &Ground { instruction, options, .. } = ground;
     let (mut between, number) = held.clone_task(code, flags, options, start)?;
     let made = between.clone_task(code, flags, options, start).map(|(task, _)| task);
-    // If the program collects orphans, the task would become its child again, so that is switched
-    // off for a moment. The intermediate task is ended in any case, also if these calls fail
-    // because the program has just been killed.
+    // If the program collects orphans, the task would become its child again, so collecting is
+    // switched off for a moment. The intermediate task is ended in any case, even if these calls
+    // fail because the program has just been killed.
     let collects = collects_orphans(held, ground).and_then(|collects| {
         if collects {
             collect_orphans(held, instruction, false)?;

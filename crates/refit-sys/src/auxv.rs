@@ -1,11 +1,12 @@
-//! The auxiliary vector of a program that starts: what the kernel passes to it, as by getauxval(3).
+//! The auxiliary vector of a program: the values that the kernel passes to it at its start, read by
+//! getauxval(3).
 //!
-//! The vector is a list of pairs of words, a type (`AT_*`) and a value each. The program finds it
+//! The vector is a list of pairs of words, each a type (`AT_*`) and a value. The program finds it
 //! on its stack, above its arguments and environment. The kernel keeps a copy, which it shows in
-//! `/proc/PID/auxv` and never uses itself. So a tracer can change what a program sees that is
-//! stopped before its first instruction ([`crate::launch::at_exec`]): the program ignores a pair
-//! whose type is changed to `AT_IGNORE`. Without `AT_SYSINFO_EHDR`, for one, it finds no vDSO, and
-//! makes system calls where the vDSO would have given the time.
+//! `/proc/PID/auxv` and never uses itself. So a tracer can change what the program sees while the
+//! program is stopped before its first instruction ([`crate::launch::at_exec`]). A program ignores
+//! a pair whose type is `AT_IGNORE`. Without `AT_SYSINFO_EHDR`, for example, it finds no vDSO, and
+//! reads the time by system calls.
 
 use std::io;
 
@@ -40,9 +41,9 @@ pub struct OnStack {
 }
 
 impl OnStack {
-    /// Finds the vector. `stack` is the stack pointer at the first instruction. There stands the
-    /// number of arguments, then the arguments and the environment, each terminated by a zero word,
-    /// and then the vector.
+    /// Finds the vector. `stack` is the stack pointer at the first instruction. It points to the
+    /// number of arguments, followed by the arguments and the environment, each terminated by a
+    /// zero word, and then the vector.
     ///
     /// # Errors
     /// [`AccessError`]; `EINVAL`: there is no such vector.
@@ -72,7 +73,7 @@ impl OnStack {
         self.pairs.iter().find(|pair| pair.0 == kind).map(|pair| pair.1)
     }
 
-    /// Replaces the first pair of a type with another pair. Returns whether there was one.
+    /// Replaces the first pair of this type by another pair. Returns whether there was one.
     ///
     /// # Errors
     /// [`AccessError`].

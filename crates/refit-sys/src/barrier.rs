@@ -66,8 +66,8 @@ pub fn light_where_asymmetric() {
 pub fn heavy() {
     if prepare() == Kind::Membarrier {
         let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-        // The command was registered, after which the manual knows no failure. To go on without it
-        // would be unsound.
+        // The command was registered, and the manual lists no failure after that. Continuing
+        // without the barrier would be unsound.
         assert_eq!(done, 0, "membarrier(PRIVATE_EXPEDITED) failed after it was registered");
     }
     fence(Ordering::SeqCst);
@@ -100,8 +100,8 @@ mod tests {
             let mut spins = 0_u32;
             while self.0.load(Ordering::Acquire) != round {
                 spins += 1;
-                // The race needs both sides to arrive at about the same time; but with one
-                // processor the other side must run.
+                // The race needs both sides to arrive at about the same time. With a single
+                // processor, however, this side must yield to the other.
                 if spins.is_multiple_of(1 << 14) {
                     std::thread::yield_now()
                 } else {

@@ -108,10 +108,10 @@ pub fn bring(process: u32, address: u64) -> io::Result<()> {
     }
 }
 
-/// Copies the contents of these ranges, one after the other, with the process's own permissions:
-/// pages are faulted in, and waited for, and what the process may not read is error
-/// (process_vm_readv(2)). Returns the number of bytes copied, which ends with `into` or at the
-/// first address that is not accessible.
+/// Copies the contents of these ranges, one after the other, with the process's own permissions
+/// (process_vm_readv(2)): pages are faulted in and waited for, and memory that the process may not
+/// read is an error. Returns the number of bytes copied: all of `into`, or those up to the first
+/// address that is not accessible.
 ///
 /// # Errors
 /// `EFAULT`: the first address is not accessible. `EINVAL`: more than 1024 ranges. `ESRCH`: no such

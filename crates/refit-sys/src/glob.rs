@@ -1,9 +1,9 @@
 //! Patterns over names: `*` matches any characters, `/` too; `?` matches one; every other character
 //! matches itself.
 //!
-//! File names hold any bytes, so nothing else is special and nothing has to be escaped: a name with
-//! a `*` in it is matched by itself. A character is one of UTF-8, or one byte where the bytes are
-//! none.
+//! File names are arbitrary bytes, so no other byte is special, and nothing has to be escaped: a
+//! pattern that is a name with a `*` in it matches that name. A character is one UTF-8 character
+//! or, where the bytes are not valid UTF-8, one byte.
 
 /// Returns whether all of `name` matches `pattern`.
 ///
@@ -49,7 +49,7 @@ pub fn is_literal(pattern: &[u8]) -> bool {
     !pattern.iter().any(|byte| b"*?".contains(byte))
 }
 
-/// Returns how many bytes the first character of a text has, which is not empty.
+/// Returns the number of bytes of the first character of `text`, which is not empty.
 fn width(text: &[u8]) -> usize {
     let claimed = match text[0] {
         0xc2..=0xdf => 2,

@@ -1,10 +1,10 @@
-//! A keeper: a process that keeps the descriptors of another one open until that one has let go of
-//! everything else.
+//! A descriptor keeper: a process that keeps the descriptors of another process open until all
+//! threads of that process have ended and the kernel has killed its tracees.
 //!
 //! When a process ends, the kernel closes its descriptors before it kills its tracees (`do_exit`:
 //! `exit_files`, then `exit_notify`, which handles `PTRACE_O_EXITKILL`). A userfaultfd that is
-//! closed in this way serves no faults any more, and missing pages become zeros: for an instant a
-//! traced program could run on with them.
+//! closed in this way no longer serves faults, and missing pages become zeros: for an instant, a
+//! traced program could continue with these zeros.
 //!
 //! A keeper shares the table of descriptors with the process and waits for its end, so the
 //! descriptors are closed only when both have ended. A pidfd reports the end of a process when the
@@ -16,8 +16,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use crate::pidfd::Pidfd;
 
-/// A process that keeps this one's descriptors open until this one has ended. The keeper ends by
-/// itself then, or when this value is dropped.
+/// A process that keeps the descriptors of this process open until this process has ended. The
+/// keeper then ends by itself; it also ends when this value is dropped.
 #[derive(Debug)]
 pub struct Keeper {
     process: Pidfd,
@@ -32,14 +32,13 @@ pub struct Keeper {
 /// Keeps the descriptors of this process, those opened later included, open until all of its
 /// threads have ended.
 ///
-/// The keeper is a child without an exit signal, so that `wait` does not report it unless called
-/// with `__WALL`. [`crate::trace::next`] does use `__WALL`: in the thread that has called this
-/// function it never reports that there is nothing to wait for. The keeper holds a copy of this
-/// process's memory as of now (pages are shared until one side writes), so it is best made while
-/// the process is small.
+/// The keeper is a child without an exit signal, so `wait` reports it only if called with `__WALL`.
+/// [`crate::trace::next`] uses `__WALL`: in the thread that has called this function, it never
+/// reports that there is nothing to wait for. The keeper has a copy of this process's memory as of
+/// now (pages are shared until one side writes), so it is best made while the process is small.
 ///
 /// Other processes that wait for this process's end see its files and sockets close a moment later.
-/// A process that is about to `exec` has to drop the keeper first, which would otherwise keep the
+/// A process that is about to `exec` has to drop the keeper first: the keeper would keep the
 /// close-on-exec descriptors open.
 ///
 /// # Errors
@@ -48,7 +47,7 @@ pub fn keep_descriptors() -> io::Result<Keeper> {
     let parent = std::process::id();
     let own = Pidfd::open(parent)?;
     let waits_for = own.as_fd().as_raw_fd();
-    // No signal may reach the child, not even before it blocks them itself.
+    // No signal may reach the child, not even before the child has blocked all signals.
     let before = block(u64::MAX);
     // SAFETY: like a fork, but for the shared table of descriptors: the child has its own memory,
     // and makes system calls only.

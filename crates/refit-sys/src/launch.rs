@@ -33,7 +33,7 @@ pub const PROCESSORS: u16 = 0x7063;
 /// The instruction `int3`.
 const BREAKPOINT: u8 = 0xcc;
 
-/// The error that a program was started and is of no use to the caller.
+/// The error that a program was started but cannot be used by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LaunchError {
     /// Its first stop is not that of its `exec`.
@@ -57,8 +57,7 @@ impl From<LaunchError> for io::Error {
 }
 
 /// Starts a program and stops it, as by `SIGSTOP`, where the loader hands over to it: its libraries
-/// are mapped, and none of its instructions has run but initialisers of libraries. `SIGCONT`
-/// resumes it.
+/// are mapped, and only initialisers of libraries have run. `SIGCONT` resumes it.
 ///
 /// # Errors
 /// The program cannot be started, does not exist, or is not x86-64; or it ended before it got
@@ -114,7 +113,7 @@ fn started<T>(
     match result {
         Ok(made) => Ok((child, made)),
         Err(error) => {
-            // A program that is not stopped where it should be is of no use to the caller.
+            // A program that is not stopped where it should be cannot be used by the caller.
             let _ = child.kill();
             let _ = child.wait();
             Err(error)
@@ -139,7 +138,7 @@ fn seize_anew(held: Tracee, options: Options, deadline: Instant) -> io::Result<T
     loop {
         held.resume(signal)?;
         signal = match held.look(deadline)? {
-            // The `SIGCONT` sent above, which nobody else has to know of.
+            // This is the `SIGCONT` sent above; it is not passed on.
             Stop::Signal(libc::SIGCONT) => break,
             Stop::Signal(other) => other,
             Stop::Event => 0,

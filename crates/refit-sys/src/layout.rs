@@ -1,4 +1,4 @@
-//! The kernel's record of where a program's parts are: `PR_SET_MM` of prctl(2).
+//! The kernel's record of the addresses of a program's parts: `PR_SET_MM` of prctl(2).
 //!
 //! It determines where `brk` continues, and what `/proc/PID/cmdline` and `environ` show. A process
 //! can change only its own record, so a tracer makes the call in the stopped program
@@ -18,8 +18,8 @@ pub struct Layout {
     pub code: Range<u64>,
     /// The program's data.
     pub data: Range<u64>,
-    /// The heap that `brk` has allocated, and continues at the end of. For another process it is
-    /// known in whole pages only.
+    /// The heap that `brk` has allocated; `brk` continues at its end. For another process the end
+    /// is known in whole pages only.
     pub heap: Range<u64>,
     /// The stack pointer at the first instruction.
     pub stack: u64,
@@ -101,7 +101,7 @@ impl Layout {
 fn parse(stat: &[u8]) -> Option<Layout> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(stat.get(name_end + 2..)?).ok()?;
-    // The first field behind the name is the third of all.
+    // The first field after the name is the third of all.
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     let heap = field(47)?;

@@ -122,7 +122,7 @@ impl Maps {
         Ok(Self { file: File::open(format!("/proc/{process}/maps"))?, process })
     }
 
-    /// Returns the mapping at an address or, if there is none, the first one behind it.
+    /// Returns the mapping at an address or, if there is none, the first one after it.
     ///
     /// # Errors
     /// `ESRCH`: the process no longer has this memory.

@@ -27,7 +27,8 @@ bitflags! {
     pub struct Categories: u64 {
         /// The kernel tracks its writes asynchronously (`WP_ASYNC`).
         const FOLLOWED = raw::PAGE_IS_WPALLOWED as u64;
-        /// The page is not write-protected: it was written since the last scan that protected it.
+        /// The page is not write-protected: it was written to since the last scan that protected
+        /// it.
         const WRITTEN = raw::PAGE_IS_WRITTEN as u64;
         /// The page belongs to a file, or to shared memory.
         const FILE = raw::PAGE_IS_FILE as u64;
@@ -48,7 +49,7 @@ bitflags! {
     }
 }
 
-/// The parameters of a scan: which pages match, and what is done with them.
+/// The parameters of a scan: which pages match, and what the scan does with them.
 #[derive(Clone, Debug, Default)]
 pub struct Scan {
     /// A page matches if it has all of these properties,

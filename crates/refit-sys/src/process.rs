@@ -78,7 +78,7 @@ pub fn process_and_parent(task: u32) -> Option<(u32, u32)> {
     Some((status.number("Tgid")?, status.number("PPid")?))
 }
 
-/// Returns whether there is a process with this number, ended or not. Looks at nothing but the
+/// Returns whether there is a process with this number, ended or not. A later process may have the
 /// number.
 pub fn exists(id: u32) -> bool {
     // Negative numbers would denote process groups.
@@ -96,11 +96,12 @@ pub fn all() -> impl Iterator<Item = u32> {
 /// Returns the threads of a process; none if there is no such process.
 ///
 /// A single listing by the kernel can lack threads that exist: if the thread at which it continues
-/// has ended, it starts over by counting, and skips some, or stops (`proc_task_readdir` in
-/// `fs/proc/base.c`). So this function takes two listings, and between them asks for the number of
-/// threads, which the kernel counts under the lock under which threads come and go. Threads in both
-/// listings existed at that moment; if they are as many as that number, they were all. If threads
-/// come and go without pause, it returns all that it has seen.
+/// has ended, the kernel starts over by counting, and skips some threads, or stops
+/// (`proc_task_readdir` in `fs/proc/base.c`). So this function takes two listings and, between
+/// them, reads the number of threads, which the kernel counts under the lock under which threads
+/// come and go. A thread in both listings existed at that moment; if there are as many of these as
+/// the number says, they were all. If threads come and go without pause, the function returns all
+/// that it has seen.
 pub fn threads(process: u32) -> Vec<u32> {
     const TIMES: usize = 100;
     let mut seen = BTreeSet::new();
@@ -132,7 +133,7 @@ fn listed(process: u32) -> Vec<u32> {
 /// Returns a thread of a process that has not ended, preferably the first. `None`: all have ended,
 /// or there is no such process.
 ///
-/// A process goes on when its first thread has ended. The kernel then shows that thread as a
+/// A process continues when its first thread has ended. The kernel then shows that thread as a
 /// zombie, without memory or files of its own.
 pub fn living(process: u32) -> Option<u32> {
     let lives = |thread: &u32| life(*thread).is_some_and(|life| !life.ended());
@@ -267,7 +268,7 @@ fn read(path: &[u8], buffer: &mut [u8]) -> Option<usize> {
     rustix::io::read(&fd, buffer).ok()
 }
 
-/// Indices of fields behind the name (proc_pid_stat(5)).
+/// Indices of fields after the name (proc_pid_stat(5)).
 mod fields {
     pub(super) const PARENT: usize = 1;
     pub(super) const USER_TIME: usize = 11;
@@ -277,7 +278,7 @@ mod fields {
     pub(super) const RESIDENT: usize = 21;
 }
 
-/// Returns the fields behind the name, the state first. The name, in parentheses, can contain
+/// Returns the fields after the name, the state first. The name, in parentheses, can contain
 /// anything.
 fn fields(stat: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;

@@ -9,15 +9,15 @@
 //!   same arguments;
 //! - `ERESTART_RESTARTBLOCK`: the kernel continues the call for what remains of its time;
 //! - `EINTR`: nothing was done. The tracer replaces it by `ERESTARTNOHAND` ([`redo`]): the kernel
-//!   makes the call again, unless a signal handler runs after all, after which the call fails with
-//!   `EINTR`. A time limit among its arguments would start over; [`limit`] finds it, so that the
-//!   repeated call asks only for what remains;
-//! - a count: part was done, and without the stop the call would have continued. The rest has to be
-//!   asked for ([`left`]).
+//!   makes the call again, unless a signal handler runs after all; then the call fails with
+//!   `EINTR`. A time limit among the arguments would start over; [`limit`] finds it, so that the
+//!   repeated call waits only for the remaining time;
+//! - a count: part was done, and without the stop the call would have continued. [`left`] returns
+//!   the call that transfers the rest.
 //!
-//! `splice`, `tee` and `vmsplice` return as soon as nothing more is available, so what they return
-//! is their result, too. Calls that block only in a file's driver (`ioctl`) are
-//! [`Restart::Kernel`]: their result has to be taken as it is.
+//! `splice`, `tee` and `vmsplice` return as soon as nothing more is available, so their counts are
+//! final, too. Calls that block only in a file's driver (`ioctl`) are [`Restart::Kernel`]: their
+//! result cannot be continued.
 //!
 //! The kernel writes the remaining time of `ppoll`, `pselect6` and `select` to their argument and
 //! repeats them itself; only where it cannot write there do they fail with `EINTR`.

@@ -7,13 +7,13 @@
 //!     result ◄─────────────────── slot (DONE) ◄── stores the result there
 //! ```
 //!
-//! The code uses no stack and no memory of the program but a [`Slot`] of [`SLOT`] bytes, which both
-//! sides map shared. A thread that is stopped in the code is in one of three places ([`Place`]), so
-//! that refit knows the state of the call when it takes the thread out again. Once `DONE` is
-//! stored, the call may have been answered, and the next one requested, while the thread is still
-//! on its way back to the beginning; from there on it counts as before a call. A call that began
-//! outside continues here ([`enter_in_call`]), with the state that the kernel keeps of it: the
-//! remaining time of a `nanosleep` is not lost.
+//! The code uses no stack, and no memory of the program except a [`Slot`] of [`SLOT`] bytes, which
+//! both sides map shared. A thread that is stopped in the code is in one of three places
+//! ([`Place`]), so refit knows the state of the call when it takes the thread out again. Once
+//! `DONE` is stored, the executor may have read the result and requested the next call while the
+//! thread is still on its way back to the beginning; from that store on, the thread counts as
+//! before a call. A call that began outside continues here ([`enter_in_call`]), with the state that
+//! the kernel keeps of it: the remaining time of a `nanosleep` is not lost.
 //!
 //! Memory orderings: the code's loads and stores are the processor's own (total store order), and
 //! on both sides the store of the state follows the stores that it announces. The Release store in
@@ -86,7 +86,7 @@ std::arch::global_asm!(
     "    mov eax, 202",
     "    syscall",
     "    jmp 2b",
-    // A thread without an executor waits here: pause(2).
+    // A thread without an executor waits here, in pause(2).
     "refit_shadow_stub_rest:",
     "4:  mov eax, 34",
     "    syscall",
@@ -124,13 +124,13 @@ pub fn code() -> &'static [u8] {
     unsafe { std::slice::from_raw_parts(begin, end.addr() - begin.addr()) }
 }
 
-/// Returns the offset in the code right behind the call.
+/// Returns the offset in the code right after the call.
 fn after_call() -> u64 {
     let [begin, call, ..] = marks();
     (call.addr() - begin.addr()) as u64
 }
 
-/// Returns the offset in the code right behind the store of `DONE`.
+/// Returns the offset in the code right after the store of `DONE`.
 fn after_told() -> u64 {
     let [begin, _, told, ..] = marks();
     (told.addr() - begin.addr()) as u64
@@ -189,7 +189,7 @@ pub fn place(registers: &Registers, code: u64) -> Place {
     }
 }
 
-/// Moves the registers from behind a `syscall` instruction back to it.
+/// Moves the registers from the end of a `syscall` instruction back to its beginning.
 pub fn step_back(registers: &mut Registers, number: u64) {
     registers.rip -= INSTRUCTION;
     registers.rax = number;
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(place(&registers, 0x1000), Place::At);
         registers.rip += 5;
         assert_eq!(place(&registers, 0x1000), Place::Behind);
-        // That call may have been answered, and the next one be there.
+        // That call may have been answered, and the next one requested.
         registers.rip = 0x1000 + after_told();
         assert_eq!(place(&registers, 0x1000), Place::Before);
         registers.rip = 0x1000 + rest();

@@ -1,12 +1,12 @@
 //! Finds the processes that share the memory of another one: children of `vfork`, and of `clone`
 //! with `CLONE_VM`.
 //!
-//! The kernel compares the memory of two processes (kcmp(2)), which takes a microsecond each.
-//! Processes share memory only from their creation on; one that has its own never comes to share
-//! another's. So a process that has been compared need not be compared again ([`Sharers`]), and a
-//! caller that is about to stop a program compares before it stops it. The inode of its directory
-//! in `/proc`, which exists as long as the process, distinguishes it from a later one with the same
-//! number.
+//! The kernel compares the memory of two processes (kcmp(2)), which takes a microsecond for each
+//! pair. Processes share memory only from their creation on; a process that has its own memory
+//! never comes to share another's. So a process that has been compared need not be compared again
+//! ([`Sharers`]), and a caller that is about to stop a program makes the comparisons before it
+//! stops it. The inode of its directory in `/proc`, which exists as long as the process,
+//! distinguishes a process from a later one with the same number.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::DirEntryExt;
@@ -16,7 +16,7 @@ use crate::process::same_memory;
 /// A search for the processes that share the memory of one process.
 #[derive(Debug, Default)]
 pub struct Sharers {
-    /// Number and inode of processes that do not.
+    /// Number and inode of processes that do not share it.
     others: BTreeSet<(u32, u64)>,
 }
 

@@ -1,10 +1,10 @@
-//! Slack: bytes of a program's code that never run, the zeros behind the last instruction of a
-//! mapping up to the end of its last page.
+//! Slack: bytes of a program's code that never run, namely the zeros after the last instruction of
+//! a mapping, up to the end of its last page.
 //!
-//! Code that refit needs in a program for the length of a call goes there
-//! ([`crate::trace::Tracee::call_returning`]), and so does the code that completes a call which a
+//! Code that refit needs in a program for the length of a call is written there
+//! ([`crate::trace::Tracee::call_returning`]), and so is the code that completes a call which a
 //! stop has cut short ([`crate::restart`]). The mapping stays as it is; the first write gives the
-//! process its own copy of the page. `[vdso]` is tried first: every program has it, and nothing
+//! process its own copy of the page. `[vdso]` is tried first: every program has it, and no tool
 //! compares it with a file.
 
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! Counts the instructions between two marks of a program by single-stepping it.
 //!
-//! An emulator counts too, but offers the program neither rseq nor membarrier; the processor
-//! itself, stepped with `ptrace`, runs exactly the instructions that it runs otherwise. A system
-//! call counts as one instruction.
+//! An emulator could count too, but offers the program neither rseq nor membarrier. A processor
+//! that is single-stepped with `ptrace` runs exactly the instructions that it runs otherwise. A
+//! system call counts as one instruction.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use std::process::Command;
 /// Marks a place for [`count_instructions`]. Kills a process that is not stepped with `SIGTRAP`.
 #[inline(always)]
 pub fn mark() {
-    // SAFETY: a breakpoint trap; the tracer resumes the process behind it, and nothing is changed.
+    // SAFETY: a breakpoint trap; the tracer resumes the process after it, and nothing is changed.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!("int3", options(nomem, nostack, preserves_flags));

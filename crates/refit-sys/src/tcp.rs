@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// The data that the peer's kernel has acknowledged, independently of its programs.
+/// The acknowledgements of the peer's kernel, which do not depend on the peer's programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledged {
     /// The number of segments that it has not acknowledged.

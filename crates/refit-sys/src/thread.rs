@@ -4,8 +4,8 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, compiler_fence};
 
-/// The error that a thread, or a process, has ended before it said whether it could begin. The
-/// text is the noun for it.
+/// The error that a thread, or a process, has ended before it reported whether it could begin. The
+/// field is the noun for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} ended immediately after its start")]
 pub struct EndedEarly(pub &'static str);

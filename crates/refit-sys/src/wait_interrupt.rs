@@ -1,9 +1,9 @@
-//! Ends a thread's `wait4` for its tracees from another thread, without fail.
+//! Ends a thread's `wait4` for its tracees from another thread, without losing the wakeup.
 //!
-//! A signal ends a `wait4` in progress. But one that arrives right before the call ends nothing,
-//! and the thread sleeps although it was called. So the last instructions before the call check the
-//! [`Wakeup`], and the signal handler sends a thread that it has interrupted between that check and
-//! the call to the end instead:
+//! A signal ends a `wait4` in progress. But a signal that arrives right before the call ends
+//! nothing, and the thread would sleep although it was woken. So the last instructions before the
+//! call check the [`Wakeup`]. If the signal interrupts the thread between that check and the call,
+//! the handler moves its program counter to the end, past the call:
 //!
 //! ```text
 //!   ring:  RUNG, then the signal        wait:  check: is it rung? ──► end
@@ -11,13 +11,15 @@
 //!                                   handler: between check and call ─┘
 //! ```
 //!
-//! Whenever the signal arrives, the wait ends: a signal before the check is seen by the check;
-//! between check and call, the handler leads away from the call; during the call, the call fails
-//! with `EINTR`. After the call there is nothing to end.
+//! Whenever the signal arrives, the wait ends: if before the check, the check sees the wakeup; if
+//! between check and call, the handler skips the call; if during the call, the call fails with
+//! `EINTR`. After the call there is nothing to end.
 //!
-//! Memory orderings: the Release store in [`Wakeup::ring`] precedes the signal, and a thread that
-//! has [answered](Wakeup::answer) (Acquire) sees everything that was done before. The check is the
-//! processor's own load (total store order).
+//! Memory orderings: the store in [`Wakeup::ring`] (SeqCst, hence also Release) precedes the
+//! signal, and a thread that has [answered](Wakeup::answer) (Acquire) sees everything that was done
+//! before. Together with the store and the fence in [`Wakeup::hear`], SeqCst also covers a ring
+//! that comes before the waiting thread is known. The check is the processor's own load (total
+//! store order).
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -78,14 +80,16 @@ impl Wakeup {
     /// The errors of sigaction(2), of which none is known to occur.
     pub fn hear(&self) -> io::Result<()> {
         accept()?;
-        // Both sides store first and load afterwards: either the ringing side sees this thread, or
-        // this thread sees that it was rung.
+        // Pairs with the SeqCst store and load in `ring`. Both sides store first and load
+        // afterwards: either the ringing side sees this thread, or this thread sees that it was
+        // rung.
         self.thread.store(id(), Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
         Ok(())
     }
 
-    /// Wakes the thread, which has to belong to this process.
+    /// Wakes the thread, which has to belong to this process. The wakeup stays rung until
+    /// [`answer`](Self::answer).
     pub fn ring(&self) {
         self.rung.store(RUNG, Ordering::SeqCst);
         match self.thread.load(Ordering::SeqCst) {

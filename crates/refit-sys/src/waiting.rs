@@ -1,5 +1,5 @@
-//! A list of work that waits until something has changed, and the ring after which it is tried
-//! again.
+//! A list of work that waits until something has changed, with a counter of rings. After each ring,
+//! the work is tried again.
 //!
 //! # Why nothing waits for ever
 //!

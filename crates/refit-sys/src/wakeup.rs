@@ -1,12 +1,13 @@
-//! Sleeping until another process rings, by a word of memory that both share.
+//! Sleeping until another process wakes the sleeper, by means of a word of memory that both share.
 //!
 //! # Why no wakeup is lost
 //!
-//! The sleeper announces that it sleeps, then checks once more for what it waits for. The ringer
-//! publishes what there is, then checks whether anybody sleeps. Each has a sequentially consistent
-//! fence between the two steps, so at least one of them sees the other's store: either the sleeper
-//! does not sleep, or the ringer wakes it. A ringer that comes between that check and the sleep has
-//! changed the word, which the kernel compares before it puts a thread to sleep.
+//! The sleeper announces that it sleeps, then checks once more for what it waits for. The waker
+//! stores what the sleeper waits for, then checks whether it sleeps. Each side has a sequentially
+//! consistent fence between its two steps, so at least one of them sees the other's store: either
+//! the sleeper does not sleep, or the waker wakes it. A waker that comes between the sleeper's
+//! check and its sleep has changed the word; the kernel compares the word before it puts a thread
+//! to sleep.
 //!
 //! The model below fails without either fence.
 

@@ -1,4 +1,4 @@
-//! The way in which control leaves an instruction, and names that say more about it.
+//! How control leaves an instruction, and names that tell whether it does.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 
@@ -130,7 +130,7 @@ pub(crate) fn never_returns(name: &str) -> bool {
 }
 
 /// Whether functions of this name preserve registers that the ABI lets them change: hooks of
-/// profilers, and thunks, which do what some other function does.
+/// profilers, and thunks, which stand for some other function.
 pub(crate) fn is_hook(name: &str) -> bool {
     let name = name.strip_suffix("@plt").unwrap_or(name);
     matches!(name, "__fentry__" | "mcount" | "_mcount") || name.starts_with("__x86_")

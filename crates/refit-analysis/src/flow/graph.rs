@@ -14,7 +14,7 @@ pub struct Instruction {
 }
 
 impl Instruction {
-    /// Returns the address behind it.
+    /// Returns the address after it.
     pub fn end(&self) -> u64 {
         self.address + u64::from(self.length)
     }
@@ -32,7 +32,7 @@ impl Marks {
     pub const RELATIVE: Self = Self(1);
     /// A direct or conditional jump.
     pub const JUMP: Self = Self(2);
-    /// A call: a return address on the stack points behind it.
+    /// A call: a return address on the stack points after it.
     pub const CALL: Self = Self(4);
     /// Returns from the function.
     pub const RETURN: Self = Self(8);
@@ -68,7 +68,7 @@ impl Marks {
 pub struct Block {
     /// Address of its first instruction.
     pub start: u64,
-    /// Address behind its last instruction.
+    /// Address after its last instruction.
     pub end: u64,
     /// Index of its first instruction in the order of blocks.
     pub(crate) first: u32,

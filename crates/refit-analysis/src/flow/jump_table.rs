@@ -3,12 +3,12 @@
 //! Compilers write two kinds of tables: 8-byte addresses (`jmp *table(,%rax,8)`), and in
 //! position-independent code 4-byte distances from the table (`movslq (%rdx,%rax,4),%rax; add
 //! %rdx,%rax; jmp *%rax`). The address of a table is a constant that was loaded into a register
-//! before; its length is written nowhere and follows from the range of the index
+//! before; the length of a table is stored nowhere and follows from the range of the index
 //! ([`super::value_range`]). A table in writable memory, or without a bound, is not accepted.
 //!
 //! An indirect jump that uses no table may leave the function as a tail call. This is assumed if
-//! the stack is as at the entry, the target is loaded and not computed as a sum, and no address
-//! within the function that it could be is stored or taken.
+//! the stack is as at the entry, the target is loaded rather than computed as a sum, and no address
+//! within the function is stored or taken that could be the target.
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
@@ -31,7 +31,7 @@ struct Table {
     at: u32,
 }
 
-/// Most copies and sums that are followed from the jump back to the table.
+/// Maximum number of copies and sums that are followed from the jump back to the table.
 const DEPTH: u32 = 6;
 
 /// Resolves the indirect jumps `jumps` of `function`.
@@ -85,7 +85,7 @@ impl Resolver<'_> {
         if known { Resolved::Table { targets } } else { Resolved::Unknown { targets } }
     }
 
-    /// Returns the tables from which `register` may have its value.
+    /// Returns the tables that the value of `register` may be read from.
     fn tables(&self, register: Register, at: u32, depth: u32) -> Option<Vec<Table>> {
         let depth = depth.checked_sub(1)?;
         let mut tables = Vec::new();
@@ -131,7 +131,7 @@ impl Resolver<'_> {
         None
     }
 
-    /// Returns the tables of distances from which `register` may have its value.
+    /// Returns the tables of distances that the value of `register` may be read from.
     fn distances(&self, register: Register, at: u32, base: u64, depth: u32) -> Option<Vec<Table>> {
         let depth = depth.checked_sub(1)?;
         let mut tables = Vec::new();
@@ -192,8 +192,8 @@ impl Resolver<'_> {
         None
     }
 
-    /// Returns the register, and the instruction before which it holds the index, that was
-    /// multiplied by `size` to give `register`.
+    /// Returns the register that was multiplied by `size` to give `register`, and the instruction
+    /// before which it holds the index.
     fn scaled(&self, register: Register, at: u32, size: u32) -> Option<(Register, u32)> {
         let [i] = self.trace.definitions(register, at)?[..] else { return None };
         let instruction = self.trace.code(i);
@@ -212,7 +212,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Reads the entries of `table`; `None` if it is not certain which they are.
+    /// Reads the entries of `table`; `None` if it is uncertain which entries are its own.
     fn read(&self, table: &Table, targets: &mut Vec<u64>) -> Option<()> {
         let Bound { entries, exact } = bound(&self.trace, table.index, table.at)?;
         let size = if table.base.is_some() { 4 } else { 8 };
@@ -226,12 +226,12 @@ impl Resolver<'_> {
             };
             match entry.filter(|target| self.is_code(*target)) {
                 Some(target) if exact || self.is_plausible(target) => targets.push(target),
-                // An index that passes a comparison has an entry.
+                // Every index that passes a comparison must have an entry.
                 None if exact || i == 0 => return None,
-                // A width only bounds the index from above: the table ended before.
+                // A width only bounds the index from above: the table has ended before this entry.
                 None => break,
-                // The bytes behind the table look like more of it, up to here: it is unknown where
-                // the table ended, and which of these entries are its own.
+                // The bytes after the table look like further entries, up to here. So it is
+                // unknown where the table ended, and which of these entries are its own.
                 Some(_) => {
                     targets.truncate(before);
                     return None;
@@ -275,8 +275,8 @@ impl Resolver<'_> {
     }
 
     /// Whether the stack is as at the entry: a frame description says so, or no instruction of the
-    /// function moves the stack pointer. In stubs, which push the index of the symbol that they
-    /// resolve, it does not matter.
+    /// function moves the stack pointer. In stubs the stack does not matter: they push the index of
+    /// the symbol that they resolve.
     fn frame_is_empty(&self, address: u64) -> bool {
         let image = self.world.image;
         if image.code_at(address).is_some_and(|code| code.stub.is_some()) {

@@ -60,7 +60,7 @@ impl Flow {
         self.targets_known
     }
 
-    /// Returns what is live before the instruction at `address`; everything if none begins there.
+    /// Returns the live set before the instruction at `address`; everything if none begins there.
     pub fn live_before(&self, address: u64) -> Live {
         self.index_of(address).map_or(Live::ALL, |i| self.live[i])
     }

@@ -1,8 +1,8 @@
-//! Follows the instructions of a function backwards, to where a register got its value.
+//! Follows the instructions of a function backwards, to those that set a register.
 //!
-//! Every answer holds for all ways that lead to an instruction, or is `None`. A way that begins
-//! outside of the function, passes a call that may change the register, or is longer than [`STEPS`]
-//! yields `None`.
+//! Every answer holds for all paths that lead to an instruction, or is `None`. The answer is `None`
+//! if a path begins outside of the function, passes a call that may change the register, or is
+//! longer than [`STEPS`].
 
 use std::collections::BTreeSet;
 
@@ -16,12 +16,12 @@ use super::walk::Walk;
 use super::world::World;
 use crate::functions::Function;
 
-/// Most instructions that are looked at for one question.
+/// Maximum number of instructions that are examined for one question.
 const STEPS: usize = 4096;
-/// Most copies and sums that are followed.
+/// Maximum number of copies and sums that are followed.
 const DEPTH: u32 = 8;
 
-/// The way by which control got from one instruction to another.
+/// How control got from one instruction to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum How {
     /// By falling through, whatever the instruction does.

@@ -1,14 +1,14 @@
-//! Recursive traversal: follows control from the entries of a function along every way within its
+//! Recursive traversal: follows control from the entries of a function along every path within its
 //! ranges.
 //!
 //! Instructions are keyed by the address at which they begin, so two may overlap: a jump that skips
 //! a `lock` prefix leads into an instruction that was decoded before, and both are real. A run of
-//! instructions ends where it meets a known one, which thereby begins a block.
+//! instructions ends where it reaches a known instruction, which then begins a block.
 //!
-//! Indirect jumps wait until nothing else is left to follow, since bounding a table takes all ways
-//! to its jump. New targets may open new ways to jumps that were resolved before; so in the end all
-//! tables are resolved once more, and a jump whose result differs then counts as not understood.
-//! The targets of the first result stay in the graph.
+//! Indirect jumps are resolved when nothing else is left to follow, since bounding a table needs
+//! all paths to its jump. The targets of a jump may add paths to jumps that were resolved before.
+//! So all tables are resolved once more at the end, and a jump whose result then differs counts as
+//! not understood. The targets of its first result stay in the graph.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
@@ -18,7 +18,8 @@ use super::walk::{Resolved, Walk};
 use super::world::World;
 use crate::functions::{Function, FunctionId};
 
-/// Rounds of resolving indirect jumps; jumps that open new ways in each of them are given up.
+/// Maximum number of rounds of resolving indirect jumps. Jumps that are found in later rounds are
+/// given up.
 const TURNS: usize = 64;
 
 /// Traverses the code of function `id`.
@@ -130,7 +131,7 @@ impl Walker<'_, '_> {
         true
     }
 
-    /// Resolves all tables once more, now that all ways to them are known.
+    /// Resolves all tables once more, now that all paths to them are known.
     fn check_jumps(&mut self) {
         let tables: Vec<u32> = self
             .walk

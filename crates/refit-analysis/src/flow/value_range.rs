@@ -1,8 +1,8 @@
 //! Bounds the index of a jump table.
 //!
-//! The index is followed backwards on all ways, through copies and extensions, until something on
-//! each way bounds it: a comparison whose outcome led here (`cmp`, `ja`), a mask (`and`), or its
-//! width (`movzx` of a byte). If one way has none of them, the table has no bound.
+//! The index is followed backwards on all paths, through copies and extensions, until it is bounded
+//! on each path: by a comparison whose outcome led here (`cmp`, `ja`), by a mask (`and`), or by its
+//! width (`movzx` of a byte). If a path has none of these, the table has no bound.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use iced_x86::{
 
 use super::trace::{How, Trace, is_call, is_immediate, survives_calls, writes};
 
-/// Most steps back, on all ways together.
+/// Maximum number of steps back, on all paths together.
 const STEPS: usize = 4096;
-/// Most entries of a table; a larger bound is taken for an error.
+/// Maximum number of entries of a table; a larger bound is taken for an error.
 pub(super) const MOST: u64 = 1 << 16;
 
-/// Most entries that a table can have. `exact` if a comparison says so, in which case the table has
-/// exactly as many; a width or a mask is only an upper bound.
+/// Maximum number of entries that a table can have. `exact` if a comparison says so, in which case
+/// the table has exactly as many entries; a width or a mask is only an upper bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bound {
     pub(super) entries: u64,
@@ -30,11 +30,11 @@ pub(super) struct Bound {
 enum Value {
     /// A register, in its full width.
     Register(Register),
-    /// Memory at a distance from a register that does not change on the way.
+    /// Memory at a distance from a register that does not change on the path.
     Memory(Register, u64),
 }
 
-/// State of one way back.
+/// State of one path back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Way {
     /// The instruction before which
@@ -101,11 +101,11 @@ struct Search<'a, 'w> {
 
 /// Result of one step back.
 enum Step {
-    /// The way continues in this state.
+    /// The path continues in this state.
     On(Way),
-    /// The way ends with a bound.
+    /// The path ends with a bound.
     End(Bound),
-    /// The way cannot be bounded.
+    /// The path cannot be bounded.
     Lost,
 }
 
@@ -152,7 +152,8 @@ impl Search<'_, '_> {
                 && way.at_most.is_none_or(|m| m > ones(instruction.op0_register().size()));
             if !low_only {
                 let entries = way.at_most.map_or(limit, |m| (m + 1).min(limit));
-                // This bound leaves no other bits than those that were compared alone later on.
+                // Within this bound, only bits can be set that the comparison of the low bits
+                // covers.
                 let narrow = way.narrow.filter(|_| entries <= 1 << 8);
                 let entries = narrow.map_or(entries, |n| n.min(entries));
                 return Step::End(Bound { entries, exact: true });
@@ -192,7 +193,7 @@ impl Search<'_, '_> {
     }
 }
 
-/// Returns the bound that is known when a way cannot be followed further.
+/// Returns the bound that is known when a path cannot be followed further.
 fn fallback(way: &Way) -> Option<Bound> {
     let limit = way.at_most?;
     Some(Bound { entries: limit.checked_add(1)?, exact: way.exact })

@@ -38,7 +38,7 @@ pub(crate) enum Resolved {
     },
     /// A tail call of a function that follows the ABI.
     TailCall,
-    /// Not understood; `targets` has those that were found nevertheless.
+    /// Not understood; `targets` holds the targets that were found nevertheless.
     Unknown {
         /// The targets that were found, ascending.
         targets: Vec<u64>,

@@ -30,9 +30,9 @@ impl<'a> World<'a> {
         self.map.at(address).filter(|id| self.function(*id).entry == address)
     }
 
-    /// Whether a call may return. Compilers write no code behind a call that does not: a call at
-    /// the end of a function, followed by nothing but padding, is one that does not return, like a
-    /// call of a function that is known not to.
+    /// Whether a call may return. Compilers write no code after a call that does not return. So a
+    /// call does not return if its callee is known not to, or if it is at the end of a function and
+    /// only padding follows.
     pub(crate) fn comes_back(&self, call: &Instruction) -> bool {
         let may = match exit_of(call) {
             Exit::Call(target) => {

@@ -1,7 +1,8 @@
 //! Functions: their entries, names, ranges of code, and the sources that know of them.
 //!
 //! Each byte of code belongs to at most one function. A function whose bytes would run into another
-//! one ends where that one begins; a jump across becomes an edge from function to function.
+//! function ends where that one begins; a jump from one to the other is an edge from function to
+//! function.
 
 pub(crate) mod map;
 
@@ -51,8 +52,8 @@ impl Function {
 pub enum Convention {
     /// System V ABI for x86-64, as in C, C++ and Rust; local functions may depart from it.
     SystemV,
-    /// Go's internal ABI or its assembly: no register survives a call, and arguments and results
-    /// are in any.
+    /// Go's internal ABI or its assembly: no register survives a call, and any register may hold an
+    /// argument or a result.
     Go,
 }
 

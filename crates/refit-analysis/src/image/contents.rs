@@ -1,5 +1,5 @@
-//! Reads a file without its debug information, which may be most of it and which the analysis does
-//! not look at.
+//! Reads a file without its debug information, which may be most of the file and which the analysis
+//! does not need.
 
 use std::fs::File;
 use std::io;

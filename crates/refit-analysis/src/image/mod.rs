@@ -1,6 +1,6 @@
 //! One ELF file for x86-64, as the analysis needs it.
 //!
-//! This module holds what the file *says*; [`crate::flow`] finds what follows from its
+//! This module holds the file's own statements; [`crate::flow`] derives facts from its
 //! instructions. Damaged tables are left out as far as they are damaged: a file without sections,
 //! symbols or frame descriptions is analysed from its entry point. A file is refused only if no
 //! kernel would run it on this machine.

@@ -6,8 +6,8 @@
 
 use super::elf::Elf;
 
-/// Total length of names, as a multiple of the file: a name stands in the file once and in several
-/// tables.
+/// Total length of names, as a multiple of the file's length: a name is in the file once, and
+/// several tables may refer to it.
 const TIMES: usize = 2;
 /// Divisor of the file's length for the cost of an entry without a name: its end may have been
 /// searched for through the whole file.

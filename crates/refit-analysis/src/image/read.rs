@@ -94,8 +94,8 @@ fn read(path: &Path, data: Vec<u8>) -> Result<Image, OpenError> {
     Ok(image)
 }
 
-/// Drops symbols, frames and starts outside of code, and the one frame description that stubs
-/// share, which is no function.
+/// Drops symbols, frame descriptions, starts, Go's functions and resolvers outside of code. Also
+/// drops the frame description that all stubs share, since it describes no function.
 fn drop_what_is_not_code(image: &mut Image) {
     let code = std::mem::take(&mut image.code);
     let place = |address: u64| {
@@ -139,7 +139,7 @@ fn segments(elf: &Elf) -> Vec<Segment> {
     loads.sort_by_key(|p| p.p_vaddr(LE));
     for program in loads {
         let (offset, start) = (program.p_offset(LE), program.p_vaddr(LE));
-        // Zeroed memory behind the bytes of the file holds neither code nor tables.
+        // Zeroed memory after the bytes of the file holds neither code nor tables.
         let size = program.p_filesz(LE).min(program.p_memsz(LE));
         let there = (elf.data.len() as u64).saturating_sub(offset);
         let end = start.saturating_add(size.min(there));

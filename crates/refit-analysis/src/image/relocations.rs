@@ -16,7 +16,7 @@ pub(super) struct Relocations {
     pub(super) stored: Vec<u64>,
     /// Places, and the names that other files have to provide.
     pub(super) imports: Vec<(u64, Box<str>)>,
-    /// Places, and the resolvers that the loader calls to learn what to store there.
+    /// Places, and the resolvers that the loader calls to obtain the values to store there.
     pub(super) picked: Vec<(u64, u64)>,
     /// All resolvers, ascending.
     pub(super) resolvers: Vec<u64>,

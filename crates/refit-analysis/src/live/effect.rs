@@ -1,9 +1,9 @@
 //! The registers and flags that one instruction reads and overwrites.
 //!
-//! A register that is *read* is live before. One that is *overwritten*, wholly and in any case, is
-//! not. In between are writes of a part (`mov %al`, `movss` from a register, a flag write that
-//! depends on a count): they neither need the old value nor end its life. A write of 32 bits
-//! overwrites the whole register.
+//! A register that the instruction *reads* is live before it. A register that it *overwrites*,
+//! wholly and in any case, is not. Other writes are in between: writes of a part (`mov %al`,
+//! `movss` from a register) and flag writes that depend on a count neither need the old value nor
+//! end its life. A write of 32 bits overwrites the whole register.
 
 use iced_x86::{
     Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind,
@@ -109,8 +109,8 @@ fn bits(rflags: u32) -> u8 {
     PAIRS.iter().filter(|(from, _)| rflags & from != 0).fold(0, |bits, (_, to)| bits | to)
 }
 
-/// Whether the flags change in any case: shifts by zero and repetitions of zero leave them as they
-/// were.
+/// Whether the flags change in any case. Shifts by zero and repetitions of zero leave flags
+/// unchanged.
 fn flags_change_surely(instruction: &Instruction) -> bool {
     use Mnemonic as M;
     match instruction.mnemonic() {
@@ -140,7 +140,7 @@ fn flags_change_surely(instruction: &Instruction) -> bool {
     }
 }
 
-/// Applies effects that the tables of single registers do not have.
+/// Applies effects that the tables of single registers lack.
 fn special(effect: &mut Effect, instruction: &Instruction) {
     use Mnemonic as M;
     match instruction.mnemonic() {
@@ -172,11 +172,11 @@ fn special(effect: &mut Effect, instruction: &Instruction) {
             effect.reads |= Set::VECTORS | Set::MASKS | Set::X87;
             effect.writes |= Set::VECTORS | Set::MASKS | Set::X87;
         }
-        // Without shadow stacks it leaves the register as it was, which is how programs detect
-        // them.
+        // Without shadow stacks the instruction leaves the register unchanged. Programs use this to
+        // detect shadow stacks.
         M::Rdsspd | M::Rdsspq => effect.kills = Set::NONE,
         M::Pushf | M::Pushfd | M::Pushfq => effect.reads |= Set::FLAGS,
-        // The upper parts of what they convert to or copy stay.
+        // The upper part of the destination stays.
         M::Cvtsi2sd
         | M::Cvtsi2ss
         | M::Cvtss2sd
@@ -200,7 +200,7 @@ fn special(effect: &mut Effect, instruction: &Instruction) {
         M::Movlps | M::Movlpd | M::Movhps | M::Movhpd => {
             effect.kills = effect.kills.without(Set::VECTORS);
         }
-        // A software interrupt may do anything: it may be a debugger, or a handler that looks at
+        // A software interrupt may do anything: a debugger may handle it, or a handler that reads
         // all registers.
         M::Int3 | M::Int1 | M::Int => {
             *effect = Effect { reads: Set::ALL, kills: Set::NONE, writes: Set::ALL };

@@ -1,22 +1,23 @@
-//! Live registers: what is needed later, before each instruction.
+//! Live registers: the registers whose values may still be read, before each instruction.
 //!
 //! Within a function this is the usual backward data flow, solved to the least fixed point over its
 //! blocks. Between functions there are two questions, each answered for the whole module
 //! (`summary`):
 //!
 //! - What does a *callee* read, and which of its caller's registers may it preserve? Answered from
-//!   the callees upwards. A function of this module may follow no convention: its code shows what
-//!   it does. Functions of other files and those called through pointers follow the System V ABI.
-//! - What does a *caller* need when a function returns? What the ABI says, and beyond that whatever
-//!   is live behind a direct call: compilers keep values in registers that they saw a local
-//!   function preserve (GCC's `-fipa-ra`), and hand-written code returns where it likes. Answered
-//!   from the callers downwards. Calls in code that was not understood count as needing everything
-//!   that the function preserves.
+//!   the callees upwards. A function of this module may follow no convention, so the answer is
+//!   taken from its code. Functions of other files and those called through pointers follow the
+//!   System V ABI.
+//! - What does a *caller* need when a function returns? What the ABI says and, beyond that,
+//!   everything that is live after a direct call: compilers keep values in registers that a local
+//!   function is known to preserve (GCC's `-fipa-ra`), and hand-written code may return values in
+//!   any register. Answered from the callers downwards. Calls in code that was not understood count
+//!   as needing everything that the function preserves.
 //!
-//! Everything that cannot be seen is live: everything at an indirect jump that was not understood,
-//! at calls into the middle of a function, around Go's calls, before a trap. An exception goes from
-//! a call to its landing pad with what functions preserve; asynchronous exceptions
-//! (`-fnon-call-exceptions`) are not followed.
+//! Wherever the needs cannot be seen, everything is live: at an indirect jump that was not
+//! understood, at calls into the middle of a function, around Go's calls, before a trap. An
+//! exception goes from a call to its landing pad with the registers that functions preserve;
+//! asynchronous exceptions (`-fnon-call-exceptions`) are not followed.
 
 pub(crate) mod effect;
 pub(crate) mod outline;
@@ -36,7 +37,8 @@ use outline::{Outline, Summary};
 use set::Set;
 use solve::{Ends, Solution};
 
-/// Returns what is live before each instruction, by ascending address. `exit` is what callers need.
+/// Returns the live set before each instruction, by ascending address. `exit` is the set that
+/// callers need.
 pub(crate) fn before_each(
     info: &mut InstructionInfoFactory,
     walk: &Walk,
@@ -59,7 +61,7 @@ pub(crate) fn before_each(
             sets[at as usize] = live;
         }
     }
-    // Inserted code needs the stack, and the direction that all code expects.
+    // Inserted code uses the stack, and all code relies on the direction flag.
     let always = Set::general(1 << 4).with(Set::flags(flag::DIRECTION));
     shape.sorted.iter().map(|i| (sets[*i as usize] | always).to_live(red_zone)).collect()
 }

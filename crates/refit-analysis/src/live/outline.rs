@@ -1,5 +1,5 @@
-//! Outline of a function for liveness: its blocks, with what they read and overwrite, and their
-//! callees.
+//! Outline of a function for liveness: its blocks, the registers that they read and overwrite, and
+//! their callees.
 
 use iced_x86::InstructionInfoFactory;
 

@@ -1,8 +1,8 @@
 //! Whether a function may use the 128 bytes below the stack pointer.
 //!
-//! Compilers use them in leaf functions, below the stack pointer or through a copy of it (a frame
-//! pointer). So a function uses the red zone if an instruction addresses it, if the function is a
-//! leaf and copies the stack pointer, or if part of the function was not seen.
+//! Compilers use these bytes in leaf functions, below the stack pointer or through a copy of it (a
+//! frame pointer). So a function may use the red zone if an instruction addresses it, if the
+//! function is a leaf and copies the stack pointer, or if part of the function was not seen.
 
 use iced_x86::{
     Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpKind, Register,

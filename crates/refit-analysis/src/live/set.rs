@@ -1,4 +1,5 @@
-//! Sets of all that can be live, as bits of one word: set operations are single instructions.
+//! Sets of everything that can be live, as bits of one word: set operations are single
+//! instructions.
 
 use std::ops::{BitAnd, BitOr, BitOrAssign, Not};
 

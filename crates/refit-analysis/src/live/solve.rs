@@ -1,4 +1,4 @@
-//! Solves liveness within one function: the least solution, from the ways out backwards.
+//! Solves liveness within one function: the least solution, backwards from the exits.
 
 use super::outline::{Callee, Node, Outline, Summary, way};
 use super::set::{Set, abi};
@@ -18,8 +18,7 @@ pub(crate) struct Ends {
 pub(crate) struct Solution {
     /// Before its first instruction.
     pub(crate) before: Vec<Set>,
-    /// After its last instruction: behind the call at its end, if there is one, when it has
-    /// returned.
+    /// After its last instruction; if that is a call, after the call has returned.
     pub(crate) after: Vec<Set>,
 }
 
@@ -54,7 +53,8 @@ pub(crate) fn solve(
     }
 }
 
-/// Returns what is live after the last instruction of `node`, when a call there has returned.
+/// Returns the set that is live after the last instruction of `node`, once a call there has
+/// returned.
 fn after(
     outline: &Outline,
     node: &Node,
@@ -90,7 +90,7 @@ fn after(
     set
 }
 
-/// Returns what is live before the call at the end of `node`, given what is live after it.
+/// Returns the set that is live before the call at the end of `node`, given the set after it.
 pub(crate) fn call(
     outline: &Outline,
     node: &Node,

@@ -1,8 +1,8 @@
-//! Summaries of all functions: what callees read and preserve, what callers need.
+//! Summaries of all functions: the registers that callees read and preserve, and that callers need.
 //!
 //! Both are least fixed points over the call graph, computed with a work list. Sets only grow, so
-//! each function is solved again at most as many times as its callees' (or callers') sets have
-//! elements; in practice once or twice, in the order that the graph suggests.
+//! each function is solved again at most as often as the sets of its callees (or callers) have
+//! elements; in practice once or twice, since the order of the work follows the graph.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ pub(crate) struct Summaries {
     pub(crate) exits: Vec<Set>,
 }
 
-/// Summarises all functions. `obscure` are those that code calls which was not understood.
+/// Summarises all functions. `obscure` are those that are called by code that was not understood.
 pub(crate) fn summarise(outlines: &[Outline], obscure: &[FunctionId]) -> Summaries {
     let graph = Graph::new(outlines);
     let summaries = upwards(outlines, &graph);
@@ -123,8 +123,9 @@ fn summary(outline: &Outline, summaries: &[Summary], solution: &mut Solution) ->
         solve(outline, Ends { caller, unknown: Set::ALL }, &known, solution);
         solution.before[entry]
     };
-    // Sets pass through a function element by element, independently: what is live at its entry is
-    // what it reads, and what of the caller's it may preserve.
+    // A function passes sets on element by element, independently. So the set at its entry consists
+    // of the elements that the function reads, and of those that its caller needs and that it may
+    // preserve.
     Summary { reads: at_entry(Set::NONE), keeps: at_entry(Set::ALL) }
 }
 
@@ -144,7 +145,8 @@ fn downwards(
             exits[id.0 as usize] = Set::ALL;
         }
         if outline.unknown {
-            // The code at an unknown target may need what functions that this one called preserve.
+            // The code at an unknown target may need the registers that functions called here
+            // preserve.
             for id in outline.callees() {
                 exits[id.0 as usize] |= left_alone[id.0 as usize];
             }
@@ -179,7 +181,7 @@ fn downwards(
     exits
 }
 
-/// Returns what each function preserves on all ways, as far as its code shows.
+/// Returns the registers that each function preserves on all paths, as far as its code shows.
 fn left_alone(outlines: &[Outline], graph: &Graph) -> Vec<Set> {
     let own = |outline: &Outline| {
         let abi = outline

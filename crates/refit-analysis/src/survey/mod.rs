@@ -1,11 +1,11 @@
 //! The survey of a module: which functions exist, which of them return, and which pieces of code
 //! are parts of others.
 //!
-//! The three questions depend on each other. A call that does not return does not reach the code
-//! behind it; code that is reached calls functions that no other source knows of; and a piece that
-//! only one function jumps to is part of that function. So the survey looks at functions again
-//! until nothing changes. Initially all calls return, since that is safe to assume of code that was
-//! not looked at: a function does not return only if all its ways were followed and end elsewhere.
+//! The three questions depend on each other. Code after a call that does not return is not
+//! reached; code that is reached calls functions that no other source lists; and a piece that only
+//! one function jumps to is part of that function. So the survey examines functions again until
+//! nothing changes. Initially all calls return, since that is safe to assume of code that was not
+//! examined: a function does not return only if all its paths were followed and end elsewhere.
 
 mod obscure;
 mod pieces;
@@ -44,8 +44,8 @@ pub(crate) struct Knowledge {
     pub(crate) exits: Vec<Set>,
 }
 
-/// Most rounds in which functions are searched. A target called only by functions of the last round
-/// gets no function of its own.
+/// Maximum number of rounds in which functions are searched. A target called only by functions of
+/// the last round gets no function of its own.
 const TURNS: usize = 200;
 
 /// The consequences of one function's code for others.
@@ -130,7 +130,7 @@ impl<'a> Survey<'a> {
         Map::new(self.functions.iter())
     }
 
-    /// Digests anew the functions that are entered at `entries`.
+    /// Digests the functions again that are entered at `entries`.
     fn look_at(&mut self, entries: &BTreeSet<u64>) {
         let (map, functions) = (self.map(), &self.functions);
         let (image, returns, inner) = (self.image, &self.returns, &self.inner);
@@ -191,8 +191,8 @@ impl<'a> Survey<'a> {
             .collect()
     }
 
-    /// Makes a function of each call target that belongs to none. Returns the entries of these and
-    /// of the functions that they cut off, which have to be looked at again.
+    /// Makes a function of each call target that belongs to none. Returns the entries of the new
+    /// functions and of the functions that they cut off, which have to be examined again.
     fn find_called(&mut self) -> BTreeSet<u64> {
         let map = self.map();
         let mut new = BTreeSet::new();

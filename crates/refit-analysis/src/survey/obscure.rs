@@ -1,8 +1,8 @@
-//! Calls in bytes that no traversal reached, but that may be code all the same.
+//! Calls in bytes that no traversal reached but that may nevertheless be code.
 //!
-//! A caller there may need registers that the callee leaves alone, beyond what the ABI guarantees.
-//! So every byte sequence that would be a direct call of some function's entry counts as a call, at
-//! whatever byte it begins.
+//! A caller there may need registers that the callee preserves beyond what the ABI guarantees. So
+//! every byte sequence that would be a direct call of some function's entry counts as a call, at
+//! any offset.
 
 use std::ops::Range;
 

@@ -14,7 +14,7 @@ use crate::image::{Image, Symbol};
 /// A piece of code that begins at a start.
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
-    /// The function that the piece is unless it turns out to be a part.
+    /// The function that the piece is, unless it turns out to be a part of another one.
     pub(crate) function: Function,
     /// Whether a source gives its end; otherwise it ends where the next piece begins.
     pub(crate) sized: bool,
@@ -29,7 +29,8 @@ pub(crate) enum Part {
     No,
     /// Perhaps a part: a frame description is its only source.
     Perhaps,
-    /// Probably a part: its name says so (`.cold`), or its frame exists already when it begins.
+    /// Probably a part: its name says so (`.cold`), or a stack frame exists already at its first
+    /// byte.
     Likely,
 }
 

@@ -159,8 +159,8 @@ impl Spans {
             self.unended += 1;
             let lost = stack.pop();
             self.given_up.extend(lost);
-            // The intervals inside of the lost one are now inside of the enclosing one; its own end
-            // does not exist.
+            // The intervals inside of the lost one are now inside of the enclosing one. The lost
+            // interval itself adds only the record of its begin, since its end is missing.
             if let (Some(lost), Some(outer)) = (lost, stack.last_mut()) {
                 outer.inner = outer.inner.saturating_add(lost.inner);
                 outer.inner_dumped = outer.inner_dumped.saturating_add(lost.inner_dumped);
@@ -174,8 +174,8 @@ impl Spans {
         if let Some(outer) = stack.last_mut() {
             outer.inner = outer.inner.saturating_add(span.ticks());
             outer.inner_dumped = outer.inner_dumped.saturating_add(dumped);
-            // Its begin and its end, and the records inside of it; its own duration contains the
-            // cost of those that `records` returns.
+            // Counts the records of its begin and its end, and those inside of it; its own duration
+            // contains the cost of those that `records` returns.
             outer.records += span.open.records + 2;
             outer.inner_records += span.records();
         }

@@ -118,7 +118,8 @@ impl Switches {
         }
     }
 
-    /// Returns whether there are no records of context switches.
+    /// Returns whether the trace has no records of context switches, so that transitions were
+    /// derived from other records.
     pub fn is_seen_by_records(&self) -> bool {
         self.reported.is_empty()
     }

@@ -1,9 +1,8 @@
 //! Folded stacks, with a line per stack and its time in nanoseconds, and the flame graph that
 //! inferno draws from them.
 //!
-//! A stack consists of the thread's name and the open intervals, the outermost first. Its time is
-//! the time that was not in an interval further inside. Intervals without an end have no time and
-//! are omitted.
+//! A stack consists of the thread's name and the open intervals, the outermost first. Its time
+//! excludes intervals further inside. Intervals without an end have no time and are omitted.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

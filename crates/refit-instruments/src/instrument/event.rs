@@ -93,11 +93,11 @@ impl Event {
     }
 }
 
-/// Writes the record. The function is not inlined and marked as cold so that the compiler generates
-/// the code around instruments as if they were not there; a suspended instrument then costs two
-/// instructions. (WATER, whose procedures run for 20 to 60 ns, took 15 to 30 per cent longer with
-/// inlined and suspended instruments, and takes 3 to 6 per cent longer like this; a record costs 2
-/// ns more.)
+/// Writes the record. The function is not inlined, and is marked as cold, so that the compiler
+/// generates the code around instruments as if they were not there; a suspended instrument then
+/// costs two instructions. (WATER, whose procedures run for 20 to 60 ns, took 15 to 30 per cent
+/// longer with inlined, suspended instruments. With this function it takes 3 to 6 per cent longer,
+/// and a record costs 2 ns more.)
 ///
 /// The payload is passed as two numbers, because an array would be stored in memory even for
 /// suspended instruments.

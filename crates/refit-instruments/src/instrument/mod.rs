@@ -92,8 +92,9 @@ pub struct Core {
     parent: Option<&'static Core>,
 }
 
-/// The link of an instrument that is not registered yet. Its switch does not suspend, so that a
-/// suspended instrument needs only one test.
+/// The switch of the link of an instrument that is not registered yet. It does not suspend, so that
+/// the first use takes the path of a recording instrument, which registers it. A suspended
+/// instrument thus needs only one test.
 static UNKNOWN_SWITCH: AtomicU64 = AtomicU64::new(0);
 static UNKNOWN_LINK: Link = Link { switch: &UNKNOWN_SWITCH, id: 0, area: None, several: &[] };
 

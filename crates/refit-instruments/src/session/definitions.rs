@@ -2,9 +2,9 @@
 //! thousand processes of one program share one entry.
 //!
 //! An entry is free, being written, or ready, in this order. A process that finds no entry of its
-//! name claims the first free one after the hash of the name by a compare-exchange, writes it and
+//! name claims the first free entry after the hash of the name by a compare-exchange, writes it and
 //! makes it ready (Release). Two processes can write the same name into two entries only if one of
-//! them stops while it writes; readers show both then.
+//! them stops while it writes; readers then show both.
 //!
 //! An instrument records while its switch is 0. Each bit is a reason for suspension, and each
 //! reason has one owner, so that resuming for one reason never cancels another.

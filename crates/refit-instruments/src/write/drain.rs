@@ -17,9 +17,9 @@ const TORN_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time to wait for a record whose writer is alive, since the writer may have left it by a jump
 /// out of a signal handler.
 const STUCK_TIMEOUT: Duration = Duration::from_secs(10);
-/// A time further than this before the previous one (in ticks of either clock) was stored by a
-/// writer that had been abandoned. The clocks of two processors differ by far less, and the
-/// timeouts are far longer.
+/// If a time is further than this before the previous one (in ticks of either clock), it was stored
+/// by a writer whose record had been abandoned. The clocks of two processors differ by far less,
+/// and the timeouts are far longer.
 const MAX_BACKWARD: u64 = 1 << 20;
 
 /// The drainer's side of a ring.
@@ -32,7 +32,7 @@ pub(super) struct Drain {
     last: u64,
     /// The number of records reported as lost for lack of slots.
     lost: u64,
-    /// Since when record `drained` is waited for.
+    /// The time at which the drainer began to wait for record `drained`.
     waiting: Option<Instant>,
     timeout: Duration,
     /// The number of records written to the trace.

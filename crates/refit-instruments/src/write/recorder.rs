@@ -81,8 +81,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts to record a session into a file. A session has one recorder and is recorded once: it
-    /// ends with its recording.
+    /// Starts to record a session into a file. A session has one recorder and is recorded once: the
+    /// session ends with its recording.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Makes system calls in a stopped program, by one of its threads, which returns to its own
-//! registers whenever refit is killed ([`refit_sys::trace::Tracee::call_returning`]).
+//! Makes system calls in a stopped program. One of its threads makes them, and returns to its own
+//! registers even if refit is killed ([`refit_sys::trace::Tracee::call_returning`]).
 
 use std::ops::Range;
 
@@ -103,7 +103,7 @@ impl Call {
     }
 }
 
-/// Returns a slack in which no task stands, nor will when a signal handler returns.
+/// Returns a slack in which no task is now, nor will be when a signal handler returns.
 fn slack(still: &Still<'_>) -> Result<Option<Range<u64>>, Refusal> {
     let mappings = still.program.mappings()?;
     for found in slack::all(&still.program.memory, &mappings) {
@@ -114,7 +114,7 @@ fn slack(still: &Still<'_>) -> Result<Option<Range<u64>>, Refusal> {
     Ok(None)
 }
 
-/// Zeroes the slacks in which no thread stands.
+/// Zeroes the slacks in which no thread is.
 pub(crate) fn clean(still: &Still<'_>) -> Result<(), Refusal> {
     let program = still.program;
     let mappings = program.mappings()?;
@@ -124,7 +124,7 @@ pub(crate) fn clean(still: &Still<'_>) -> Result<(), Refusal> {
             program.read(found.start, &mut bytes).is_ok() && bytes != [0; slack::SIZE as usize];
         if marked && !counters_in(still, &found)? {
             bytes = [0; slack::SIZE as usize];
-            // The mark goes with the rest: one page is written at once.
+            // The mark is zeroed in the same write, which is within one page.
             let written = program.write(found.start, &bytes);
             written.map_err(|source| Refusal::System {
                 id: program.id(),

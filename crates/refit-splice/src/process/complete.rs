@@ -1,21 +1,23 @@
-//! Completes calls that a stop has cut short or ended. The thread itself does so, whatever happens
-//! to refit.
+//! Completes system calls that a stop has cut short or ended. The thread itself completes its call,
+//! even if refit is killed.
 //!
 //! A thread whose call has done only a part of its work is sent to code in a slack of the program
-//! ([`super::slots`]) that asks for the rest, and returns to the program with the sum and with its
-//! own registers. A call that is restarted with a time limit runs there, too, with the remaining
-//! time: the limit counts from the moment at which the call was first stopped.
+//! ([`super::slots`]). That code makes a call for the rest, and returns to the program with the sum
+//! as the result and with the thread's own registers. A call with a time limit that is restarted
+//! runs in such a slot, too, with the remaining time: the limit counts from the moment at which the
+//! call was first stopped.
 //!
-//! The thread stands behind the `syscall` of that code, and the kernel finds `ERESTARTNOHAND`
-//! there: it makes the call, unless a signal handler is to run, in which case the program's own
-//! call appears to have ended with the part, or with `EINTR`.
+//! The thread's program counter is set to the end of the `syscall` instruction of that code, and
+//! its `rax` to `ERESTARTNOHAND`. So the kernel makes the call, unless a signal handler runs first;
+//! in that case the program's own call appears to have ended with the partial result, or with
+//! `EINTR`.
 //!
-//! A slot is free when no thread's program counter is in it. The thread never needs refit for it,
-//! and never needs an area that could be unmapped. Whenever all tasks are stopped, those in such a
-//! call are put back behind the program's own `syscall` ([`Still::take_out`]), so that code which
-//! changes bytes sees where they will continue. If a signal handler has interrupted one, the word
-//! of the slot by which it returns is as good as a saved program counter
-//! ([`super::find_slots::backs`]).
+//! A slot is free when no thread's program counter is in it. To finish, the thread needs neither
+//! refit nor an area that could be unmapped. Whenever all tasks are stopped, threads in such a call
+//! are moved back to the end of the program's own `syscall` ([`Still::take_out`]), so that code
+//! which changes bytes sees where they will continue. If a signal handler has interrupted a thread
+//! in a slot, the word of the slot that holds the return address is treated as a saved program
+//! counter ([`super::find_slots::backs`]).
 
 use std::ops::Range;
 use std::time::Duration;
@@ -33,7 +35,7 @@ use super::still::{Limited, Still};
 /// Space for slots.
 struct Places {
     slacks: Vec<Range<u64>>,
-    /// Slots in which a thread stands.
+    /// Slots that a thread's program counter is in.
     used: Vec<Range<u64>>,
 }
 
@@ -67,8 +69,8 @@ impl Places {
 }
 
 impl Still<'_> {
-    /// Puts every thread that makes the rest of a call in a slot back behind the program's own
-    /// call.
+    /// Moves every thread that makes the rest of a call in a slot back to the end of the program's
+    /// own `syscall`.
     pub(super) fn take_out(&mut self) -> Result<(), Refusal> {
         let mappings = self.program.mappings()?;
         let slacks: Vec<_> = slack::in_use(&self.program.memory, &mappings).collect();
@@ -92,8 +94,8 @@ impl Still<'_> {
     }
 
     /// Sends every thread whose call the stop has cut short, or ended before its time, to a slot
-    /// that continues it. If there is no space, the thread sees the partial result, as after a
-    /// signal, and a time limit starts anew.
+    /// that continues the call. If there is no space, the thread sees the partial result, as after
+    /// a signal, and a time limit starts over.
     pub(super) fn complete(&mut self) {
         let program = self.program;
         let word = |at: u64| program.word(at).ok();
@@ -119,8 +121,8 @@ impl Still<'_> {
         }
     }
 
-    /// Whether a thread stands behind a system call that has returned, and not before one that is
-    /// about to be restarted: in the latter case rax holds the number of the call.
+    /// Whether a thread is at the end of a system call that has returned, and not at one that is
+    /// about to be restarted: before a restart, rax holds the number of the call.
     fn has_returned(&self, registers: &Registers) -> bool {
         let call = |at: u64| {
             let mut code = [0; SYSCALL as usize];
@@ -186,13 +188,13 @@ impl Still<'_> {
     }
 }
 
-/// Returns the call that a thread stands behind.
+/// Returns the call that precedes the program counter of a thread.
 fn call_of(registers: &Registers) -> Call {
     Call { number: registers.orig_rax, arguments: restart::arguments(registers) }
 }
 
-/// Returns the registers with which a thread at `offset` in a slot would stand behind the program's
-/// own call. `None` if its call is over: it returns by itself.
+/// Returns the registers of a thread at `offset` in a slot, moved back to the end of the program's
+/// own call. `None` if its call is over: the thread returns by itself.
 fn taken_out(registers: &Registers, slot: &Slot, offset: u64) -> Option<Registers> {
     let rax = answer(registers.rax, slot, offset)?;
     let Call { number, arguments: [rdi, rsi, rdx, r10, r8, r9] } = slot.call();

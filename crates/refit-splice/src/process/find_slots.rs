@@ -1,4 +1,4 @@
-//! Finds the slots that stand in the slacks of a program.
+//! Finds the slots ([`super::slots`]) in the slacks of a program.
 
 use std::ops::Range;
 
@@ -33,7 +33,7 @@ pub(super) fn slots(program: &Program, slacks: &[Range<u64>]) -> Vec<(u64, Slot)
     found
 }
 
-/// Returns the addresses of the words by which slots return to the program, and their values.
+/// Returns the addresses and values of the words from which slots take their return addresses.
 pub(super) fn backs(program: &Program, mappings: &[Mapping]) -> Vec<(u64, u64)> {
     let slacks: Vec<_> = slack::in_use(&program.memory, mappings).collect();
     let all = slots(program, &slacks).into_iter();

@@ -1,17 +1,16 @@
-//! Stops all tasks that run a program's code at once, its threads and those of processes that share
-//! its memory, and measures for how long.
+//! Stops all tasks that run a program's code at once: its threads, and those of processes that
+//! share its memory. Measures for how long they are stopped.
 //!
 //! Only tasks create tasks: once every task found is stopped and no further one is found, no task
-//! is left that could create another. So the search repeats until that is so.
+//! is left that could create another. So the search is repeated until it finds no new task.
 //!
-//! The work is done on a thread of its own, whose end releases everything that it has traced,
-//! whatever state it is in: there is no other way to release a task that does not stop.
+//! The work is done on a separate thread. Its end releases every task that it has traced, whatever
+//! state the task is in: there is no other way to release a task that does not stop.
 //!
-//! *Whenever refit is killed*, each task continues as an untraced task does, with the registers
-//! that it has at that moment; no task ever has other registers than its own ([`super::Call`] makes
-//! calls such that this holds). A call that the stop ended with `EINTR` is restarted from the
-//! moment at which its thread was seen to have stopped; if refit is killed before that, the program
-//! sees `EINTR`.
+//! *If refit is killed* at any moment, each task continues untraced, with the registers that it has
+//! then; no task ever has registers other than its own ([`super::Call`] makes calls without
+//! breaking this). A call that the stop ended with `EINTR` is restarted once refit has seen its
+//! thread stop; if refit is killed before that, the program sees `EINTR`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -30,10 +29,10 @@ impl Program {
     /// Stops all threads, does `work`, and lets them continue. Returns the result of `work`, and
     /// for how long no thread ran.
     ///
-    /// A thread that waits where no signal reaches it stays there. One that can neither be stopped
-    /// nor be seen to wait delays the others: refit waits for it in turns, each twice as long as
-    /// the one before, with equally long pauses in which all threads run; all turns together take
-    /// `HELD_UP` at most. Threads that only need a processor have the time `within`.
+    /// A thread that waits where no signal reaches it stays there. A thread that can neither be
+    /// stopped nor be seen to wait delays the others: refit waits for it in turns, each twice as
+    /// long as the one before, with equally long pauses in which all threads run. All turns
+    /// together take `HELD_UP` at most. Threads that only need a processor have the time `within`.
     ///
     /// A waiting call that the kernel ended for the stop is restarted, and one that the stop cut
     /// short is completed ([`refit_sys::restart`]). A time limit among its arguments counts from
@@ -66,7 +65,7 @@ impl Program {
         })
     }
 
-    /// Makes one attempt, on a thread of its own. The work is done at most once: only when all
+    /// Makes one attempt, on a separate thread. The work is done at most once, and only when all
     /// threads are stopped.
     fn hold_and<R: Send, E: From<Refusal> + Send>(
         &self,
@@ -95,9 +94,9 @@ pub const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const HELD_UP: Duration = Duration::from_millis(100);
 /// Number of turns.
 const TURNS: u32 = 6;
-/// Longest wait, before they are released, for tasks whose call the stop may end.
+/// Longest wait for tasks whose call the stop may end, before they are released.
 const SEEN: Duration = Duration::from_secs(1);
-/// Longest wait for tasks that were asked to stop, when another one does not.
+/// Longest wait for tasks that were asked to stop, when another task does not stop.
 const UNSEEN: Duration = Duration::from_millis(20);
 
 /// Why a turn failed.
@@ -149,8 +148,8 @@ impl<'p> Still<'p> {
         Ok(still)
     }
 
-    /// Stops these tasks: all are asked before any is waited for, since the first to be asked wait
-    /// for the last.
+    /// Stops these tasks. All are asked before refit waits for any, since the tasks that stop first
+    /// wait for the last one.
     fn bring(&mut self, fresh: &[(u32, bool)], deadlines: Deadlines) -> Result<(), Refusal> {
         let id = self.program.id();
         let mut stopping = Vec::new();
@@ -212,8 +211,8 @@ impl<'p> Still<'p> {
         for (_, held) in std::mem::take(&mut self.threads) {
             held.let_go().map_err(|error| Refusal::of_tracing(id, "resume a thread", error))?;
         }
-        // The other tasks already run: those in a call that the stop may end are seen to stop
-        // before they are released.
+        // The other tasks already run. Those in a call that the stop may end are released only once
+        // they have been seen to stop.
         let now = Instant::now();
         for (_, (held, waits)) in std::mem::take(&mut self.asleep) {
             let ends = waits.call.is_some_and(tasks::ends_for_a_stop);

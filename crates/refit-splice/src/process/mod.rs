@@ -1,5 +1,5 @@
-//! A running program as splicing sees it: its memory, its mappings, its threads when stopped,
-//! system calls made in it.
+//! A running program as splicing sees it: its memory, its mappings, its stopped threads, and system
+//! calls made in it.
 //!
 //! Everything is done from outside. Programs that cannot be changed are refused before anything is
 //! touched ([`Program::open`]). Nothing here knows of sites or patch areas.

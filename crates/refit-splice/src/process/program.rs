@@ -28,7 +28,7 @@ impl Program {
     /// [`Refusal`] has the reason.
     pub fn open(id: u32) -> Result<Self, Refusal> {
         let program = Self::open_to_clean(id)?;
-        // One thread that may make any call makes all those that are needed.
+        // One thread that may make any call suffices: it makes all the calls that refit needs.
         if program.threads().iter().all(|&thread| is_filtered(thread)) {
             return Err(Refusal::Filtered { id });
         }

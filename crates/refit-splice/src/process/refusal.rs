@@ -125,7 +125,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the refusal for a thread that does not stop, with what it does instead.
+    /// Returns the refusal for a thread that does not stop, with the call or state that it is in.
     pub(crate) fn restless(id: u32, thread: u32) -> Self {
         let name = refit_sys::process::name(thread);
         let state = refit_sys::process::life(thread).map_or(b'X', |life| life.state);

@@ -1,10 +1,10 @@
 //! Finds program counters that the kernel has saved on stacks, at which threads continue when
 //! signal handlers return.
 //!
-//! The kernel leaves a frame (`rt_sigframe`, arch/x86/include/asm/sigframe.h) that has the address
-//! of the code which calls `rt_sigreturn` on top, then a `ucontext`. So a word of a stack that is
-//! the address of such code has a saved program counter at a known distance, and a saved stack
-//! pointer: that of the interrupted stack, which may be another one.
+//! The kernel's frame (`rt_sigframe`, arch/x86/include/asm/sigframe.h) begins with the address of
+//! the code that calls `rt_sigreturn`, followed by a `ucontext`. So if a word of a stack is the
+//! address of such code, a saved program counter and a saved stack pointer are at known distances
+//! from it. The saved stack pointer is that of the interrupted stack, which may be another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -37,8 +37,8 @@ pub(crate) struct Saved {
     pub(crate) counter: u64,
 }
 
-/// Returns every saved program counter of every thread, including those to which threads return
-/// that are in a call interrupted by a stop.
+/// Returns every saved program counter of every thread, including the return addresses of threads
+/// that complete an interrupted call.
 pub(crate) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
     let program = still.program();
     let mappings = program.mappings()?;
@@ -48,14 +48,14 @@ pub(crate) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
     Ok(found.into_iter().collect())
 }
 
-/// Returns those to which signal handlers return.
+/// Returns the saved program counters to which signal handlers return.
 pub(crate) fn of_handlers(
     still: &Still<'_>,
     mappings: &[Mapping],
 ) -> Result<BTreeSet<Saved>, Refusal> {
     let program = still.program();
     let mut found = BTreeSet::new();
-    // Most words that point to code are return addresses, and few distinct ones.
+    // Most words that point to code are return addresses, and few of these are distinct.
     let mut known = BTreeMap::new();
     let mut tops = Vec::new();
     for thread in still.threads() {
@@ -99,9 +99,9 @@ pub(crate) fn of_handlers(
     Ok(found)
 }
 
-/// Returns where the search of a thread's stack begins: if its handler has just returned to the
-/// code that ends it, the return popped the address of that code, and the frame begins a word below
-/// the stack pointer.
+/// Returns where the search of a thread's stack begins. If the thread's handler has just returned
+/// to the code that ends it, the return has popped the address of that code, and the frame begins
+/// one word below the stack pointer.
 fn top(program: &Program, counter: u64, stack: u64) -> u64 {
     let below = stack.wrapping_sub(8);
     let ends = |at: u64| counter.wrapping_sub(at) <= RESTORER.len() as u64;
@@ -133,8 +133,8 @@ pub(crate) fn is_go(still: &Still<'_>) -> Result<bool, Refusal> {
     Ok(false)
 }
 
-/// Whether a task stands in this code, or will when a signal handler returns. Zeros are no code
-/// that a task stands in.
+/// Whether the program counter of a task is in this code, or will be when a signal handler returns.
+/// No program counter is in code that is all zeros.
 pub(crate) fn counters_in(still: &Still<'_>, code: &Range<u64>) -> Result<bool, Refusal> {
     let mut bytes = vec![0; (code.end - code.start) as usize];
     let read = still.program().read(code.start, &mut bytes);
@@ -144,12 +144,12 @@ pub(crate) fn counters_in(still: &Still<'_>, code: &Range<u64>) -> Result<bool, 
     is_in_use(still, code)
 }
 
-/// Implements [`counters_in`] for code that is known to have more than zeros.
+/// Implements [`counters_in`] for code that is known not to be all zeros.
 pub(crate) fn is_in_use(still: &Still<'_>, code: &Range<u64>) -> Result<bool, Refusal> {
     Ok(counters(still)?.iter().any(|counter| code.contains(counter)))
 }
 
-/// Returns where tasks stand, and where they will when signal handlers return.
+/// Returns the program counters of all tasks, those to which signal handlers return included.
 pub(crate) fn counters(still: &Still<'_>) -> Result<Vec<u64>, Refusal> {
     let positions = still.positions()?.into_iter().map(|(counter, _)| counter);
     Ok(positions.chain(saved(still)?.iter().map(|frame| frame.counter)).collect())

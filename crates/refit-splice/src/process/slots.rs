@@ -1,5 +1,5 @@
-//! Code by which a thread continues a call that a stop has interrupted, without refit, and returns
-//! to the program ([`super::complete`]).
+//! Slots: code in which a thread continues a call that a stop has interrupted, without refit, and
+//! from which it returns to the program ([`super::complete`]).
 //!
 //! ```text
 //! syscall                        the rest of the call
@@ -7,13 +7,13 @@
 //! errors become 0                what was done before counts; flags stay, as in a system call
 //! rax += done
 //! rdi … r9, rcx                  as after the call
-//! jmp                            behind the program's own `syscall`
-//! second: rsi, rdx, rax          what is behind the first piece
+//! jmp                            after the program's own `syscall`
+//! second: rsi, rdx, rax          what is after the first piece
 //! syscall, errors become 0, rax += done, as above
 //! ```
 //!
-//! Words behind the code record what the call came from, so that the next process to stop the
-//! thread can put it back behind the program's own `syscall`, with the program's registers.
+//! The words after the code record the program's own call and its registers. From these, the next
+//! process that stops the thread can move it back to the end of the program's own `syscall`.
 
 use std::ops::Range;
 
@@ -33,9 +33,9 @@ pub(super) const SLOTS: u64 = TEXT + LONGEST_TEXT as u64;
 /// The kinds of code in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// One call; its result is added to what was done before.
+    /// One call; its result is added to the amount done before.
     Rest,
-    /// One call, restarted: its result, errors included, is the result.
+    /// One call, restarted: its result is the result of the program's call, even if it is an error.
     Again,
     /// Two calls, the second only if the first does all of its part.
     Two,
@@ -62,8 +62,8 @@ const REST: [u8; 88] = [
     0xff, 0x25, 0, 0, 0, 0, // jmp [back]
     0xcc, 0xcc, 0xcc, 0xcc,
 ];
-/// Range of the instruction that turns an error into 0, and the `nop` that replaces it where errors
-/// count.
+/// Range of the instruction that turns an error into 0. Where errors are results, `KEEPS`, a `nop`,
+/// replaces it.
 const CLEARS: Range<usize> = 13..18;
 const KEEPS: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
 /// Ends of instructions that read a word, and the index of the word.
@@ -129,7 +129,7 @@ const TWO_READS: [(usize, usize); 14] = [
     (143, SECOND_DONE),
 ];
 
-/// Indices of the words behind the code: what was done before, the six arguments, the address to
+/// Indices of the words after the code: the amount done before, the six arguments, the address to
 /// return to, the number of the program's call,
 const DONE: usize = 0;
 const ARGUMENTS: usize = 1;
@@ -140,8 +140,9 @@ const NUMBER: usize = 8;
 const DEADLINE: usize = 9;
 const TIME: usize = 10;
 const WORDS: usize = 12;
-/// and for [`Shape::Two`]: minus the bytes that the first call is to do, the second and third
-/// argument and the number of the second call, what is done before it, and its `struct msghdr`.
+/// and for [`Shape::Two`]: the bytes that the first call has to transfer, negated; the second and
+/// third argument and the number of the second call; the amount done before the second call; and
+/// its `struct msghdr`.
 const FIRST: usize = 12;
 const SECOND: usize = 13;
 const SECOND_DONE: usize = 16;
@@ -150,7 +151,7 @@ const WORDS_OF_TWO: usize = HEADER_AT + HEADER;
 
 /// Length of `syscall`.
 pub(super) const SYSCALL: u64 = 2;
-/// Offset behind the `syscall` of the second call.
+/// Offset after the `syscall` of the second call.
 const BEHIND_SECOND: u64 = 120;
 
 impl Shape {
@@ -195,7 +196,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Returns a slot for the rest of a call that has done `done` so far, and which returns to
+    /// Returns a slot for the rest of a call that has done `done` so far and that returns to
     /// `back`.
     pub(super) fn new(shape: Shape, call: Call, done: u64, back: u64) -> Self {
         let mut words = vec![0; shape.words()];
@@ -206,8 +207,8 @@ impl Slot {
         Self { shape, words }
     }
 
-    /// Sets the bytes that the first call is to do, and the second call; the message of a slot at
-    /// `at` is in the slot.
+    /// Sets the number of bytes that the first call has to transfer, and the second call. `header`,
+    /// if given, is stored in the slot, which is at `at`.
     pub(super) fn set_second(
         &mut self,
         first: u64,
@@ -265,8 +266,8 @@ impl Slot {
         at + shape.code_size() + 8 * BACK as u64
     }
 
-    /// Returns what was done before the call in which a thread at `offset` is; `None` if it is in
-    /// none.
+    /// Returns the amount done before the call that a thread at `offset` is in; `None` if it is in
+    /// no call.
     pub(super) fn done_at(&self, offset: u64) -> Option<u64> {
         match offset {
             0 | SYSCALL => Some(self.done()),

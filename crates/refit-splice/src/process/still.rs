@@ -1,4 +1,4 @@
-//! A program of which no task runs: where its tasks stand, and their registers.
+//! A program whose tasks are all stopped, or stop before they run: their registers and positions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,17 +20,17 @@ pub(super) struct Limited {
     pub(super) call: (Call, u64),
 }
 
-/// A program of which no task runs.
+/// A program none of whose tasks runs its code.
 #[derive(Debug)]
 pub struct Still<'p> {
     pub(super) program: &'p Program,
     /// Tasks that are stopped, of all processes.
     pub(super) threads: BTreeMap<u32, Tracee>,
-    /// Tasks that wait in the kernel, and stop before they run anything.
+    /// Tasks that wait in the kernel, and stop before they run any code of the program.
     pub(super) asleep: BTreeMap<u32, (Tracee, Waits)>,
     /// Tasks that are threads of the program itself.
     pub(super) own: BTreeSet<u32>,
-    /// Tasks that have ended, or run other memory, since they were found.
+    /// Tasks that have ended, or have other memory, since they were found.
     pub(super) ended: BTreeSet<u32>,
     /// Calls with a time limit that an earlier stop has interrupted, by task.
     pub(super) limited: BTreeMap<u32, Limited>,
@@ -53,8 +53,8 @@ impl<'p> Still<'p> {
         self.threads().filter(|thread| self.own.contains(thread))
     }
 
-    /// Returns the threads that wait in the kernel where no signal reaches them, and where they
-    /// will continue.
+    /// Returns the threads that wait in the kernel where no signal reaches them, and the positions
+    /// at which they will continue.
     pub fn asleep(&self) -> impl Iterator<Item = (u32, Waits)> + '_ {
         self.asleep.iter().map(|(&thread, &(_, waits))| (thread, waits))
     }
@@ -134,6 +134,6 @@ impl<'p> Still<'p> {
     }
 }
 
-/// Offset of `tid` in glibc's `struct pthread` (behind `tcbhead_t` and a list's node), and in
+/// Offset of `tid` in glibc's `struct pthread` (after `tcbhead_t` and a list's node), and in
 /// musl's.
 const KEPT_AT: [i32; 2] = [0x2d0, 0x30];

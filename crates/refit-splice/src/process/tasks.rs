@@ -1,15 +1,15 @@
-//! Stops single tasks that have a program's memory, or proves that they need not be stopped.
+//! Stops single tasks that run in a program's memory, or proves that they need not be stopped.
 //!
 //! A task is a thread of the program, or of another process that shares its memory: the child of a
 //! `vfork` until it execs, or one made by `clone` with `CLONE_VM`. All of them run the same code,
 //! so all have to stop.
 //!
-//! *A task that does not stop need not.* The kernel handles an interruption before the task's next
-//! instruction in user space (`exit_to_user_mode_loop`): once it is requested, a task that waits in
-//! the kernel where no signal reaches it (state `D`: a thread that waits for the child of its
-//! `vfork`, or for a device) runs no code of the program without stopping first. It is known where
-//! it will continue ([`refit_sys::process::waits`]); it only cannot make calls, and cannot be
-//! moved.
+//! *A task that does not stop need not be stopped.* The kernel handles an interruption before the
+//! task's next instruction in user space (`exit_to_user_mode_loop`). So once the interruption is
+//! requested, a task that waits in the kernel where no signal reaches it (state `D`: a thread that
+//! waits for the child of its `vfork`, or for a device) runs no code of the program before it has
+//! stopped. The position at which it will continue is known ([`refit_sys::process::waits`]). Such a
+//! task cannot make calls for refit, and its program counter cannot be moved.
 
 use std::time::{Duration, Instant};
 
@@ -23,12 +23,12 @@ use super::refusal::Refusal;
 /// Time that a task may take to stop before its state is examined.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// The state in which a task came to a stand.
+/// The state in which a task was found once it was asked to stop.
 #[derive(Debug)]
 pub(super) enum Stood {
     /// Stopped.
     Stopped(Tracee),
-    /// Waits in the kernel, and stops before it runs its program again.
+    /// Waits in the kernel, and stops before it runs the program's code again.
     Asleep(Tracee, Waits),
     /// Has ended, or has other memory now.
     Gone,
@@ -57,8 +57,8 @@ pub(super) fn seize(id: u32, thread: u32) -> Result<Option<Tracee>, Refusal> {
     }
 }
 
-/// Waits until a task of the program is stopped. A call that the stop ended is restarted when the
-/// task continues, from here on whatever happens to refit.
+/// Waits until a task of the program is stopped. A call that the stop ended is then set to be
+/// restarted when the task continues, even if refit is killed.
 pub(super) fn settle(
     program: u32,
     is_own: bool,
@@ -98,7 +98,7 @@ pub(super) fn settle(
     }
 }
 
-/// Has a call that the stop ended with `EINTR` restarted.
+/// Makes the kernel restart a call that the stop ended with `EINTR`.
 fn redo(held: &Tracee) {
     // A task that was killed meanwhile has no registers.
     let Ok(registers) = held.registers() else { return };
@@ -107,13 +107,12 @@ fn redo(held: &Tracee) {
     }
 }
 
-/// Releases a task that was asked to stop and was not seen to.
+/// Releases a task that was asked to stop and has not been seen to stop.
 pub(super) fn let_go_unseen(mut held: Tracee, until: Instant) {
     match held.settle(until) {
         Ok(Stop::Event) => {
             redo(&held);
-            // It is stopped; a failure to release it does not matter, since it is released when the
-            // tracing thread ends.
+            // The task is stopped; if this fails, it is released when the tracing thread ends.
             let _ = held.let_go();
         }
         Ok(_) => drop(held.let_go()),
@@ -127,10 +126,10 @@ pub(super) fn ends_for_a_stop(call: i64) -> bool {
     !matches!(restart::of(call.cast_unsigned()), Some(Restart::Kernel))
 }
 
-/// Returns where a task waits that no signal wakes.
+/// Returns the position of a task that waits where no signal wakes it.
 fn asleep(thread: u32) -> Option<Waits> {
     let uninterruptible = || life(thread).is_some_and(|life| life.state == b'D');
-    // Between two looks at the same state it may have continued; then it stops.
+    // The task may have continued between two reads of the same state; it stops then.
     let (before, found, after) = (uninterruptible(), waits(thread), uninterruptible());
     found.filter(|_| before && after)
 }

@@ -13,7 +13,7 @@ const STATUS: u8 =
 /// Registers in the order in which snippets take them; all but the stack pointer.
 const CHOICE: [u8; 15] = [11, 10, 0, 1, 2, 6, 7, 8, 9, 3, 5, 13, 14, 15, 12];
 
-/// Registers that a snippet takes, and where the program's values are meanwhile.
+/// The registers that a snippet takes, and where it keeps the program's values of them.
 #[derive(Clone, Debug)]
 pub(super) struct Allocation {
     /// Registers for any use.

@@ -1,7 +1,8 @@
-//! Finds the cells that a step counts into: those of this processor, or those of a key among them.
+//! Finds the cells that a step counts into: those of this processor, or those of a key on this
+//! processor.
 //!
 //! An entry of the table of keys ([`search`](super::search)) begins with the key plus one. A key
-//! that finds no place within some probes counts into the cells of all others.
+//! that finds no free entry within `PROBES` probes counts into the cells that all such keys share.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
@@ -68,14 +69,14 @@ impl Writer<'_> {
         self.spread(search)?;
         self.search(search, found, others)?;
         self.bind(others);
-        // Adjusted so that the shared cells are addressed like those of an entry.
+        // Adjusted so that the shared cells have the same offsets as those of an entry.
         let before = MemoryOperand::with_base_displ(lane, first - table - 8);
         self.put(Instruction::with2(Code::Lea_r64_m, place, before))?;
         self.bind(found);
         Ok(CellAddress { register: place, offset: table + 8 })
     }
 
-    /// Sets a flag. It is in the first lane, on whichever processor: all of them store the same
+    /// Sets a flag. Flags are in the first lane on every processor: all of them store the same
     /// value.
     pub(super) fn flag(&mut self, cell: u32) -> Result<(), Why> {
         let place = (self.setting.cells.first + u64::from(cell) * 8).cast_signed();

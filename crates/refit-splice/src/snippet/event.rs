@@ -1,9 +1,10 @@
-//! Writes records into the instruments' buffers from the program itself: `Ring::write` of
-//! refit-instruments, in machine code.
+//! Writes records into the instruments' buffers from the program itself. The code does in machine
+//! instructions what `Ring::write` of refit-instruments does.
 //!
 //! The stores are in program order, which is all that x86-64 needs for a Release, and any load is
-//! an Acquire; the compare-exchange is a full barrier. A record that finds no place is lost and
-//! counted: a program that knows nothing of it does not wait.
+//! an Acquire; the compare-exchange is a full barrier. If the ring has no free slot, or is closed,
+//! the record is dropped and counted as lost: the program must never wait for a reader that it does
+//! not know.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use refit_instruments::session::layout::{self, ring};
@@ -46,7 +47,7 @@ impl Writer<'_> {
         self.put(Instruction::with2(Code::Mov_rm32_r32, thread_at, thread.full_register32()))?;
         self.put(Instruction::with2(Code::Mov_rm64_r64, at(2), first))?;
         self.put(Instruction::with2(Code::Mov_rm64_r64, at(3), second))?;
-        // Stores the time last: a reader that sees it sees the rest.
+        // The time is stored last: a reader that sees it also sees the other words of the record.
         self.put(Instruction::with2(Code::Mov_rm64_r64, at(0), Register::RDX))
     }
 
@@ -65,7 +66,7 @@ impl Writer<'_> {
             self.put(Instruction::with2(Code::Cmp_rm32_imm32, narrow, count))?;
             self.jump(Code::Jb_rel32_64, known)?;
         }
-        // Without the number of the processor any ring will do.
+        // If the number of the processor is unknown, any ring will do; this is the first.
         self.put(Instruction::with2(Code::Xor_r32_rm32, narrow, narrow))?;
         self.bind(known);
         let heads = rings.address + rings.geometry.rings_at() as u64 * WORD;
@@ -75,8 +76,8 @@ impl Writer<'_> {
         self.put(Instruction::with2(Code::Add_r64_rm64, head, processor))
     }
 
-    /// Reserves the place of the next record: its number in `number`, and a time at which it was
-    /// the next in `rdx`. If there is none, counts a loss and jumps.
+    /// Reserves the next record: leaves its number in `number`, and in `rdx` a time at which that
+    /// number was the next. If there is no free slot, counts a loss and jumps.
     fn reserve(
         &mut self,
         head: Register,

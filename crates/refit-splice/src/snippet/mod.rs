@@ -6,10 +6,10 @@
 //! restore
 //! ```
 //!
-//! `step` has the actions, `value` the values that they can look at, `setting` what they find in a
-//! program; `registers` and `allocation` decide which registers are taken; `writer` writes single
-//! instructions. `actions` writes a step, out of the parts in `values`, `cells`, `search`, `timer`,
-//! `spread` and `event`.
+//! `step` has the actions, `value` the values that actions can read, `setting` the surroundings of
+//! snippets in a program; `registers` and `allocation` decide which registers are taken; `writer`
+//! writes single instructions. `actions` writes a step, composed of the parts in `values`, `cells`,
+//! `search`, `timer`, `spread` and `event`.
 
 mod actions;
 mod allocation;

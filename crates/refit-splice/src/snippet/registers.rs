@@ -1,5 +1,5 @@
-//! Sets of general registers, what a step needs of them, and where the program's values are
-//! meanwhile.
+//! Sets of general registers, the registers that a step needs, and the places of the program's
+//! values while the snippet runs.
 
 use std::ops::{BitOr, BitOrAssign};
 

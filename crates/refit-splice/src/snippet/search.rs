@@ -1,6 +1,7 @@
-//! Finds the entry of a key in a table, by open addressing without removal. An entry's first word
-//! is its key (0: free), set once by the first thread, by compare-exchange; an entry stays with its
-//! key, so a key that was found in a table is found there again.
+//! Finds the entry of a key in a table, by open addressing without removal. The first word of an
+//! entry is its key (0: free). The first thread that needs the entry sets the word, by
+//! compare-exchange, and it never changes afterwards, so a key that was found in a table is found
+//! there again.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 

@@ -15,7 +15,7 @@ pub(crate) struct Setting {
     pub(crate) rings: Option<Rings>,
 }
 
-/// The way by which a thread finds the cells of its processor. A wrong guess costs time, never a
+/// How a thread finds the cells of its processor. A wrong processor number costs time, never a
 /// count: additions are atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {

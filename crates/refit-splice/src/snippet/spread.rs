@@ -1,10 +1,11 @@
-//! Distribution of durations of single calls: keeps the time of each entry until the call is left.
+//! Measures the durations of single calls: stores the time of each entry until the call returns.
 //!
-//! A thread leaves last what it entered first, so its entries less its exits are its depth, and the
-//! time of an entry is kept under its depth. Threads that were inside before the site was installed
-//! are recognised as in [`timer`](super::timer). A call that ends by an exception or `longjmp`
-//! leaves its place occupied: later calls are one deeper, and are still timed correctly. Calls that
-//! are too deep are counted as such.
+//! A thread leaves its calls in the reverse order in which it has entered them. So the number of
+//! its entries less the number of its exits is its depth, and the time of an entry is stored by
+//! depth. Threads that were inside before the site was installed are recognised as in
+//! [`timer`](super::timer). A call that ends by an exception or `longjmp` leaves its entry
+//! occupied: later calls are stored one level deeper, and are still timed correctly. A call nested
+//! deeper than `DEPTH` is not timed, but counted.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
@@ -23,7 +24,7 @@ const BEGINNINGS: i64 = 5;
 const SIZES: i64 = BEGINNINGS + DEPTH as i64;
 
 impl Timer {
-    /// Returns the operand of the cell that `index` selects, behind `first`.
+    /// Returns the operand of the cell that `index` selects, after `first`.
     fn among(self, place: Register, first: i64, index: Register) -> MemoryOperand {
         let offset = self.cell(place, first).displacement;
         MemoryOperand::with_base_index_scale_displ_size(place, index, 8, offset, 8)
@@ -79,8 +80,8 @@ impl Writer<'_> {
             timer.cell(place, SUM),
             Register::RAX,
         ))?;
-        // 64 less the number of leading zeros; the mask keeps it among the cells, whatever they
-        // held.
+        // 64 less the number of leading zeros. The mask keeps the index within the cells, whatever
+        // values they held.
         self.put(Instruction::with2(Code::Lzcnt_r64_rm64, other, Register::RAX))?;
         self.put(Instruction::with1(Code::Neg_rm64, other))?;
         self.put(Instruction::with2(Code::And_rm64_imm8, other, 63))?;

@@ -10,14 +10,16 @@ pub const KEYS: u32 = 256;
 /// The same number for a histogram, which has many cells.
 const HISTOGRAM_KEYS: u32 = 32;
 /// Cells of one thread's timer, as many as a cache line has: the thread, time, entries, exits. A
-/// line for all other threads precedes the first one: the number of calls that were not timed.
+/// line precedes that of the first thread, and counts the calls of all other threads, which are not
+/// timed.
 pub const TIMER: u32 = 8;
 /// Cells of one thread's durations: the thread, calls that were nested too deep, entries, exits,
 /// the sum; 59 times of entries, then the sizes of durations, from 0 on as in a histogram.
 pub const DURATIONS: u32 = 128;
 /// Deepest nesting of a thread's calls for which there is room among [`DURATIONS`].
 pub(super) const DEPTH: u32 = 59;
-/// Number of places in which a key is searched, and number of entries added to a table for that.
+/// Number of entries that are probed for a key, and number of entries that a table has in addition
+/// so that every probe is within it.
 pub(super) const PROBES: u32 = 16;
 
 /// An action at a site, with its conditions.
@@ -53,16 +55,16 @@ pub enum Action {
         /// Number of the cell.
         cell: u32,
     },
-    /// Writes garbage into everything that is dead, after all else: a program that behaves as
-    /// before confirms the analysis.
+    /// Writes garbage into everything that is dead, after all other actions: if the program still
+    /// behaves as before, the analysis is confirmed.
     Poison {
         /// Value of unused stack, sign-extended; registers get garbage that contains their number.
         stack: i32,
     },
     /// Adds the time to a cell of the thread where control leaves, subtracts it where control
     /// enters, and counts both. So, at any depth, the cell holds the time spent inside once exits
-    /// equal entries. A thread that leaves more times than it has entered was inside before the
-    /// site was installed, and that does not count. [`TIMER`] describes the cells.
+    /// equal entries. A thread that leaves more often than it has entered was inside before the
+    /// site was installed; such an exit does not count. [`TIMER`] describes the cells.
     Time {
         /// Number of the first cell: a multiple of [`TIMER`].
         cell: u32,
@@ -74,9 +76,9 @@ pub enum Action {
         /// The clock.
         clock: Clock,
     },
-    /// Stores the time in a cell of the thread where control enters, one for each depth of calls,
-    /// and where it leaves adds one to the cell of the size of the nanoseconds since. [`DURATIONS`]
-    /// describes the cells.
+    /// Where control enters, stores the time in a cell of the thread, one for each depth of calls.
+    /// Where control leaves, adds one to the cell for the size of the duration in nanoseconds.
+    /// [`DURATIONS`] describes the cells.
     Durations {
         /// As in `Time`.
         cell: u32,
@@ -147,7 +149,7 @@ impl Step {
     }
 
     /// Returns the range of cells of the table of keys, whose entries are a key followed by its
-    /// cells. The table stands behind the cells of all other keys.
+    /// cells. The table follows the cells that keys without an entry share.
     pub fn table(&self, first: u32) -> std::ops::Range<u32> {
         first + self.action.cells()..first + self.cells()
     }
@@ -183,7 +185,7 @@ impl Step {
         !(matches!(self.action, Action::Flag { .. }) && self.when.is_empty())
     }
 
-    /// Returns what it needs of registers and stack.
+    /// Returns the registers and the stack that it needs.
     pub(super) fn needs(&self, setting: Setting) -> Needs {
         let mut needs = self.action.needs(setting.cells.lane);
         if self.threads() > 0 && self.key.is_none() {
@@ -259,7 +261,7 @@ impl Action {
 }
 
 impl Base {
-    /// Returns what finding the value needs, beside the register that receives it.
+    /// Returns what finding the value needs, in addition to the register that receives it.
     fn needs(self, thread: Option<i32>) -> Needs {
         let call = |fixed: Set, stack| Needs { scratch: 1, fixed, reads: Set::NONE, stack };
         match self {

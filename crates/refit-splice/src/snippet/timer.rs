@@ -1,13 +1,14 @@
 //! Timers: time from entry to exit, for each thread.
 //!
-//! A function is entered and left by one thread, the last entered first. So the entries and exits
-//! of a thread show whether a thread that leaves was seen when it entered: if there were more
-//! entries than exits. This makes timers correct at any depth of recursion, and for calls that were
-//! in progress when the sites were installed, with nothing kept per call.
+//! The thread that enters a function also leaves it, and leaves its calls in reverse order. So a
+//! thread that leaves was seen to enter if it has more entries than exits. This makes timers
+//! correct at any depth of recursion, and for calls that were in progress when the sites were
+//! installed, without storing anything per call.
 //!
 //! A thread finds its cells by open addressing, as in [`search`](super::search). They are in a
-//! cache line that no other thread writes to, so nothing has to be atomic, except where threads are
-//! distinguished by their thread pointers: a forked child has the same ones, and shares the cells.
+//! cache line that no other thread writes to, so their updates need not be atomic. The exception is
+//! a program whose threads are distinguished by their thread pointers: the threads of a forked
+//! child have the same thread pointers, and share the cells.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
@@ -70,8 +71,8 @@ impl Writer<'_> {
         if self.setting.thread.is_some() { self.put(one) } else { self.put_locked(one) }
     }
 
-    /// Finds the cells of this thread. If it has none, makes them where it enters, and otherwise
-    /// jumps.
+    /// Finds the cells of this thread. If the thread has none, the code of an entry makes them, and
+    /// the code of an exit jumps.
     pub(super) fn cells_of_thread(
         &mut self,
         timer: Timer,

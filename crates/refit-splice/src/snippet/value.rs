@@ -9,7 +9,7 @@ use super::registers::Set;
 pub struct Value {
     /// Where it is.
     pub base: Base,
-    /// The part of it that counts.
+    /// The width of the value, and its signedness.
     pub width: Width,
 }
 

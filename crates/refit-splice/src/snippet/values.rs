@@ -103,7 +103,7 @@ impl Writer<'_> {
         self.put(Instruction::with2(Code::Mov_rm64_imm32, at(2), bytes))?;
         self.put(Instruction::with2(Code::Mov_rm64_r64, at(3), place))?;
         self.put(Instruction::with2(Code::Mov_rm64_imm32, at(4), bytes))?;
-        // Any thread stands for its process.
+        // The id of any thread identifies its process here.
         self.thread(Register::RDI)?;
         self.put(Instruction::with2(Code::Lea_r64_m, Register::RSI, at(1)))?;
         self.put(Instruction::with2(Code::Mov_r32_imm32, Register::EDX, 1))?;

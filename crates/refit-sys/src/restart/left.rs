@@ -20,11 +20,11 @@ pub struct Left {
     pub done: u64,
     /// The call that continues.
     pub next: Call,
-    /// The rest behind that call, once it has done all of its part.
+    /// The rest after that call, once it has done all of its part.
     pub behind: Option<Behind>,
 }
 
-/// The rest behind the first of several pieces; for a receiving call, only the next piece.
+/// The rest after the first of several pieces; for a receiving call, only the next piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behind {
     /// The number of bytes that the call before this one has to transfer.
@@ -40,8 +40,9 @@ pub const HEADER: usize = 7;
 /// The kernel's maximum number of pieces in a call.
 const UIO_MAXIOV: u64 = 1024;
 
-/// Returns the rest of the call that a thread has just left, of which part was done. `None`: it is
-/// complete, or of a kind that does not continue. `word` reads eight bytes of the thread's memory.
+/// Returns the rest of the call that a thread has just left and of which part was done. `None`: the
+/// call is complete, or is of a kind that does not continue. `word` reads eight bytes of the
+/// thread's memory.
 pub fn left(registers: &Registers, word: impl Fn(u64) -> Option<u64>) -> Option<Left> {
     let call = Call { number: registers.orig_rax, arguments: arguments(registers) };
     let done = registers.rax;
@@ -97,7 +98,7 @@ fn is_waiting(call: Call) -> bool {
 }
 
 /// Returns whether the last of the messages that were done (`struct mmsghdr`) was sent whole. The
-/// kernel also counts one that was cut short, and whatever were sent behind it would take the place
+/// kernel also counts a message that was cut short; a message sent next would then take the place
 /// of its end.
 fn is_sent(messages: u64, done: u64, word: &dyn Fn(u64) -> Option<u64>) -> Option<bool> {
     let last = messages.checked_add(done.checked_sub(1)?.checked_mul(64)?)?;
@@ -106,7 +107,7 @@ fn is_sent(messages: u64, done: u64, word: &dyn Fn(u64) -> Option<u64>) -> Optio
     for at in 0..count.min(UIO_MAXIOV) {
         whole = whole.checked_add(word(array.checked_add(16 * at + 8)?)?)?;
     }
-    // Its length stands behind the message, in 32 bits.
+    // Its length follows the message, in 32 bits.
     Some(word(last.checked_add(56)?)? & 0xffff_ffff == whole)
 }
 
@@ -217,7 +218,7 @@ fn next_piece(
     })
 }
 
-/// Returns the call that transfers the `count` pieces at `array`, behind the first one.
+/// Returns the call that transfers the `count` pieces at `array`, after the first one.
 fn behind(
     call: Call,
     (array, count): (u64, u64),

@@ -1,5 +1,5 @@
-//! Time limits among the arguments of calls that are made again, which then ask only for what
-//! remains of them.
+//! Time limits among the arguments of calls that are made again. The repeated call waits only for
+//! the time that remains.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl LimitedCall {
 }
 
 /// Returns the limited call that a stop has ended and that its thread has to make again; `None` if
-/// it is in none. `word` reads eight bytes of the thread's memory.
+/// the thread is in no such call. `word` reads eight bytes of the thread's memory.
 ///
 /// The thread's result is `EINTR`, or already what [`redo`](super::redo) makes of that.
 pub fn limit(registers: &Registers, word: impl Fn(u64) -> Option<u64>) -> Option<LimitedCall> {

@@ -3,12 +3,13 @@
 /// The continuation of a call after a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
-    /// The kernel continues it, or it does not block where a stop reaches it. Its return value is
-    /// its result.
+    /// The kernel continues the call, or the call does not block where a stop reaches it. Its
+    /// return value is its result.
     Kernel,
     /// The call fails with `EINTR` and has to be made again.
     Again(Limit),
-    /// The call can return a count that is less than was asked for, or `EINTR` if nothing was done.
+    /// The call can return a count that is less than the requested one, or `EINTR` if nothing was
+    /// done.
     Short(Rest),
     /// As [`Restart::Short`], for memory in several pieces.
     Pieces(Pieces),
@@ -17,7 +18,7 @@ pub enum Restart {
 /// The argument that limits how long a call of kind [`Restart::Again`] waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// None; or the limit is a property of a socket, and starts over.
+    /// No argument; or the limit is a property of a socket, and starts over.
     None,
     /// This argument, in milliseconds; negative for no limit. The call returns 0 when the time is
     /// over.
@@ -31,7 +32,7 @@ pub enum Limit {
     },
 }
 
-/// The way in which the rest of a call is asked for. Arguments are numbered from 0.
+/// The arguments of the call that does the rest. Arguments are numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
     /// The argument that is an address: it advances by as many units as were done.
@@ -63,14 +64,14 @@ pub enum All {
 pub enum Pieces {
     /// The second argument is their address, the third their number: `writev`.
     Array,
-    /// As [`Pieces::Array`], for a call with a position and flags. Only without both does it
-    /// continue, as `writev` does.
+    /// As [`Pieces::Array`], for a call with a position and flags. It continues, as `writev` does,
+    /// only if it has neither.
     ArrayAt,
     /// The second argument is a `struct msghdr`, the third holds flags: `sendmsg`.
     Sent,
     /// As [`Pieces::Sent`], for `recvmsg`, which continues until all is done only with
-    /// `MSG_WAITALL`. If it has asked for control messages, the room left for them is no longer
-    /// known, and it does not continue.
+    /// `MSG_WAITALL`. A call that has requested control messages does not continue, since the room
+    /// left for them is not known.
     Received,
 }
 

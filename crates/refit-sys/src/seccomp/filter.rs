@@ -138,8 +138,8 @@ impl Filter {
         }
     }
 
-    /// Returns all numbers as ranges with the same treatment: where each begins, and the code for
-    /// it.
+    /// Divides all numbers into ranges with the same treatment. Returns the beginning of each
+    /// range, and the code for it.
     fn stretches(&self) -> Vec<(u32, Vec<libc::sock_filter>)> {
         let rest = |action| vec![statement(RETURN, value(action))];
         let mut found = vec![(0, rest(self.otherwise))];
@@ -162,7 +162,7 @@ impl Filter {
         for (conditions, action) in rules {
             let mut tests: Vec<_> = conditions.iter().flat_map(test).collect();
             // Jump distances count from here to the end, since a condition that does not hold leads
-            // behind the rule.
+            // after the rule.
             let length = tests.len();
             for (at, one) in tests.iter_mut().enumerate().filter(|(_, one)| one.code == IF_EQUAL) {
                 // At most six conditions of six instructions, so it fits.
@@ -186,7 +186,7 @@ impl Program {
     }
 
     /// Returns the bytes that a call to install the filter expects at `address` (aligned to 8) in a
-    /// program: a `struct sock_fprog`, and behind it the instructions.
+    /// program: a `struct sock_fprog`, and after it the instructions.
     pub fn image(&self, address: u64) -> Vec<u8> {
         let mut bytes = self.header(address + HEADER as u64).to_vec();
         for one in &self.instructions {

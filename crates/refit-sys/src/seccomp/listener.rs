@@ -31,7 +31,7 @@ pub struct Notification {
     pub number: i32,
     /// The arguments of the call.
     pub arguments: [u64; 6],
-    /// The address at which the thread continues: behind its `syscall` instruction.
+    /// The address at which the thread continues: after its `syscall` instruction.
     pub instruction: u64,
 }
 

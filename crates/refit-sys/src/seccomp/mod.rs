@@ -1,8 +1,8 @@
 //! Intercepting the system calls of a program before they are made: seccomp(2), seccomp_unotify(2).
 //!
-//! A [`Filter`] decides by the number of a system call, and by its arguments where necessary, what
-//! happens to it. Assembled, it is a [`Program`] that the kernel runs before each call. Installed
-//! with [`Install::LISTENER`] it returns a [`Listener`], which receives the calls that it has to
+//! A [`Filter`] decides what happens to a system call, by its number and, where necessary, by its
+//! arguments. Assembled, it is a [`Program`] that the kernel runs before each call. Installed with
+//! [`Install::LISTENER`], it returns a [`Listener`], which receives the calls that it has to
 //! answer. A thread keeps its filters until it ends, across `exec` too, and passes them on to
 //! threads and children that it creates.
 //!
@@ -65,7 +65,7 @@ impl Install {
 /// and one has other filters. `EINVAL`: the kernel lacks a flag.
 ///
 /// # Safety
-/// Code that relies on a call breaks if the call does not do what it reports. So the calls of the
+/// Code that makes a call relies on the call having done what its result says. So the calls of the
 /// code that runs in the thread must be answered as the kernel might answer them.
 pub unsafe fn install(program: &Program, how: Install) -> io::Result<Option<OwnedFd>> {
     let header = program.header(program.instructions().as_ptr() as u64);
@@ -84,7 +84,7 @@ pub unsafe fn install(program: &Program, how: Install) -> io::Result<Option<Owne
 }
 
 /// The error that a program decides by a filter of its own which calls it may make, so refit cannot
-/// give one to all of its threads.
+/// install a filter in all of its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it has a seccomp filter of its own")]
 pub struct OwnFilter;

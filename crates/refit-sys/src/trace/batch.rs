@@ -1,7 +1,7 @@
-//! Several system calls made by a stopped thread in one run, so that the cost of a stop is paid
-//! once, unlike with [`Tracee::call`].
+//! Lets a stopped thread make several system calls before it stops again, so that the cost of a
+//! stop is paid once, and not for each call as with [`Tracee::call`].
 //!
-//! The calls stand in a table in the thread's memory. Code of refit's that was put there makes
+//! The calls are in a table in the thread's memory. Code that refit has put into that memory makes
 //! them; it uses no stack.
 
 use std::io;
@@ -57,11 +57,11 @@ pub fn code() -> &'static [u8] {
 pub type Entry = (i64, [u64; 6]);
 
 impl Tracee {
-    /// Makes these calls by the [`code`] at `code`, with a table at `table` that has [`ENTRY`]
-    /// bytes for each and that nobody else may write to in the meantime. Stops at the first call
-    /// that fails. Returns the number of calls that succeeded, and the error of the one that
-    /// failed. The thread has to be stopped as for [`call`](Self::call), and its state is restored
-    /// afterwards.
+    /// Makes these calls by the [`code`] at `code`. Their table is written to `table`, which has
+    /// room for [`ENTRY`] bytes for each call, and which nobody else may write to in the meantime.
+    /// Stops at the first call that fails. Returns the number of calls that succeeded, and the
+    /// error of the one that failed. The thread has to be stopped as for [`call`](Self::call), and
+    /// its state is restored afterwards.
     ///
     /// # Errors
     /// The errors of `ptrace`, and of writing the table. `ESRCH`: the thread was killed.

@@ -1,12 +1,12 @@
 //! System calls made by a stopped thread, at a `syscall` instruction of its own program.
 //!
-//! The thread's registers and blocked signals are restored afterwards, and so is a call that the
-//! stop has interrupted: the kernel decides whether to repeat it by the registers that it finds
-//! when the thread continues.
+//! The thread's registers and blocked signals are restored afterwards. So is the state of a call
+//! that the stop has interrupted: when the thread continues, the kernel decides by its registers
+//! whether to repeat the call.
 //!
-//! The thread has to be where [`Tracee::interrupt`] stops it (or in the first stop of a new one).
-//! In other stops it is within a call, whose result would overwrite what is set here, or is about
-//! to receive a signal, which would be lost.
+//! The thread has to be in a stop that [`Tracee::interrupt`] has caused (or in the first stop of a
+//! new thread). In other stops it is within a call, whose result would overwrite the registers set
+//! here, or is about to receive a signal, which would be lost.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ impl From<NoSyscall> for io::Error {
     }
 }
 
-/// The error that a `clone` has succeeded and the kernel has not reported the task that it made.
+/// The error that a `clone` has succeeded but the kernel has not reported the new task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the kernel has not reported its new task")]
 pub struct UnreportedTask;
@@ -81,8 +81,8 @@ const TRAP_FLAG: u64 = 1 << 8;
 /// The time within which a task begins, or ends, on any host.
 const TASK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The signals that wait while a thread is stepped: all but the one that reports the step. If that
-/// were blocked, the kernel would reset the program's handler for it.
+/// The signals that are blocked while a thread is stepped: all but the one that reports the step.
+/// If that signal were blocked, the kernel would reset the program's handler for it.
 const STEPPING: u64 = !(1 << (libc::SIGTRAP - 1));
 
 /// A function that is called at stops that are not for signals.
@@ -91,8 +91,8 @@ type OnStop<'a> = &'a mut dyn FnMut(&Tracee) -> io::Result<()>;
 /// Resumes the thread and waits for its next stop.
 type Run = fn(&mut Tracee) -> io::Result<Stop>;
 
-/// The result of a `clone`: its return value, the task it has created, and whether that is where it
-/// should be.
+/// The result of a `clone`: its return value, the task that it has created, and whether the state
+/// that the task begins with could be set.
 type Cloned = (Result<u64, CallError>, Option<Tracee>, io::Result<()>);
 
 impl Tracee {
@@ -119,10 +119,10 @@ impl Tracee {
     /// first stop. Returns it, and the number by which the program knows it (its PID namespace may
     /// be another one).
     ///
-    /// `options` are those that this thread is traced with, and the task will be: the kernel cannot
-    /// be asked for them. If the caller is killed before the task is in its place, the task
-    /// continues behind `instruction`, with the registers of `start` but those of the call. Where
-    /// that is code of refit's, that is safe too.
+    /// `options` are those that this thread is traced with, and that the task inherits: the kernel
+    /// cannot be asked for them. If the caller is killed before the task has been given its
+    /// registers, the task continues after `instruction`, with the registers of `start` except
+    /// those that the call changes. Where that is code of refit's, that is safe too.
     ///
     /// # Errors
     /// [`CallError`]; no task is left then, unless the program is killed in that very instant: the
@@ -243,8 +243,8 @@ impl Tracee {
         }
     }
 
-    /// Lets it run one instruction, which may be a system call, and waits until it has. Signals
-    /// that arrive in the meantime stay pending.
+    /// Lets the thread run one instruction, which may be a system call, and waits until it has run.
+    /// Signals that arrive in the meantime stay pending.
     ///
     /// # Errors
     /// As [`step`](Self::step); `ESRCH` also where `step` reports the end.
@@ -277,8 +277,8 @@ impl Tracee {
         Ok(self.detour(asking, Self::step, told)?.rax.cast_signed())
     }
 
-    /// Runs it by `run`, with registers that `asking` sets, until it traps. Returns its registers
-    /// then, and restores those of before.
+    /// Runs the thread by `run`, with registers that `asking` sets, until it traps. Returns its
+    /// registers at the trap, and restores its former registers.
     pub(super) fn detour(
         &mut self,
         asking: &dyn Fn(&mut Registers),
@@ -301,7 +301,7 @@ impl Tracee {
         self.set_registers(&registers)?;
         let trapped = self.run_telling(run, told);
         if self.gone {
-            // Nothing may be put into the program that may have its number by now.
+            // The program that may have the thread's number by now must not be changed.
             return Err(ended());
         }
         let after = self.registers();
@@ -312,8 +312,8 @@ impl Tracee {
         after
     }
 
-    /// Returns to the program its own `SIGTRAP`, which it blocks as a rule: the kernel queues it
-    /// again. The thread has to be in the stop of its trap.
+    /// Delivers the program's own `SIGTRAP` to it again. The program blocks the signal as a rule,
+    /// so the kernel queues it. The thread has to be in the stop of its trap.
     fn give_back(&mut self, own: &Information) -> io::Result<()> {
         self.set_information(own)?;
         self.interrupt()?;
@@ -321,8 +321,8 @@ impl Tracee {
         self.settle(Instant::now() + TASK_TIMEOUT).map(drop)
     }
 
-    /// Runs it by `run` until it traps. Returns the program's own `SIGTRAP` if one was pending: the
-    /// thread has stopped for that first, and it is no longer queued.
+    /// Runs the thread by `run` until it traps. Returns the program's own `SIGTRAP` if one was
+    /// pending: the thread has stopped for that signal first, and it is no longer queued.
     fn run_telling(&mut self, run: Run, told: OnStop<'_>) -> io::Result<Option<Information>> {
         let mask = self.signal_mask()?;
         self.set_signal_mask(STEPPING)?;

@@ -1,10 +1,10 @@
-//! Events of traced threads, and of those that they create, as the one thread that traces them
-//! receives them.
+//! Events of traced threads, and of the threads that they create. The thread that traces them
+//! receives all of these.
 //!
 //! Threads that a tracee creates are traced from their first moment on, if the
-//! [`Options`](super::Options) say so. Each stops at every event, until it is resumed
-//! ([`Tracee::of`] gives access to it). The first
-//! event of a new one is [`Event::Interrupted`]; it may arrive before the event of its creator.
+//! [`Options`](super::Options) say so. Each thread stops at every event, until it is resumed
+//! ([`Tracee::of`] gives access to it). The first event of a new thread is [`Event::Interrupted`];
+//! it may arrive before the event of its creator.
 
 use std::io;
 

@@ -1,10 +1,10 @@
-//! The events that a traced thread is asked to report.
+//! The options of a traced thread (`PTRACE_O_*`): mostly the events that it reports.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// The events that a traced thread reports (`PTRACE_O_*`); threads that it creates inherit
-    /// them.
+    /// The options of a traced thread (`PTRACE_O_*`), most of which select events that it reports.
+    /// Threads that it creates inherit them.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Options: u32 {
         /// [`Event::Fork`](super::Event::Fork).
@@ -26,7 +26,7 @@ bitflags! {
         /// Suspends its seccomp filters. The tracer needs `CAP_SYS_ADMIN`, and a kernel with
         /// `CONFIG_CHECKPOINT_RESTORE`.
         const SUSPEND_SECCOMP = libc::PTRACE_O_SUSPEND_SECCOMP.cast_unsigned();
-        /// Kills it when the tracing thread ends.
+        /// Kills the thread when the tracing thread ends.
         const EXIT_KILL = libc::PTRACE_O_EXITKILL.cast_unsigned();
     }
 }

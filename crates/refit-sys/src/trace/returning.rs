@@ -1,5 +1,5 @@
-//! System calls made by a stopped thread that returns to its own registers by itself if its tracer
-//! is killed in the meantime.
+//! System calls made by a stopped thread. If its tracer is killed in the meantime, the thread
+//! returns to its own registers by itself.
 //!
 //! The tracer sends the thread to code of refit's ([`CODE`]) that makes the call, restores every
 //! register that a call changes or takes, and jumps to where the thread was. Nothing else of the
@@ -13,10 +13,10 @@
 //!   leaves nothing when the tracer dies (`__ptrace_unlink` in `kernel/ptrace.c`). A thread that is
 //!   stepped, or runs into a breakpoint, would then be killed by the `SIGTRAP`.
 //!
-//! *A call that the stop has interrupted.* As long as the tracer lives, the kernel decides whether
-//! to repeat it by the registers that it finds when the thread continues, and the tracer restores
-//! those to what they were. The code restores what the kernel would have made of them
-//! ([`gone_on`]).
+//! *A call that the stop has interrupted.* While the tracer lives, it restores the registers as
+//! they were at the stop, and the kernel decides by these registers whether to repeat the call when
+//! the thread continues. The code itself restores the registers as the kernel would have changed
+//! them ([`gone_on`]).
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -47,13 +47,13 @@ const CODE: [u8; 72] = [
     0xcc,
 ];
 
-/// The time that a call may take: the calls that are made here wait for nothing but the processor.
+/// The time that a call may take: the calls made in this way wait for nothing but a processor.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of attempts at a call that a signal precedes.
 const MAX_ATTEMPTS: usize = 64;
 
-/// Returns what the kernel makes of the registers of a thread in an event stop when no signal
-/// handler runs.
+/// Returns the registers as the kernel leaves them when a thread in an event stop continues and no
+/// signal handler runs.
 pub fn gone_on(registers: &Registers) -> Registers {
     let mut after = *registers;
     let answer = registers.rax.cast_signed();
@@ -75,7 +75,7 @@ fn code(after: &Registers) -> [u8; BYTES as usize] {
         after.rax, after.rcx, after.rdx, after.rsi, after.rdi, after.r8, after.r9, after.r10,
         after.r11, after.rip,
     ];
-    // The distance counts from the end of an instruction, and stands in its last four bytes.
+    // The distance counts from the end of an instruction, and is stored in its last four bytes.
     let ends = (0..9).map(|number| 2 + 7 * (number + 1)).chain([71]);
     for ((number, word), end) in words.into_iter().enumerate().zip(ends) {
         let at = CODE.len() + 8 * number;

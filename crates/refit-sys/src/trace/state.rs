@@ -12,7 +12,7 @@ const INITIAL_SIZE: usize = 4096;
 const LEGACY: usize = 512;
 /// Offset of the bytes of that area which are reserved for software.
 const XSAVE_OWN: usize = 464;
-/// Bytes of the `XSAVE` header behind it, which says which components are not in their initial
+/// Bytes of the `XSAVE` header after it, which says which components are not in their initial
 /// state; all are stored nevertheless.
 const XSAVE_HEADER: usize = 64;
 /// The register set of the extended state, from `linux/elf.h`.
@@ -108,8 +108,8 @@ impl Tracee {
         self.ask(libc::PTRACE_SETOPTIONS, options.number())
     }
 
-    /// Returns its floating-point and vector registers, and whatever else `XSAVE` stores of a
-    /// thread on this processor, in the layout of that instruction (Intel's manual, volume 1,
+    /// Returns the thread's floating-point and vector registers, and whatever else `XSAVE` stores
+    /// of a thread on this processor, in the layout of that instruction (Intel's manual, volume 1,
     /// chapter 13). Another thread on the same processor can be given this state.
     ///
     /// # Errors
@@ -171,7 +171,7 @@ impl Tracee {
         }
     }
 
-    /// Returns the signal that it is about to receive.
+    /// Returns the information about the signal that the thread is about to receive.
     ///
     /// # Errors
     /// `EINVAL`: it is in a stop of another kind. `ESRCH`: it is not stopped, or was killed.
@@ -186,9 +186,9 @@ impl Tracee {
         }
     }
 
-    /// If the thread has stopped because its process has just executed another program, returns the
-    /// number that the thread which called `execve` had before. `None`: it has stopped for another
-    /// reason, or was killed.
+    /// Returns the former number of the thread that called `execve`, if this thread has stopped
+    /// because its process has just executed another program. `None`: the thread has stopped for
+    /// another reason, or was killed.
     ///
     /// A first thread that is stopped can be replaced without having been resumed, and before
     /// `next` reports it: the kernel kills it when another thread calls `execve`, and gives that
@@ -199,9 +199,9 @@ impl Tracee {
         stands.then(|| self.message()).and_then(Result::ok).map(|former| former as u32)
     }
 
-    /// Returns whether signals are pending for it or for its process, blocked ones included; it has
-    /// to be stopped. Signals are not seen that were sent when the maximum number was already
-    /// queued (`RLIMIT_SIGPENDING`).
+    /// Returns whether signals are pending for the thread or for its process, blocked ones
+    /// included; the thread has to be stopped. Signals that were sent when the maximum number was
+    /// already queued (`RLIMIT_SIGPENDING`) are not seen.
     ///
     /// # Errors
     /// `ESRCH`: it is not stopped, or was killed.
@@ -211,9 +211,10 @@ impl Tracee {
         Ok(self.signal_at(0, 0)?.is_some() || self.signal_at(0, OF_PROCESS)?.is_some())
     }
 
-    /// Returns whether it is about to receive a signal that its last instruction has caused (a
-    /// synchronous one in the terms of signal(7)), and that it does not block; it has to be
-    /// stopped. What is done with the thread before the delivery can lose what that signal reports.
+    /// Returns whether the thread is about to receive a signal that its last instruction has caused
+    /// (a synchronous one in the terms of signal(7)), and that it does not block; the thread has to
+    /// be stopped. Changes to the thread before the delivery can lose the information of that
+    /// signal.
     ///
     /// # Errors
     /// As [`has_signals`](Self::has_signals).
@@ -243,8 +244,8 @@ impl Tracee {
         }
     }
 
-    /// Replaces the signal that it is about to receive by one that was seen before, here or
-    /// elsewhere.
+    /// Replaces the signal that the thread is about to receive by one that was received before, by
+    /// this thread or another one.
     ///
     /// # Errors
     /// As [`information`](Self::information).
@@ -257,7 +258,7 @@ impl Tracee {
         }
     }
 
-    /// Returns its state with respect to system calls (5.3).
+    /// Returns the thread's state with respect to system calls (5.3).
     ///
     /// # Errors
     /// `ESRCH`: it is not stopped, or was killed. `EIO`: the kernel is too old.
@@ -265,7 +266,7 @@ impl Tracee {
         Ok(self.system_call_by()?.0)
     }
 
-    /// Returns whether it is at the end of a system call.
+    /// Returns whether the thread is at the end of a system call.
     pub fn has_returned(&self) -> bool {
         matches!(self.system_call(), Ok(SystemCall::Exit { .. }))
     }
@@ -333,7 +334,8 @@ impl Tracee {
         Ok((flags & wanted == wanted && word != 0).then_some(word))
     }
 
-    /// Lets it run to the next entry or exit of a system call, with a signal if `signal` is not 0.
+    /// Lets the thread run to the next entry or exit of a system call, with a signal if `signal` is
+    /// not 0.
     ///
     /// # Errors
     /// `ESRCH`: it has ended.
@@ -341,9 +343,9 @@ impl Tracee {
         self.ask(libc::PTRACE_SYSCALL, signal as usize)
     }
 
-    /// Lets it run until it is about to make a system call, which it does not make: it reports
-    /// [`super::Event::SystemCall`], and continues behind the call. With a signal if `signal` is
-    /// not 0.
+    /// Lets the thread run until it is about to make a system call, which it does not make: it
+    /// reports [`super::Event::SystemCall`], and continues after the call. Passes it a signal if
+    /// `signal` is not 0.
     ///
     /// # Errors
     /// `ESRCH`: it has ended. `EIO`: the machine lacks the request.
@@ -351,8 +353,8 @@ impl Tracee {
         self.ask(libc::PTRACE_SYSEMU, signal as usize)
     }
 
-    /// Leaves it stopped with its process, but able to report its next event: that of `SIGCONT`,
-    /// for one.
+    /// Leaves the thread stopped with its process, but able to report its next event, for example
+    /// that of `SIGCONT`.
     ///
     /// # Errors
     /// `EIO`: it is in a stop of another kind. `ESRCH`: it has ended.

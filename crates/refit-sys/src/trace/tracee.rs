@@ -1,4 +1,4 @@
-//! A traced thread: its stops, its registers, and letting it run.
+//! A traced thread: its stops, its registers, and the requests that let it run.
 
 use std::io;
 use std::marker::PhantomData;
@@ -12,10 +12,10 @@ use super::options::Options;
 #[derive(Debug)]
 pub struct Tracee {
     pub(super) thread: libc::pid_t,
-    /// Whether it has ended, or its number is by now that of a thread of another program.
+    /// Whether the thread has ended, or its number now belongs to a thread of another program.
     pub(super) gone: bool,
-    /// Whether it was at the beginning of its program when it first made a call; `None` before
-    /// that.
+    /// Whether the thread was at the beginning of its program when it first made a call; `None`
+    /// before that.
     pub(super) began_at_exec: Option<bool>,
     /// `ptrace` serves the tracing thread only.
     here: PhantomData<*const ()>,
@@ -55,9 +55,9 @@ impl Tracee {
         Ok(held)
     }
 
-    /// Returns a thread that the calling thread traces already, because a tracee created it or it
-    /// asked for it itself. A caller that is done with it before its tracing ends has to
-    /// [`leave`](Self::leave) it.
+    /// Returns a thread that the calling thread traces already, because a tracee created it or
+    /// because it asked to be traced. A caller that no longer needs it before its tracing ends has
+    /// to [`leave`](Self::leave) it.
     pub fn of(thread: u32) -> Self {
         let thread = thread as libc::pid_t;
         Self { thread, gone: false, began_at_exec: None, here: PhantomData }
@@ -81,8 +81,8 @@ impl Tracee {
     /// [`Stop::Event`].
     ///
     /// # Errors
-    /// `ESRCH`: the thread has ended. `ETIMEDOUT`: it has not stopped by `deadline`, since it
-    /// cannot (it waits for the child of a `vfork`, or for a device); it is detached when the
+    /// `ESRCH`: the thread has ended. `ETIMEDOUT`: it has not stopped by `deadline`, since it waits
+    /// where it cannot stop (for the child of a `vfork`, or for a device); it is detached when the
     /// calling thread ends.
     pub fn settle(&mut self, deadline: Instant) -> io::Result<Stop> {
         loop {
@@ -100,7 +100,7 @@ impl Tracee {
         }
     }
 
-    /// Returns its next stop, or `ETIMEDOUT` if there is none by `deadline`.
+    /// Returns the next stop of the thread, or `ETIMEDOUT` if there is none by `deadline`.
     ///
     /// # Errors
     /// The errors of `waitid`.
@@ -122,8 +122,8 @@ impl Tracee {
         Err(io::Error::from_raw_os_error(libc::ETIMEDOUT))
     }
 
-    /// Returns its stop, if it has stopped. Its end is left for its parent to reap, which may be
-    /// this process.
+    /// Returns the stop of the thread, if it has stopped. The end of a thread is left for its
+    /// parent to reap, which may be this process.
     fn ask_for_stop(&mut self) -> io::Result<Option<Stop>> {
         // SAFETY: all zeros are a valid value of this plain structure.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -158,7 +158,7 @@ impl Tracee {
         Stop::Ended
     }
 
-    /// Returns its general registers. The thread must be stopped.
+    /// Returns the general registers of the thread, which must be stopped.
     ///
     /// # Errors
     /// `ESRCH`: it is not stopped, or was killed.
@@ -175,7 +175,7 @@ impl Tracee {
         Ok(registers)
     }
 
-    /// Sets its general registers. The thread must be stopped.
+    /// Sets the general registers of the thread, which must be stopped.
     ///
     /// # Errors
     /// As [`registers`](Self::registers); `EIO` for a segment selector that user code may not have.
@@ -186,7 +186,7 @@ impl Tracee {
         self.set(libc::PTRACE_SETREGSET, libc::NT_PRSTATUS, &mut place)
     }
 
-    /// Returns the set of signals that it blocks, where signal `n` is bit `n - 1`.
+    /// Returns the set of signals that the thread blocks, where signal `n` is bit `n - 1`.
     ///
     /// # Errors
     /// `ESRCH`: it is not stopped, or was killed.
@@ -196,7 +196,7 @@ impl Tracee {
         Ok(mask)
     }
 
-    /// Sets which signals it blocks. `SIGKILL` and `SIGSTOP` cannot be blocked.
+    /// Sets the signals that the thread blocks. `SIGKILL` and `SIGSTOP` cannot be blocked.
     ///
     /// # Errors
     /// As [`signal_mask`](Self::signal_mask).
@@ -212,7 +212,7 @@ impl Tracee {
         }
     }
 
-    /// Returns the address of its restartable-sequence area, if it has registered one.
+    /// Returns the address of the thread's restartable-sequence area, if it has registered one.
     ///
     /// # Errors
     /// `EINVAL` or `EIO` on kernels that lack the request (before 5.13).
@@ -243,7 +243,8 @@ impl Tracee {
         Ok((found.address != 0).then_some(found.address))
     }
 
-    /// Lets it run one instruction, which may be a system call, and waits for its next stop.
+    /// Lets the thread run one instruction, which may be a system call, and waits for its next
+    /// stop.
     ///
     /// # Errors
     /// `ESRCH`: it has ended. `ETIMEDOUT`: it has not stopped for a minute.
@@ -253,14 +254,14 @@ impl Tracee {
         self.look(Instant::now() + Duration::from_secs(60))
     }
 
-    /// Lets it run to its next stop, a breakpoint in refit's code.
+    /// Lets the thread run to its next stop, a breakpoint in refit's code.
     pub(crate) fn until_trap(&mut self) -> io::Result<Stop> {
         self.ask(libc::PTRACE_CONT, 0)?;
         // As in `step`.
         self.look(Instant::now() + Duration::from_secs(60))
     }
 
-    /// Lets it run on, with a signal if `signal` is not 0; it stays traced.
+    /// Lets the thread run on, with a signal if `signal` is not 0; the thread stays traced.
     ///
     /// # Errors
     /// `ESRCH`: it has ended.
@@ -268,7 +269,7 @@ impl Tracee {
         self.ask(libc::PTRACE_CONT, signal as usize)
     }
 
-    /// Detaches it, so that it continues untraced. Succeeds also if it has ended.
+    /// Detaches the thread, so that it continues untraced. Succeeds also if it has ended.
     ///
     /// # Errors
     /// The errors of `ptrace` but `ESRCH`.
@@ -276,12 +277,13 @@ impl Tracee {
         self.release()
     }
 
-    /// Leaves it as it is, running or stopped, and traced: [`of`](Self::of) returns it again.
+    /// Leaves the thread as it is, running or stopped, and traced: [`of`](Self::of) returns it
+    /// again.
     pub fn leave(mut self) {
         self.gone = true;
     }
 
-    /// Detaches it as if it had been sent `SIGSTOP`.
+    /// Detaches the thread as if it had been sent `SIGSTOP`.
     pub(crate) fn let_go_stopped(mut self) -> io::Result<()> {
         self.gone = true;
         self.ask(libc::PTRACE_DETACH, libc::SIGSTOP as usize)

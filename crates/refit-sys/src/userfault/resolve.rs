@@ -247,9 +247,9 @@ impl Userfault {
 /// Bytes of the argument of [`move_call`].
 pub const MOVE_LENGTH: usize = size_of::<raw::uffdio_move>();
 
-/// As [`Userfault::move_pages`], for a task that shares the process's memory to make: returns the
-/// call, and its argument, which has to stand at `argument` in that memory. `userfault` is the
-/// number of the descriptor in that task.
+/// As [`Userfault::move_pages`], for a task that shares the process's memory: returns the call that
+/// the task has to make, and the call's argument, which has to be stored at `argument` in that
+/// memory. `userfault` is the number of the descriptor in that task.
 pub fn move_call(
     userfault: u32,
     argument: u64,
