@@ -187,3 +187,25 @@ impl<Q: Request> std::fmt::Debug for Reply<Q> {
         f.debug_struct("Reply").field("to", &self.to()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_decoded_whole_or_not_at_all() {
+        assert_eq!(decode::<(u8, u8)>(5, &[1, 2]), Ok((1, 2)));
+        for wrong in [&[1][..], &[1, 2, 3]] {
+            let malformed = decode::<(u8, u8)>(5, wrong).unwrap_err();
+            assert!(matches!(malformed, Malformed::Undecodable { kind: 5, .. }), "{malformed}");
+        }
+    }
+
+    #[test]
+    fn the_silence_is_long_enough_for_heartbeats() {
+        let silence = |limit| Builder::new(InstanceId(1)).silence(limit).silence;
+        assert_eq!(silence(Duration::ZERO), Duration::from_millis(5));
+        assert_eq!(silence(Duration::from_secs(3)), Duration::from_secs(3));
+        assert_eq!(Builder::new(InstanceId(1)).silence, SILENCE);
+    }
+}

@@ -126,3 +126,37 @@ fn handle(
         false => Err(Malformed::Ticket(header.ticket)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::assemble;
+
+    #[test]
+    fn a_stream_that_ends_within_a_message_has_ended_and_a_whole_message_is_read() {
+        let header = Header { kind: 7, ..Header::bare(Sort::Message, 0) };
+        let bytes = assemble(header, b"message", b"body").unwrap();
+        let (mut message, mut body) = (b"old".to_vec(), Vec::new());
+        for length in 0..bytes.len() {
+            let read = read(&mut &bytes[..length], &mut message, &mut body);
+            assert_eq!(read, Err(ENDED.to_owned()), "{length} of {} bytes", bytes.len());
+        }
+        let whole = read(&mut &bytes[..], &mut message, &mut body).unwrap();
+        assert_eq!((whole.kind, whole.message, whole.body), (7, 7, 4));
+        assert_eq!((&message[..], &body[..]), (&b"message"[..], &b"body"[..]));
+    }
+
+    #[test]
+    fn each_error_of_a_connection_has_its_own_meaning() {
+        use io::ErrorKind::{ConnectionReset, Other, TimedOut, UnexpectedEof, WouldBlock};
+        for (kind, meaning) in [
+            (UnexpectedEof, ENDED),
+            (ConnectionReset, ENDED),
+            (WouldBlock, "it has stopped responding"),
+            (TimedOut, "it takes nothing any more"),
+            (Other, "its connection broke: other error"),
+        ] {
+            assert_eq!(ended(&kind.into()), meaning);
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
+use std::time::Duration;
 
 use refit_messages::{InstanceId, LIMIT, Layer, MessageError, Refusal, Transport};
 
@@ -29,7 +30,16 @@ fn messages_arrive_in_order_and_questions_are_answered_from_both_sides() {
     assert_eq!((peer.id, peer.asks, peer.waiting), (TWO, 1, 0));
     assert_eq!(peer.urgent.sent, 1002);
     assert_eq!(peer.urgent.received, 1002);
-    assert!(peer.urgent.timed > 0 && peer.urgent.received_bytes > 28 * 1002);
+    // The peer times one of 16 messages.
+    assert_eq!(peer.urgent.timed, 1002_u64.div_ceil(16));
+    assert!(peer.urgent.mean_transit > Duration::ZERO);
+    assert!(peer.urgent.mean_transit <= peer.urgent.longest_transit);
+    assert!(peer.longest_wait > Duration::ZERO);
+    let other = &pair.two.peers()[0];
+    assert!(peer.dialed != other.dialed && other.dialed, "the second has joined the first");
+    assert_eq!(peer.urgent.received_bytes, other.urgent.sent_bytes);
+    assert_eq!(peer.urgent.sent_bytes, other.urgent.received_bytes);
+    assert!(peer.urgent.received_bytes > 28 * 1002);
     assert_eq!(peer.bulk.sent, 0);
 }
 
@@ -81,7 +91,10 @@ fn what_cannot_be_sent_is_refused_and_harms_nobody() {
     ));
     assert!(matches!(pair.one.send(ONE, &Note(1), &[]), Err(MessageError::NotConnected(ONE))));
     assert!(matches!(pair.one.ask(TWO, &Nothing(1), &[]), Err(MessageError::Unanswered(TWO))));
+    // An answer that is too long is none.
+    assert!(matches!(pair.one.ask(TWO, &Nothing(3), &[]), Err(MessageError::Unanswered(TWO))));
     assert_eq!(pair.one.ask(TWO, &Double(1), &[]).unwrap().0, 2);
+    assert_eq!(pair.one.peers()[0].waiting, 0, "no question waits");
     assert!(pair.one.ask(TWO, &Echo, &long[1..]).unwrap().1.len() == LIMIT - 1);
 }
 
@@ -92,6 +105,7 @@ fn who_closes_is_lost_to_the_other_and_its_questions_fail() {
         let two = &pair.two;
         let asks = scope.spawn(|| two.ask(ONE, &Nothing(0), &[]));
         until(|| pair.one.peers()[0].urgent.received == 1);
+        assert_eq!(two.peers()[0].waiting, 1);
         pair.one.close();
         let lost = asks.join().unwrap().unwrap_err();
         assert!(matches!(lost, MessageError::Lost { peer: ONE, .. }), "{lost}");
@@ -100,6 +114,7 @@ fn who_closes_is_lost_to_the_other_and_its_questions_fail() {
     until(|| pair.two.peers().is_empty());
     assert!(matches!(pair.one.ask(TWO, &Double(1), &[]), Err(MessageError::Closed)));
     assert!(!pair.path.exists());
+    assert!(matches!(pair.one.listen_here(&pair.path), Err(MessageError::Closed)));
     assert!(pair.by_one.lost.try_recv().is_err(), "it parted by itself");
 }
 
@@ -119,6 +134,112 @@ fn what_cannot_be_understood_and_a_panic_end_the_connection_with_a_reason() {
     let outcome = pair.one.ask(TWO, &Nothing(2), &[]);
     assert!(matches!(outcome, Err(MessageError::Unanswered(_) | MessageError::Lost { .. })));
     assert_eq!(next(&pair.by_two.lost).1, "the handler of its message of kind 4 panicked");
+}
+
+/// Messages of types that the two sides know differently.
+mod differently {
+    use refit_messages::{Message, Request, Way};
+    use serde::{Deserialize, Serialize};
+
+    /// [`Double`](crate::pair::Double), but as a message without an answer.
+    #[derive(Serialize, Deserialize)]
+    pub(super) struct Told(pub(super) u64);
+
+    impl Message for Told {
+        const KIND: u16 = 2;
+        const WAY: Way = Way::Urgent;
+    }
+
+    /// [`Note`](crate::pair::Note), but by the other way.
+    #[derive(Serialize, Deserialize)]
+    pub(super) struct SlowNote(pub(super) u64);
+
+    impl Message for SlowNote {
+        const KIND: u16 = 1;
+        const WAY: Way = Way::Bulk;
+    }
+
+    /// [`Double`](crate::pair::Double), but with a longer number and another answer.
+    #[derive(Serialize, Deserialize)]
+    pub(super) struct DoubleText(pub(super) u64);
+
+    impl Message for DoubleText {
+        const KIND: u16 = 2;
+        const WAY: Way = Way::Urgent;
+    }
+
+    impl Request for DoubleText {
+        type Answer = (u64, u64);
+    }
+
+    /// [`Note`](crate::pair::Note), but with a second number.
+    #[derive(Serialize, Deserialize)]
+    pub(super) struct LongNote(pub(super) u64, pub(super) u64);
+
+    impl Message for LongNote {
+        const KIND: u16 = 1;
+        const WAY: Way = Way::Urgent;
+    }
+}
+
+#[test]
+fn a_message_that_the_two_sides_know_differently_ends_the_connection() {
+    use differently::{DoubleText, LongNote, SlowNote, Told};
+    type Send = fn(&Layer);
+    let sent: [(Send, &str); 3] = [
+        (
+            |one| one.send(TWO, &Told(1), &[]).unwrap(),
+            "a message of kind 2 is a question on one side",
+        ),
+        (|one| one.send(TWO, &SlowNote(1), &[]).unwrap(), "a message of kind 1 came the Bulk way"),
+        (
+            |one| one.send(TWO, &LongNote(1, 1), &[]).unwrap(),
+            "a message of kind 1 cannot be decoded",
+        ),
+    ];
+    for (send, reason) in sent {
+        let pair = Pair::here();
+        send(&pair.one);
+        let (peer, why) = next(&pair.by_two.lost);
+        assert!(peer == ONE && why.starts_with(reason), "{why}");
+        assert_eq!(next(&pair.by_one.lost).0, TWO);
+        assert!(pair.by_two.notes.try_recv().is_err(), "it was not handled");
+    }
+    // The asker finds that the answer is of another type.
+    let pair = Pair::here();
+    let lost = pair.one.ask(TWO, &DoubleText(1), &[]).unwrap_err();
+    assert!(lost.to_string().contains("a message of kind 2 cannot be decoded"), "{lost}");
+    assert!(next(&pair.by_one.lost).1.starts_with("a message of kind 2 cannot be decoded"));
+}
+
+#[test]
+fn a_new_peer_is_reported_before_its_messages_and_a_panic_hides_no_loss() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("one");
+    let (events, heard) = std::sync::mpsc::channel();
+    let (found, note, lost) = (events.clone(), events.clone(), events);
+    let one = Layer::builder(ONE)
+        .found(move |peer| found.send(format!("{} joins, {}", peer.id.0, peer.dialed)).unwrap())
+        .on(move |from, Note(count), _| note.send(format!("{} says {count}", from.0)).unwrap())
+        .lost(|_, _| panic!("as a test does"))
+        .lost(move |peer, _| lost.send(format!("{} is lost", peer.0)).unwrap())
+        .start()
+        .unwrap();
+    one.listen_here(&path).unwrap();
+    let (two, _heard) = builder(2);
+    let two = two.start().unwrap();
+    for round in 0..3 {
+        until(|| two.join_here(&path).is_ok());
+        two.send(ONE, &Note(round), &[]).unwrap();
+        assert_eq!(next(&heard), "2 joins, false");
+        assert_eq!(next(&heard), format!("2 says {round}"));
+        two.send(ONE, &Unknown, &[]).unwrap();
+        assert_eq!(next(&heard), "2 is lost");
+        until(|| two.peers().is_empty());
+    }
+    one.close();
+    assert!(matches!(two.join_here(&path), Err(MessageError::System { .. })));
+    two.close();
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use refit_messages::{Builder, InstanceId, Layer, Message, Request, Security, Way};
+use refit_messages::{Builder, InstanceId, LIMIT, Layer, Message, Request, Security, Way};
 use serde::{Deserialize, Serialize};
 
 /// A timeout that no operation reaches even on a busy machine.
@@ -50,7 +50,8 @@ impl Request for Echo {
     type Answer = ();
 }
 
-/// A request that is not answered: 0 never, 1 dropped at once, 2 by a panic.
+/// A request that is not answered: 0 never, 1 dropped at once, 2 by a panic, 3 by an answer that is
+/// too long.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Nothing(pub(crate) u8);
 
@@ -97,6 +98,7 @@ pub(crate) fn builder(id: u16) -> (Builder, Heard) {
         .answer(move |_, Nothing(how), _, reply| match how {
             0 => kept.lock().unwrap().push(reply),
             1 => drop(reply),
+            3 => reply.say(&(), &vec![0; LIMIT + 1]),
             _ => panic!("as it was asked to"),
         })
         .lost(move |peer, why| {

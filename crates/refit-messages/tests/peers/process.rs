@@ -96,6 +96,23 @@ fn who_is_killed_is_lost_and_all_questions_to_it_fail() {
     one.close();
 }
 
+/// The kernel of a process that gets no processor still acknowledges data, so the process is not
+/// taken for dead.
+#[test]
+fn who_is_silent_for_a_while_stays() {
+    let (one, heard) = builder(1);
+    let one = one.silence(SILENCE).start().unwrap();
+    let address = one.listen(LOOPBACK, &NONE).unwrap().to_string();
+    let other = Other::join(&address);
+    until(|| !one.peers().is_empty());
+    other.signal(Signal::STOP);
+    until(|| refit_sys::process::stands(other.0.id()));
+    assert!(heard.lost.recv_timeout(SILENCE * 3 / 2).is_err(), "it is not lost");
+    other.signal(Signal::CONT);
+    assert_eq!(one.ask(TWO, &Double(2), &[]).unwrap().0, 4);
+    one.close();
+}
+
 #[test]
 fn who_is_stopped_is_lost_by_tcp() {
     let (one, heard) = builder(1);

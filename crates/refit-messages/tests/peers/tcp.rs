@@ -37,7 +37,9 @@ pub(crate) fn all_there_is(pair: &Pair) {
             });
         }
     });
-    assert_eq!(pair.one.peers()[0].transport, Transport::Tcp);
+    let peer = &pair.one.peers()[0];
+    assert_eq!(peer.transport, Transport::Tcp);
+    assert_eq!(peer.urgent.timed, 0, "the clocks of two hosts differ");
     pair.two.close();
     assert_eq!(next(&pair.by_one.lost).0, TWO);
     until(|| pair.one.peers().is_empty());
@@ -67,6 +69,8 @@ fn heartbeats_keep_those_together_that_have_nothing_to_say() {
     let address = one.listen(LOOPBACK, &NONE).unwrap();
     two.join(&address.to_string(), &NONE).unwrap();
     assert!(by_one.lost.recv_timeout(2 * silence).is_err());
+    let [peer] = &one.peers()[..] else { panic!("one peer") };
+    assert_eq!((peer.urgent.sent, peer.urgent.received), (0, 0), "heartbeats are not counted");
     assert_eq!(two.ask(ONE, &Double(1), &[]).unwrap().0, 2);
     two.close();
     one.close();
