@@ -1,4 +1,4 @@
-//! How control leaves an instruction, and names that tell whether it does.
+//! The ways in which control leaves an instruction, and names that tell whether it does.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 

@@ -21,7 +21,7 @@ const STEPS: usize = 4096;
 /// Maximum number of copies and sums that are followed.
 const DEPTH: u32 = 8;
 
-/// How control got from one instruction to another.
+/// The way in which control got from one instruction to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum How {
     /// By falling through, whatever the instruction does.

@@ -143,9 +143,9 @@ mod differently {
 
     /// [`Double`](crate::pair::Double), but as a message without an answer.
     #[derive(Serialize, Deserialize)]
-    pub(super) struct Told(pub(super) u64);
+    pub(super) struct DoubleNote(pub(super) u64);
 
-    impl Message for Told {
+    impl Message for DoubleNote {
         const KIND: u16 = 2;
         const WAY: Way = Way::Urgent;
     }
@@ -159,7 +159,7 @@ mod differently {
         const WAY: Way = Way::Bulk;
     }
 
-    /// [`Double`](crate::pair::Double), but with a longer number and another answer.
+    /// [`Double`](crate::pair::Double), but with another answer.
     #[derive(Serialize, Deserialize)]
     pub(super) struct DoubleText(pub(super) u64);
 
@@ -184,11 +184,11 @@ mod differently {
 
 #[test]
 fn a_message_that_the_two_sides_know_differently_ends_the_connection() {
-    use differently::{DoubleText, LongNote, SlowNote, Told};
+    use differently::{DoubleNote, DoubleText, LongNote, SlowNote};
     type Send = fn(&Layer);
     let sent: [(Send, &str); 3] = [
         (
-            |one| one.send(TWO, &Told(1), &[]).unwrap(),
+            |one| one.send(TWO, &DoubleNote(1), &[]).unwrap(),
             "a message of kind 2 is a question on one side",
         ),
         (|one| one.send(TWO, &SlowNote(1), &[]).unwrap(), "a message of kind 1 came the Bulk way"),

@@ -15,8 +15,8 @@ pub(crate) struct Setting {
     pub(crate) rings: Option<Rings>,
 }
 
-/// How a thread finds the cells of its processor. A wrong processor number costs time, never a
-/// count: additions are atomic.
+/// The means by which a thread finds the cells of its processor. A wrong processor number costs
+/// time, never a count: additions are atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// The kernel keeps the processor's number in the thread's restartable-sequence area, at this
