@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use refit_probe::cover::{self, Blocks, Tally};
 use refit_probe::watch;
-use refit_splice::Stood;
+use refit_splice::StopTimes;
 use refit_splice::process::Program;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -125,7 +125,7 @@ fn run(
     watched: Watched,
     said: &Path,
     into: &mut Measured,
-) -> Result<(f64, Stood), String> {
+) -> Result<(f64, StopTimes), String> {
     let output = File::create(said).map_err(|e| e.to_string())?;
     let mut started = Command::new(command[0]);
     started.args(&command[1..]).stdin(Stdio::null()).stdout(output).stderr(Stdio::null());
@@ -142,10 +142,10 @@ fn watch_and_end(
     child: &mut Child,
     watched: Watched,
     into: &mut Measured,
-) -> Result<(f64, Stood), String> {
+) -> Result<(f64, StopTimes), String> {
     let program = Program::open(child.id()).map_err(|e| e.to_string())?;
     let stood = match watched {
-        Watched::Nothing => Stood::default(),
+        Watched::Nothing => StopTimes::default(),
         Watched::Functions => functions(&program, into)?,
         Watched::Blocks => blocks(&program, into)?,
     };
@@ -178,7 +178,7 @@ fn entries(program: &Program) -> Result<BTreeMap<String, (usize, usize)>, String
     Ok(entries)
 }
 
-fn functions(program: &Program, into: &mut Measured) -> Result<Stood, String> {
+fn functions(program: &Program, into: &mut Measured) -> Result<StopTimes, String> {
     if into.entries.is_empty() {
         into.entries = entries(program)?;
     }
@@ -197,7 +197,7 @@ fn functions(program: &Program, into: &mut Measured) -> Result<Stood, String> {
     Ok(watch.stood())
 }
 
-fn blocks(program: &Program, into: &mut Measured) -> Result<Stood, String> {
+fn blocks(program: &Program, into: &mut Measured) -> Result<StopTimes, String> {
     let prepared = cover::prepare(program, &["*".to_owned()], Blocks::All);
     let cover =
         prepared.and_then(|prepared| prepared.install(program)).map_err(|e| e.to_string())?;

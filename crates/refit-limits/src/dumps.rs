@@ -28,7 +28,8 @@ impl Shared {
         };
         let mut state = self.state();
         let served = state.served.iter().find(|one| one.process == Some(process));
-        let Some(pager) = served.filter(|one| one.pager.moored()).map(|one| Arc::clone(&one.pager))
+        let Some(pager) =
+            served.filter(|one| one.pager.can_evict()).map(|one| Arc::clone(&one.pager))
         else {
             return false;
         };

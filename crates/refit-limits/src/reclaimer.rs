@@ -212,12 +212,10 @@ impl Reclaimer {
     fn begin(&self, process: u32) {
         let known = {
             let mut state = self.shared.state();
-            // Set before anything is done: if the program ends or becomes another one from now on,
-            // that is seen when it is served.
+            // Set first: if the program ends or executes another one, its setup sees that.
             state.setting_up = Some(process);
-            if state.refused.contains_key(&process)
-                || state.served.iter().any(|one| one.process == Some(process) && one.pager.moored())
-            {
+            let evicts = |one: &Served| one.process == Some(process) && one.pager.can_evict();
+            if state.refused.contains_key(&process) || state.served.iter().any(evicts) {
                 return;
             }
             // A program that was set up is known; so is a child from its birth, as long as there
@@ -404,7 +402,7 @@ impl Reclaimer {
     /// whether any were evicted, or none need to be, or none ever can be.
     fn free_frames(&mut self, pagers: &[Arc<Pager>]) -> bool {
         let budget = self.shared.commons.budget;
-        let pagers: Vec<_> = pagers.iter().filter(|pager| pager.moored()).collect();
+        let pagers: Vec<_> = pagers.iter().filter(|pager| pager.can_evict()).collect();
         if pagers.is_empty() {
             return true;
         }

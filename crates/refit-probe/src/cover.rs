@@ -20,7 +20,7 @@ use refit_analysis::functions::Sources;
 use refit_analysis::{FunctionId, Module};
 use refit_splice::process::{Program, Refusal};
 use refit_splice::remains::Removed;
-use refit_splice::{Action, At, Installed, Plan, Site, Stood, Why, Withdrawn};
+use refit_splice::{Action, At, Installed, Plan, Site, StopTimes, Why, Withdrawn};
 use refit_sys::glob;
 use refit_sys::memory::PAGE_SIZE_U64;
 
@@ -313,7 +313,7 @@ impl Prepared {
 
 impl Cover {
     /// Returns how long the program was stopped to install the flags.
-    pub fn stood(&self) -> Stood {
+    pub fn stood(&self) -> StopTimes {
         self.installed.stood
     }
 

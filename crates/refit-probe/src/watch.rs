@@ -10,7 +10,7 @@ use refit_analysis::{Module, OpenError};
 use refit_instruments::session::Session;
 use refit_splice::process::{Program, Refusal};
 use refit_splice::remains::Removed;
-use refit_splice::{At, DURATIONS, Installed, Plan, Site, Stood, TIMER, Why};
+use refit_splice::{At, DURATIONS, Installed, Plan, Site, StopTimes, TIMER, Why};
 
 use crate::modules::{self, Mapped};
 use crate::reading::{self, Counts};
@@ -360,7 +360,7 @@ impl Prepared<'_> {
 
 impl Watch {
     /// Returns how long the program was stopped to install them.
-    pub fn stood(&self) -> Stood {
+    pub fn stood(&self) -> StopTimes {
         self.installed.stood
     }
 

@@ -44,9 +44,9 @@ pub type Keyed = BTreeMap<u64, Vec<u64>>;
 /// Maximum number of bytes of a lane, whose cells are addressed by 32 bits.
 const MOST_DATA: u64 = 1 << 28;
 
-/// The time for which the program was stopped.
+/// The two parts of the time for which the program was stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stood {
+pub struct StopTimes {
     /// The time for making the patch areas.
     pub preparing: Duration,
     /// The time for changing the program's bytes.
@@ -65,7 +65,7 @@ pub struct Installed {
     /// its springboard.
     pub(crate) places: Vec<Record>,
     /// Time for which the program was stopped for the installation.
-    pub stood: Stood,
+    pub stood: StopTimes,
 }
 
 /// Changes of the program, and the moves of program counters that go with them.
@@ -132,7 +132,7 @@ impl Installed {
             });
         match changed {
             Ok((places, changing)) => {
-                let stood = Stood { preparing, changing };
+                let stood = StopTimes { preparing, changing };
                 debug!(
                     process = program.id(),
                     sites = plan.len(),

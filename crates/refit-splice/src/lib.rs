@@ -126,7 +126,7 @@ mod why;
 mod withdraw;
 
 pub use body::{Body, Part};
-pub use install::{ENTRIES, EXITS, Installed, Keyed, Stood, TIME};
+pub use install::{ENTRIES, EXITS, Installed, Keyed, StopTimes, TIME};
 pub use plan::Plan;
 pub use relocate::Displaced;
 pub use site::{At, Site, Springboard};

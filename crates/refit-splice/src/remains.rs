@@ -48,15 +48,15 @@ pub struct Removed {
     pub foreign: usize,
     /// Areas that stay mapped; no site leads there any more.
     pub kept: usize,
-    /// Why the last of them stays mapped.
-    pub because: Option<Because>,
+    /// The reason that the last of them stays mapped.
+    pub because: Option<KeptReason>,
     /// Longest time that the program was stopped.
     pub stood: Duration,
 }
 
-/// Why an area stays mapped.
+/// The reason that an area stays mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Because {
+pub enum KeptReason {
     /// A thread is in it, or a signal handler returns to it.
     InUse,
     /// Another tool has changed a site of it, and may change it back.
@@ -72,14 +72,14 @@ pub enum Because {
     Large,
 }
 
-impl Because {
+impl KeptReason {
     /// Whether the reason may cease to hold by itself.
     fn passes(self) -> bool {
         matches!(self, Self::InUse | Self::Restless | Self::Saved)
     }
 }
 
-impl std::fmt::Display for Because {
+impl std::fmt::Display for KeptReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::InUse => "a thread or a signal handler is executing it",
@@ -126,7 +126,7 @@ pub fn repair(program: &Program) -> Result<Removed, Why> {
     let mut removed = repair_once(program, &files)?;
     let pauses = AGAIN.iter().flat_map(|&(times, pause)| std::iter::repeat_n(pause, times));
     for pause in pauses {
-        if !removed.because.is_some_and(Because::passes) {
+        if !removed.because.is_some_and(KeptReason::passes) {
             break;
         }
         // Another process is not notified when a handler has returned, so this polls.
@@ -328,13 +328,13 @@ impl Remains {
         change.make(program)?;
         self.clear_threads(still)?;
         let because = match self.in_use(still)? {
-            true => Some(Because::InUse),
-            false if foreign => Some(Because::Foreign),
+            true => Some(KeptReason::InUse),
+            false if foreign => Some(KeptReason::Foreign),
             false if let Some(because) = self.is_saved(still)? => Some(because),
             false => match unmap(still, [self.head].into_iter()) {
                 Ok(()) => None,
-                Err(Refusal::Filtered { .. }) => Some(Because::Filtered),
-                Err(Refusal::Restless { .. }) => Some(Because::Restless),
+                Err(Refusal::Filtered { .. }) => Some(KeptReason::Filtered),
+                Err(Refusal::Restless { .. }) => Some(KeptReason::Restless),
                 Err(refusal) => return Err(refusal.into()),
             },
         };
@@ -345,11 +345,11 @@ impl Remains {
 
     /// Whether the program has saved the context of a thread that was in the area. Contexts at the
     /// copy of an instruction are moved back to the original.
-    fn is_saved(&self, still: &Still<'_>) -> Result<Option<Because>, Refusal> {
+    fn is_saved(&self, still: &Still<'_>) -> Result<Option<KeptReason>, Refusal> {
         let program = still.program();
         let code = self.head.code_range();
         let found = match contexts::saved(still, &code, |_| true)? {
-            contexts::SearchResult::TooLarge => return Ok(Some(Because::Large)),
+            contexts::SearchResult::TooLarge => return Ok(Some(KeptReason::Large)),
             contexts::SearchResult::All(found) if found.is_empty() => return Ok(None),
             contexts::SearchResult::All(found) => found,
         };
@@ -361,7 +361,7 @@ impl Remains {
                 None => left = true,
             }
         }
-        Ok(left.then_some(Because::Saved))
+        Ok(left.then_some(KeptReason::Saved))
     }
 
     /// Returns the originals of copied instructions, by the address of the copy.

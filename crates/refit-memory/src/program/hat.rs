@@ -139,7 +139,7 @@ impl Pages {
     }
 
     /// Returns whether pages can be taken out.
-    pub fn moored(&self) -> bool {
+    pub fn can_evict(&self) -> bool {
         self.staging_area().is_some()
     }
 

@@ -201,8 +201,8 @@ impl Pager {
     }
 
     /// Returns whether pages can be taken out of the program.
-    pub fn moored(&self) -> bool {
-        self.pages.moored()
+    pub fn can_evict(&self) -> bool {
+        self.pages.can_evict()
     }
 
     /// Attaches the staging area, so that pages can be taken out of the program from now on.

@@ -23,7 +23,7 @@ use tracing::debug;
 use super::program::Program;
 use super::refusal::Refusal;
 use super::still::Still;
-use super::tasks::{self, Deadlines, Stood};
+use super::tasks::{self, Deadlines, StopOutcome};
 
 impl Program {
     /// Stops all threads, does `work`, and lets them continue. Returns the result of `work`, and
@@ -164,11 +164,11 @@ impl<'p> Still<'p> {
         while let Some((held, own)) = stopping.next() {
             let thread = held.thread();
             match tasks::settle(id, own, held, deadlines) {
-                Ok(Stood::Stopped(held)) => drop(self.threads.insert(thread, held)),
-                Ok(Stood::Asleep(held, waits)) => {
+                Ok(StopOutcome::Stopped(held)) => drop(self.threads.insert(thread, held)),
+                Ok(StopOutcome::Asleep(held, waits)) => {
                     self.asleep.insert(thread, (held, waits));
                 }
-                Ok(Stood::Gone) => {
+                Ok(StopOutcome::Gone) => {
                     self.ended.insert(thread);
                     continue;
                 }

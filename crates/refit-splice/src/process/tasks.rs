@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_millis(5);
 
 /// The state in which a task was found once it was asked to stop.
 #[derive(Debug)]
-pub(super) enum Stood {
+pub(super) enum StopOutcome {
     /// Stopped.
     Stopped(Tracee),
     /// Waits in the kernel, and stops before it runs the program's code again.
@@ -64,7 +64,7 @@ pub(super) fn settle(
     is_own: bool,
     mut held: Tracee,
     deadlines: Deadlines,
-) -> Result<Stood, (Tracee, Refusal)> {
+) -> Result<StopOutcome, (Tracee, Refusal)> {
     let thread = held.thread();
     loop {
         let slice = (Instant::now() + GRACE).min(deadlines.running);
@@ -72,13 +72,13 @@ pub(super) fn settle(
             Ok(Stop::Exec) if is_own => {
                 return Err((held, Refusal::Replaced { id: program }));
             }
-            Ok(Stop::Exec) => return Ok(Stood::Gone),
+            Ok(Stop::Exec) => return Ok(StopOutcome::Gone),
             Ok(_) => {
                 redo(&held);
-                return Ok(Stood::Stopped(held));
+                return Ok(StopOutcome::Stopped(held));
             }
             Err(error) => match error.raw_os_error() {
-                Some(libc::ESRCH) => return Ok(Stood::Gone),
+                Some(libc::ESRCH) => return Ok(StopOutcome::Gone),
                 Some(libc::ETIMEDOUT) => {}
                 _ => {
                     let refusal = Refusal::of_tracing(program, "wait for a thread", error);
@@ -87,7 +87,7 @@ pub(super) fn settle(
             },
         }
         if let Some(waits) = asleep(thread) {
-            return Ok(Stood::Asleep(held, waits));
+            return Ok(StopOutcome::Asleep(held, waits));
         }
         let now = Instant::now();
         let runs = life(thread).is_some_and(|life| life.state == b'R');

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::victim::{Built, Victim, build, until};
 use refit_analysis::Live;
 use refit_splice::process::{Program, Refusal};
-use refit_splice::remains::{self, Because};
+use refit_splice::remains::{self, KeptReason};
 use refit_splice::{Action, At, Base, Installed, Plan, Site, Step, Value, Why, Width};
 
 fn program() -> &'static Path {
@@ -90,7 +90,7 @@ fn a_program_that_limits_its_calls_meanwhile_is_asked_for_none() {
     until(|| installed.cell(0).expect("read") == 1000);
     let removed = remains::repair(&its).expect("taken out as far as can be");
     assert_eq!((removed.sites, removed.areas, removed.kept), (1, 0, 1));
-    assert_eq!(removed.because, Some(Because::Filtered));
+    assert_eq!(removed.because, Some(KeptReason::Filtered));
     let refused = Program::open(its.id()).expect_err("no calls can be made");
     assert!(matches!(refused, Refusal::Filtered { .. }), "{refused}");
     let again = Program::open_to_clean(its.id()).expect("its code can be read");

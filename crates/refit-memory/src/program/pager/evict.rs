@@ -18,7 +18,7 @@ impl Pager {
     pub fn evict(&self, most: usize) -> Result<usize, CacheError> {
         let _evict = events::PROGRAM_EVICT.span([most as u64, 0]);
         let _batch = self.batch.lock();
-        if !self.moored() || self.ended.load(Ordering::Acquire) {
+        if !self.can_evict() || self.ended.load(Ordering::Acquire) {
             return Ok(0);
         }
         let hat = self.space.hat();
