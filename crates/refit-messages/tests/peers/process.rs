@@ -4,13 +4,14 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use refit_messages::{InstanceId, MessageError, Security};
+use refit_messages::{InstanceId, Layer, MessageError, Security};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::pair::{Double, LOOPBACK, Nothing, builder, next, until};
+use crate::pair::{Double, Heard, LOOPBACK, Nothing, builder, next, until};
 
 const TWO: InstanceId = InstanceId(2);
 const NONE: Security = Security::None { anywhere: false };
@@ -96,25 +97,9 @@ fn who_is_killed_is_lost_and_all_questions_to_it_fail() {
     one.close();
 }
 
-/// The kernel of a process that gets no processor still acknowledges data, so the process is not
-/// taken for dead.
-#[test]
-fn who_is_silent_for_a_while_stays() {
-    let (one, heard) = builder(1);
-    let one = one.silence(SILENCE).start().unwrap();
-    let address = one.listen(LOOPBACK, &NONE).unwrap().to_string();
-    let other = Other::join(&address);
-    until(|| !one.peers().is_empty());
-    other.signal(Signal::STOP);
-    until(|| refit_sys::process::stands(other.0.id()));
-    assert!(heard.lost.recv_timeout(SILENCE * 3 / 2).is_err(), "it is not lost");
-    other.signal(Signal::CONT);
-    assert_eq!(one.ask(TWO, &Double(2), &[]).unwrap().0, 4);
-    one.close();
-}
-
-#[test]
-fn who_is_stopped_is_lost_by_tcp() {
+/// Returns an instance, and a peer in a process of its own that has joined it by TCP and then was
+/// stopped.
+fn joined_and_stopped() -> (Arc<Layer>, Heard, Other) {
     let (one, heard) = builder(1);
     let one = one.silence(SILENCE).start().unwrap();
     let address = one.listen(LOOPBACK, &NONE).unwrap().to_string();
@@ -123,6 +108,23 @@ fn who_is_stopped_is_lost_by_tcp() {
     other.signal(Signal::STOP);
     // Until it has stopped it may answer.
     until(|| refit_sys::process::stands(other.0.id()));
+    (one, heard, other)
+}
+
+/// The kernel of a process that gets no processor still acknowledges data, so the process is not
+/// taken for dead.
+#[test]
+fn who_is_silent_for_a_while_stays() {
+    let (one, heard, other) = joined_and_stopped();
+    assert!(heard.lost.recv_timeout(SILENCE * 3 / 2).is_err(), "it is not lost");
+    other.signal(Signal::CONT);
+    assert_eq!(one.ask(TWO, &Double(2), &[]).unwrap().0, 4);
+    one.close();
+}
+
+#[test]
+fn who_is_stopped_is_lost_by_tcp() {
+    let (one, heard, _other) = joined_and_stopped();
     let error = one.ask(TWO, &Nothing(0), &[]).unwrap_err();
     assert!(matches!(error, MessageError::Lost { peer: TWO, .. }), "{error}");
     assert_eq!(next(&heard.lost), (TWO, "it has stopped responding".to_owned()));
