@@ -222,7 +222,7 @@ impl Supervisor {
         // requests, too.
         let requests = std::mem::take(&mut *self.requests.lock());
         for SupervisorRequest { task, work, kept_only } in requests {
-            if !self.tasks.has(task) || self.tasks.is(task, Task::is_exiting) {
+            if !self.tasks.is(task, |task| task.started && !task.is_exiting()) {
                 continue;
             }
             let mut tracee = Tracee::of(task);
@@ -235,8 +235,8 @@ impl Supervisor {
             tracee.leave();
         }
         let may_exit = std::mem::take(&mut *self.may_exit.lock());
-        let exits = |task: &u32| self.tasks.find(*task, |task| task.let_exit().then_some(()));
-        for task in may_exit.into_iter().filter(|task| exits(task).is_some()) {
+        let waits = |task| self.tasks.find(task, |entry| entry.let_exit().then_some(task));
+        for task in may_exit.into_iter().filter_map(waits) {
             let tracee = Tracee::of(task);
             // This fails only if the task is gone.
             let _ = tracee.resume(0);
