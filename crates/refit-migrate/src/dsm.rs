@@ -45,8 +45,15 @@ use refit_sys::userfault::{Features, Flags, Userfault};
 
 mod directory;
 mod home;
+#[cfg(test)]
+mod home_tests;
 mod lease;
 mod page_store;
+#[cfg(test)]
+mod page_store_tests;
+#[cfg(test)]
+#[expect(unsafe_code, reason = "it maps memory at given addresses, and accesses it there")]
+mod test_memory;
 mod uffd;
 
 pub(crate) use directory::Access;

@@ -3,8 +3,9 @@
 //! Each check reports its result; for a missing facility, also the cost of its absence and the
 //! remedy. The command fails only if a facility is missing that the file server requires.
 
+mod fuse;
+
 use std::fs;
-use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
@@ -96,8 +97,9 @@ fn findings() -> Vec<Finding> {
     vec![
         kernel(),
         procfs(),
-        fuse(),
-        mounting(),
+        fuse::device(),
+        fuse::mounting(),
+        fuse::request_timeouts(),
         memfd(),
         rseq(),
         membarrier(),
@@ -137,47 +139,6 @@ fn procfs() -> Finding {
         "nothing can be served, limited, watched or moved, and the checks below may be wrong",
         "mount -t proc proc /proc",
     )
-}
-
-fn fuse() -> Finding {
-    let path = "/dev/fuse";
-    let usable = fs::OpenOptions::new().read(true).write(true).open(path);
-    let (found, remedy) = match &usable {
-        Ok(_) => (format!("{path} can be opened"), ""),
-        Err(e) => fuse_trouble(path, e),
-    };
-    Finding::new("fuse", usable.is_ok(), found).required().or("no directory can be served", remedy)
-}
-
-/// Returns the reason that the device cannot be opened, and the remedy.
-fn fuse_trouble(path: &str, error: &std::io::Error) -> (String, &'static str) {
-    match error.kind() {
-        ErrorKind::NotFound => (
-            format!("there is no {path}"),
-            "modprobe fuse; in a container: --device /dev/fuse --cap-add SYS_ADMIN",
-        ),
-        ErrorKind::PermissionDenied => (
-            format!("{path}: {}", words(&error.to_string())),
-            "run refit as root, or `chmod 666 /dev/fuse`, as distributions do; in a container: --device /dev/fuse",
-        ),
-        _ => (format!("{path}: {}", words(&error.to_string())), "modprobe fuse"),
-    }
-}
-
-fn mounting() -> Finding {
-    let helper = ["/usr/bin/fusermount3", "/bin/fusermount3", "/usr/local/bin/fusermount3"]
-        .into_iter()
-        .find(|path| Path::new(path).exists());
-    let (ok, found) = match (capable(CAP_SYS_ADMIN), helper) {
-        (true, _) => (true, "this user may mount".to_owned()),
-        (false, Some(helper)) => (true, format!("{helper} mounts for this user")),
-        (false, None) => {
-            (false, "this user may not mount, and fusermount3 is not installed".to_owned())
-        }
-    };
-    Finding::new("permission to mount", ok, found)
-        .required()
-        .or("no directory can be served", "apt-get install fuse3, or run refit as root")
 }
 
 fn memfd() -> Finding {
@@ -454,14 +415,6 @@ mod tests {
         assert_eq!(version("5.4"), Some((5, 4)));
         assert_eq!(version("linux"), None);
         assert!(Some((4, 18)) < version("6.1"));
-    }
-
-    #[test]
-    fn the_remedy_for_the_fuse_device_fits_what_is_wrong_with_it() {
-        let remedy = |kind: ErrorKind| fuse_trouble("/dev/fuse", &kind.into()).1;
-        assert!(remedy(ErrorKind::NotFound).contains("modprobe"));
-        let denied = remedy(ErrorKind::PermissionDenied);
-        assert!(!denied.contains("modprobe") && denied.contains("chmod"), "{denied}");
     }
 
     #[test]
