@@ -7,11 +7,12 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use refit_messages::{InstanceId, Layer};
 
+use crate::dsm::lease::MAX_IDLE;
 use crate::dsm::test_memory::{Mapping, join, page_of, until, userfault, word_of};
 use crate::dsm::{Access, PageHome, PageHomeHandle, Window};
 use crate::page::PAGE_SIZE;
@@ -31,8 +32,8 @@ struct Held {
     pages: BTreeMap<u64, Page>,
     /// The grants that have arrived: the first page, and the pieces.
     grants: Vec<(u64, Vec<PageContent>)>,
-    /// Whether it answers that it does not have what is recalled.
-    forgetful: bool,
+    /// The answer that it gives to all recalls instead of the right one.
+    wrong: Option<(Option<PageContent>, Vec<u8>)>,
 }
 
 /// The holder at another node.
@@ -52,9 +53,8 @@ impl Remote {
                 on_grant.1.notify_all();
             })
             .answer::<PageRecall>(move |_, recall, _, reply| {
-                let taken = on_recall.0.lock().surrender(recall);
-                let (piece, bytes) = taken.unzip();
-                reply.say(&piece, &bytes.unwrap_or_default());
+                let (piece, bytes) = on_recall.0.lock().surrender(recall);
+                reply.say(&piece, &bytes);
             })
             .answer::<PageInvalidate>(move |_, invalidate, _, reply| {
                 let mut held = on_invalidate.0.lock();
@@ -139,16 +139,20 @@ impl Held {
         self.grants.push((grant.page, grant.pieces));
     }
 
-    fn surrender(&mut self, recall: PageRecall) -> Option<(PageContent, Vec<u8>)> {
-        if self.forgetful {
-            return None;
+    fn surrender(&mut self, recall: PageRecall) -> (Option<PageContent>, Vec<u8>) {
+        if let Some(wrong) = self.wrong.clone() {
+            return wrong;
         }
         let (bytes, _) = self.pages.remove(&recall.page).expect("it was granted");
         if recall.keeps {
             self.pages.insert(recall.page, (bytes.clone(), false));
         }
         let zeros = word_of(&bytes) == 0;
-        Some(if zeros { (PageContent::Zeros, Vec::new()) } else { (PageContent::Data, bytes) })
+        if zeros {
+            (Some(PageContent::Zeros), Vec::new())
+        } else {
+            (Some(PageContent::Data), bytes)
+        }
     }
 }
 
@@ -314,10 +318,13 @@ fn pages_that_follow_come_along_if_the_origin_has_them() {
     assert_eq!(one.word(world.at(3)), Some((13, false)));
     assert_eq!(one.fetch(world.at(4), 2, Access::Read), [PageContent::Data, PageContent::Zeros]);
     assert_eq!(world.here(|mapping| [4, 5].map(|page| mapping.read(page))), [14, 0]);
-    // It goes on after the four pages that it had at once.
+    // The first comes from its writer, and the next from the origin.
+    assert_eq!(one.fetch(world.at(6), 1, Access::Write), [PageContent::Zeros]);
+    assert_eq!(two.fetch(world.at(6), 2, Access::Read), [PageContent::Zeros; 2]);
+    // The first holder has gone on after four pages that it had at once, and after two.
     let counts = world.ledger.counts();
-    assert_eq!((counts.pages.ahead, counts.pages.ahead_used), (4, 3));
-    assert_eq!((counts.pages.sent, counts.pages.zeros), (6, 2));
+    assert_eq!((counts.pages.ahead, counts.pages.ahead_used), (5, 4));
+    assert_eq!((counts.pages.sent, counts.pages.zeros), (6, 5));
 }
 
 #[test]
@@ -381,8 +388,8 @@ fn what_only_a_lost_holder_had_is_lost_and_said() {
     one.fetch(world.at(0), 2, Access::Write);
     one.fetch(world.at(2), 1, Access::Read);
     one.write(world.at(0), 3);
-    one.held.0.lock().forgetful = true;
-    // The program needs the page and does not get it.
+    // Another holder needs the page, of which only a part comes.
+    one.held.0.lock().wrong = Some((Some(PageContent::Data), vec![1; 100]));
     two.ask(world.at(0), 1, Access::Write);
     until("a report", || world.lost.lock().len() == 1);
     let page = world.at(0);
@@ -394,6 +401,7 @@ fn what_only_a_lost_holder_had_is_lost_and_said() {
     assert_eq!(world.home.forget_holder(one.id()), 1, "the origin has the one that is read");
     assert_eq!(two.fetch(world.at(1), 2, Access::Read), [PageContent::Zeros; 2]);
     // A gatherer is refused, and others are served after it.
+    one.held.0.lock().wrong = Some((None, Vec::new()));
     one.fetch(world.at(0), 1, Access::Write);
     let gathered = world.home.gather(world.range(0..3), || panic!("a page is lost"));
     assert!(gathered.expect_err("lost").to_string().contains("instance 1 has it no more"));
@@ -433,18 +441,31 @@ fn a_holder_that_writes_all_over_in_turn_with_another_gets_a_lease() {
 }
 
 #[test]
-fn a_lease_ends_by_itself() {
+fn a_holder_waits_until_the_lease_of_another_ends_by_itself() {
     const PAGES: u64 = 400;
     let Some(world) = World::new(PAGES) else { return };
     let [one, two] = &world.remote;
+    let mut before = Instant::now();
     let mut page = 0;
-    for _ in 0..2 {
-        let turns = world.ledger.counts().pages.turns;
-        while world.ledger.counts().pages.turns == turns {
-            page = (page + 1) % PAGES;
-            // One of these waits until the lease is over that the other has.
-            two.fetch(world.at(page), 1, Access::Write);
-            one.fetch(world.at(page), 1, Access::Write);
-        }
+    while world.ledger.counts().pages.turns == 0 {
+        page = (page + 1) % PAGES;
+        two.fetch(world.at(page), 1, Access::Write);
+        before = Instant::now();
+        one.fetch(world.at(page), 1, Access::Write);
     }
+    two.fetch(world.at(page), 1, Access::Write);
+    // The lease began after `before`.
+    assert!(before.elapsed() >= MAX_IDLE, "{:?}", before.elapsed());
+}
+
+#[test]
+fn holders_that_only_read_get_no_lease() {
+    const PAGES: u64 = 600;
+    let Some(world) = World::new(PAGES) else { return };
+    let [one, two] = &world.remote;
+    for page in (0..PAGES).step_by(2) {
+        one.fetch(world.at(page), 1, Access::Read);
+        two.fetch(world.at(page + 1), 1, Access::Read);
+    }
+    assert_eq!(world.ledger.counts().pages.turns, 0);
 }

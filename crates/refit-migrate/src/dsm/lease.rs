@@ -32,7 +32,7 @@ const MIN_EACH: usize = WINDOW / 4;
 /// Fewer pages are soon gathered, and may be those by which threads synchronize.
 const MIN_PAGES: usize = WINDOW / 4;
 /// A lease ends when its holder has needed nothing for this time.
-const MAX_IDLE: Duration = Duration::from_millis(2);
+pub(super) const MAX_IDLE: Duration = Duration::from_millis(2);
 /// The longest time of a lease.
 const MAX_LEASE: Duration = Duration::from_millis(50);
 

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use refit_sys::userfault::Message;
 
 use crate::dsm::test_memory::{Mapping, join, page_of, until, userfault, word_of};
-use crate::dsm::{Access, Store};
+use crate::dsm::{Access, Pager, Store, Window};
 use crate::page::PAGE_SIZE;
 
 /// What a thread waits for.
@@ -125,10 +125,14 @@ fn a_surrendered_page_has_its_last_content_and_is_kept_for_reading_or_not_at_all
     assert_eq!(kept.chunks(PAGE_SIZE as usize).map(word_of).collect::<Vec<_>>(), [10, 21]);
     assert_eq!(holder.at_once(|mapping| mapping.read(1)), 21);
     holder.asks_to_write(1, 22);
+    // A new mapping gives no more access.
+    holder.mapping.unmap_from(0);
+    holder.map();
+    holder.asks_to_write(0, 11);
     holder.at_once(|mapping| mapping.write(2, 3));
 
     let given = holder.store.surrender(holder.range(0..2), false).expect("it is here");
-    assert_eq!(given.chunks(PAGE_SIZE as usize).map(word_of).collect::<Vec<_>>(), [10, 22]);
+    assert_eq!(given.chunks(PAGE_SIZE as usize).map(word_of).collect::<Vec<_>>(), [11, 22]);
     // Neither is here any more, nor marked as being here for reading.
     let writes = holder.start(|mapping| mapping.add_one(0));
     assert_eq!(holder.fault(), Fault::Write(0));
@@ -140,6 +144,17 @@ fn a_surrendered_page_has_its_last_content_and_is_kept_for_reading_or_not_at_all
 }
 
 #[test]
+fn a_page_is_taken_although_its_neighbour_is_not_mapped() {
+    let Some(holder) = Holder::new(2) else { return };
+    holder.asks_for(0, 1, Access::Write);
+    holder.asks_for(1, 2, Access::Write);
+    holder.mapping.unmap_from(1);
+    let taken = holder.store.surrender(holder.range(0..2), true).expect("both are here");
+    assert_eq!(taken.chunks(PAGE_SIZE as usize).map(word_of).collect::<Vec<_>>(), [1, 2]);
+    holder.asks_to_write(0, 3);
+}
+
+#[test]
 fn discarded_pages_are_not_here_and_their_neighbours_are() {
     let Some(holder) = Holder::new(4) else { return };
     let bytes: Vec<u8> = (1..5).flat_map(page_of).collect();
@@ -148,9 +163,10 @@ fn discarded_pages_are_not_here_and_their_neighbours_are() {
     holder.store.discard(&ranges).expect("within the file");
     assert_eq!(holder.at_once(|mapping| [0, 2].map(|page| mapping.read(page))), [1, 3]);
     holder.asks_for(1, 6, Access::Write);
-    // It is not marked as being here for reading.
     holder.at_once(|mapping| mapping.write(1, 7));
-    holder.asks_for(3, 8, Access::Read);
+    // It is not marked as being here for reading.
+    assert!(holder.store.fresh(holder.mapping.at(3)));
+    holder.at_once(|mapping| mapping.write(3, 8));
     holder.asks_to_write(2, 9);
 }
 
@@ -160,7 +176,7 @@ fn a_new_mapping_gives_no_access_that_the_pages_do_not_have() {
     let bytes: Vec<u8> = (1..5).flat_map(page_of).collect();
     holder.store.grant(holder.mapping.at(0), &bytes, Access::Read).expect("granted");
     holder.store.permit(holder.mapping.at(2), Access::Write).expect("permitted");
-    holder.mapping.unmap();
+    holder.mapping.unmap_from(0);
     // Grants arrive while nothing is mapped there.
     let granted = |page: u64, value: u64, access: Access| {
         holder.store.grant(holder.mapping.at(page), &page_of(value), access).expect("granted");
@@ -181,6 +197,29 @@ fn a_new_mapping_gives_no_access_that_the_pages_do_not_have() {
 }
 
 #[test]
+fn a_mapping_is_served_before_any_thread_can_touch_it() {
+    let Some(holder) = Holder::new(2) else { return };
+    holder.store.grant(holder.mapping.at(0), &page_of(1), Access::Read).expect("granted");
+    holder.mapping.unmap_from(0);
+    let make = || holder.mapping.map(holder.store.frames());
+    let mut threads = Vec::new();
+    let open = || {
+        holder.mapping.open()?;
+        threads.push(holder.start(|mapping| mapping.add_one(0)));
+        assert_eq!(holder.fault(), Fault::Permission(0));
+        threads.push(holder.start(|mapping| mapping.add_one(1)));
+        assert_eq!(holder.fault(), Fault::Write(1));
+        io::Result::Ok(())
+    };
+    holder.store.map(&holder.mapping.range(), make, open).expect("mapped");
+    for page in [0, 1] {
+        holder.store.permit(holder.mapping.at(page), Access::Write).expect("here");
+    }
+    threads.into_iter().for_each(join);
+    assert_eq!(holder.at_once(|mapping| [0, 1].map(|page| mapping.read(page))), [2, 1]);
+}
+
+#[test]
 fn a_mapping_that_cannot_be_made_is_not_opened() {
     let Some(holder) = Holder::new(1) else { return };
     let fails = || Err(io::Error::from_raw_os_error(libc::ENOMEM));
@@ -191,29 +230,46 @@ fn a_mapping_that_cannot_be_made_is_not_opened() {
 
 #[test]
 fn a_granted_page_replaces_one_that_is_there() {
-    let Some(holder) = Holder::new(2) else { return };
-    holder.asks_for(0, 1, Access::Write);
-    let bytes = [page_of(2), page_of(3)].concat();
+    let Some(holder) = Holder::new(3) else { return };
+    holder.asks_for(1, 1, Access::Write);
+    let bytes: Vec<u8> = (2..5).flat_map(page_of).collect();
     holder.store.grant(holder.mapping.at(0), &bytes, Access::Read).expect("granted");
-    assert_eq!(holder.at_once(|mapping| [0, 1].map(|page| mapping.read(page))), [2, 3]);
+    assert_eq!(holder.at_once(|mapping| [0, 1, 2].map(|page| mapping.read(page))), [2, 3, 4]);
     holder.asks_to_write(0, 4);
     holder.store.grant(holder.mapping.at(1), &page_of(5), Access::Write).expect("granted");
     holder.at_once(|mapping| mapping.add_one(1));
     assert_eq!(holder.at_once(|mapping| mapping.read(1)), 6);
+    // Nor is it protected where it is mapped next.
+    holder.mapping.unmap_from(0);
+    holder.map();
+    holder.at_once(|mapping| mapping.add_one(1));
 }
 
 #[test]
 fn untouched_pages_are_given_ahead_and_no_others() {
-    let Some(holder) = Holder::new(3) else { return };
+    let Some(holder) = Holder::new(4) else { return };
     holder.asks_for(1, 2, Access::Read);
     assert!(holder.store.fresh(holder.mapping.at(0)));
     holder.at_once(|mapping| mapping.add_one(0));
     assert!(!holder.store.fresh(holder.mapping.at(0)) && !holder.store.fresh(holder.mapping.at(1)));
     assert_eq!(holder.at_once(|mapping| [0, 1].map(|page| mapping.read(page))), [1, 2]);
+    // Nor is a page that others may read, although nothing was ever put there.
+    holder.store.surrender(holder.range(3..4), true).expect("zeros");
+    assert!(!holder.store.fresh(holder.mapping.at(3)));
     // A page that was protected while it was not mapped is one that is held for reading.
-    holder.mapping.unmap();
+    holder.mapping.unmap_from(0);
     holder.store.grant(holder.mapping.at(2), &page_of(3), Access::Read).expect("granted");
     holder.map();
     assert!(!holder.store.fresh(holder.mapping.at(2)));
     holder.asks_to_write(2, 4);
+}
+
+#[test]
+fn a_pager_that_is_told_to_end_ends() {
+    let Some(holder) = Holder::new(1) else { return };
+    let pager = Pager::new(Arc::clone(&holder.store)).expect("a descriptor");
+    let serves = Arc::clone(&pager);
+    let serves = thread::spawn(move || serves.serve(Window::Adaptive, |_| panic!("nobody waits")));
+    pager.end();
+    join(serves).expect("it has ended");
 }

@@ -64,20 +64,20 @@ impl Mapping {
 
     /// Maps the frames, without any access.
     pub(super) fn map(&self, frames: &File) -> io::Result<()> {
-        self.replace(libc::MAP_SHARED, frames.as_raw_fd(), self.start)
+        self.replace(self.range(), libc::MAP_SHARED, frames.as_raw_fd())
     }
 
-    /// Unmaps the frames.
-    pub(super) fn unmap(&self) {
-        self.replace(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0).expect("reserved");
+    /// Unmaps the frames of all pages from one on.
+    pub(super) fn unmap_from(&self, page: u64) {
+        let range = self.at(page)..self.range().end;
+        self.replace(range, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1).expect("reserved");
     }
 
-    fn replace(&self, how: libc::c_int, file: libc::c_int, offset: u64) -> io::Result<()> {
-        let (at, length) = (self.start as *mut libc::c_void, self.length as usize);
-        let how = how | libc::MAP_FIXED;
+    fn replace(&self, range: Range<u64>, how: libc::c_int, file: libc::c_int) -> io::Result<()> {
+        let (at, length) = (range.start as *mut libc::c_void, (range.end - range.start) as usize);
+        let (how, offset) = (how | libc::MAP_FIXED, range.start.cast_signed());
         // SAFETY: these addresses are reserved by `self`, and nothing refers to what is there.
-        let base =
-            unsafe { libc::mmap(at, length, libc::PROT_NONE, how, file, offset.cast_signed()) };
+        let base = unsafe { libc::mmap(at, length, libc::PROT_NONE, how, file, offset) };
         if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 

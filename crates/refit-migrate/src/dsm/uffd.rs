@@ -185,4 +185,14 @@ mod tests {
         assert_eq!([17, 25, 34].map(|page| requested(&mut window_size, page)), [8, 8, 1]);
         assert_eq!(WindowSize::new(Window::Fixed(64)).count(0), 64);
     }
+
+    #[test]
+    fn the_oldest_of_too_many_runs_is_forgotten() {
+        let mut streams = Streams::default();
+        let start = |run: u64| run * 1000 * PAGE_SIZE;
+        (0..=Streams::MAX_RUNS as u64).for_each(|run| streams.put(start(run), 1, 0));
+        let known = |run: u64| streams.take(start(run) + PAGE_SIZE).is_some();
+        let known: Vec<bool> = (0..=Streams::MAX_RUNS as u64).map(known).collect();
+        assert_eq!(known, [[false].as_slice(), &[true; Streams::MAX_RUNS]].concat());
+    }
 }
