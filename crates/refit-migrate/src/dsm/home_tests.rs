@@ -26,9 +26,9 @@ const GROUP: GroupId = GroupId { origin: 0, process: 1, program: 1 };
 /// A page of a remote holder, and whether it may write to it.
 type Page = (Vec<u8>, bool);
 
-/// What a remote holder has.
+/// The pages of a remote holder, and the grants that it has received.
 #[derive(Default)]
-struct Held {
+struct Holdings {
     pages: BTreeMap<u64, Page>,
     /// The grants that have arrived: the first page, and the pieces.
     grants: Vec<(u64, Vec<PageContent>)>,
@@ -39,12 +39,12 @@ struct Held {
 /// The holder at another node.
 struct Remote {
     layer: Arc<Layer>,
-    held: Arc<(Mutex<Held>, Condvar)>,
+    held: Arc<(Mutex<Holdings>, Condvar)>,
 }
 
 impl Remote {
     fn start(number: u16) -> Self {
-        let held: Arc<(Mutex<Held>, Condvar)> = Arc::default();
+        let held: Arc<(Mutex<Holdings>, Condvar)> = Arc::default();
         let [on_grant, on_recall, on_invalidate] = std::array::from_fn(|_| Arc::clone(&held));
         let layer = Layer::builder(InstanceId(number))
             .silence(Duration::from_secs(60))
@@ -115,14 +115,14 @@ impl Remote {
         }
     }
 
-    fn wait_for_grant(&self, held: &mut MutexGuard<'_, Held>, before: usize) {
-        let none = |held: &mut Held| held.grants.len() == before;
+    fn wait_for_grant(&self, held: &mut MutexGuard<'_, Holdings>, before: usize) {
+        let none = |held: &mut Holdings| held.grants.len() == before;
         let waited = self.held.1.wait_while_for(held, none, Duration::from_secs(60));
         assert!(!waited.timed_out(), "a page has not come");
     }
 }
 
-impl Held {
+impl Holdings {
     fn grant(&mut self, grant: PageGrant, mut body: &[u8]) {
         for (at, piece) in grant.pieces.iter().enumerate() {
             let page = grant.page + at as u64 * PAGE_SIZE;
@@ -164,7 +164,7 @@ struct World {
     ledger: Arc<Ledger>,
     layer: Arc<Layer>,
     remote: [Remote; 2],
-    /// What was reported as lost.
+    /// The reports of lost pages.
     lost: Arc<Mutex<Vec<String>>>,
     _directory: tempfile::TempDir,
 }

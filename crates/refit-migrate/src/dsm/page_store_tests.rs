@@ -12,7 +12,7 @@ use crate::dsm::test_memory::{Mapping, join, page_of, until, userfault, word_of}
 use crate::dsm::{Access, Pager, Store, Window};
 use crate::page::PAGE_SIZE;
 
-/// What a thread waits for.
+/// The page for which a thread waits, and its access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// A page that is not there, to read it.

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::{CAP_SYS_ADMIN, Finding, capable, read, words};
+use super::finding::{CAP_SYS_ADMIN, Finding, capable, read, words};
 
 /// Checks the device by which the kernel sends requests.
 pub(super) fn device() -> Finding {

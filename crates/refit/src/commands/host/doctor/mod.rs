@@ -3,6 +3,7 @@
 //! Each check reports its result; for a missing facility, also the cost of its absence and the
 //! remedy. The command fails only if a facility is missing that the file server requires.
 
+mod finding;
 mod fuse;
 
 use std::fs;
@@ -18,49 +19,13 @@ use refit_sys::pidfd::Pidfd;
 use refit_sys::processor::Source;
 use refit_sys::userfault::Features;
 use rustix::process::{Resource, getrlimit};
-use serde::Serialize;
 
+use self::finding::{
+    CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE, Finding, capable, number_off, read, words,
+};
 use crate::commands::programs::tend::SWAP;
 use crate::failure::Failure;
 use crate::output::Output;
-
-/// The result of a check.
-#[derive(Debug, Serialize)]
-pub(crate) struct Finding {
-    /// The name of the facility.
-    name: &'static str,
-    /// Whether the facility is available.
-    ok: bool,
-    /// Whether nothing can be mounted without it.
-    required: bool,
-    /// The state of the facility.
-    found: String,
-    /// The cost of its absence; empty if it is available.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    cost: &'static str,
-    /// The remedy; empty if it is available.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    remedy: &'static str,
-}
-
-impl Finding {
-    fn new(name: &'static str, ok: bool, found: impl Into<String>) -> Self {
-        Finding { name, ok, required: false, found: found.into(), cost: "", remedy: "" }
-    }
-
-    fn required(mut self) -> Self {
-        self.required = true;
-        self
-    }
-
-    /// Adds the cost and the remedy of its absence.
-    fn or(mut self, cost: &'static str, remedy: &'static str) -> Self {
-        if !self.ok {
-            (self.cost, self.remedy) = (cost, remedy);
-        }
-        self
-    }
-}
 
 /// Runs and prints every check.
 pub(crate) fn run(out: &mut Output) -> Result<(), Failure> {
@@ -373,36 +338,10 @@ fn network_namespaces() -> Finding {
         )
 }
 
-const CAP_SYS_PTRACE: u32 = 19;
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_PERFMON: u32 = 38;
-
-/// Returns whether this process has a capability (numbers as in `linux/capability.h`).
-fn capable(capability: u32) -> bool {
-    // The kernel always reports a thread's own capabilities to it.
-    let sets = rustix::thread::capabilities(None);
-    sets.is_ok_and(|sets| sets.effective.bits() & (1 << capability) != 0)
-}
-
 /// Returns the major and minor number of a kernel.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
-/// Returns the text of a file of the kernel, without the end of the line; empty if it does not
-/// exist.
-fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default().trim_end().to_owned()
-}
-
-/// Returns an error of the system without its number.
-fn words(text: &str) -> String {
-    number_off(text).to_lowercase()
-}
-
-fn number_off(text: &str) -> &str {
-    text.split(" (os error").next().unwrap_or(text)
 }
 
 #[cfg(test)]
