@@ -126,7 +126,7 @@ fn a_surrendered_page_has_its_last_content_and_is_kept_for_reading_or_not_at_all
     assert_eq!(holder.at_once(|mapping| mapping.read(1)), 21);
     holder.asks_to_write(1, 22);
     // A new mapping gives no more access.
-    holder.mapping.unmap_from(0);
+    holder.mapping.unmap_all();
     holder.map();
     holder.asks_to_write(0, 11);
     holder.at_once(|mapping| mapping.write(2, 3));
@@ -148,10 +148,10 @@ fn a_page_is_taken_although_its_neighbour_is_not_mapped() {
     let Some(holder) = Holder::new(2) else { return };
     holder.asks_for(0, 1, Access::Write);
     holder.asks_for(1, 2, Access::Write);
-    holder.mapping.unmap_from(1);
+    holder.mapping.unmap(0..1);
     let taken = holder.store.surrender(holder.range(0..2), true).expect("both are here");
     assert_eq!(taken.chunks(PAGE_SIZE as usize).map(word_of).collect::<Vec<_>>(), [1, 2]);
-    holder.asks_to_write(0, 3);
+    holder.asks_to_write(1, 3);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_new_mapping_gives_no_access_that_the_pages_do_not_have() {
     let bytes: Vec<u8> = (1..5).flat_map(page_of).collect();
     holder.store.grant(holder.mapping.at(0), &bytes, Access::Read).expect("granted");
     holder.store.permit(holder.mapping.at(2), Access::Write).expect("permitted");
-    holder.mapping.unmap_from(0);
+    holder.mapping.unmap_all();
     // Grants arrive while nothing is mapped there.
     let granted = |page: u64, value: u64, access: Access| {
         holder.store.grant(holder.mapping.at(page), &page_of(value), access).expect("granted");
@@ -200,7 +200,7 @@ fn a_new_mapping_gives_no_access_that_the_pages_do_not_have() {
 fn a_mapping_is_served_before_any_thread_can_touch_it() {
     let Some(holder) = Holder::new(2) else { return };
     holder.store.grant(holder.mapping.at(0), &page_of(1), Access::Read).expect("granted");
-    holder.mapping.unmap_from(0);
+    holder.mapping.unmap_all();
     let make = || holder.mapping.map(holder.store.frames());
     let mut threads = Vec::new();
     let open = || {
@@ -240,7 +240,7 @@ fn a_granted_page_replaces_one_that_is_there() {
     holder.at_once(|mapping| mapping.add_one(1));
     assert_eq!(holder.at_once(|mapping| mapping.read(1)), 6);
     // Nor is it protected where it is mapped next.
-    holder.mapping.unmap_from(0);
+    holder.mapping.unmap_all();
     holder.map();
     holder.at_once(|mapping| mapping.add_one(1));
 }
@@ -257,7 +257,7 @@ fn untouched_pages_are_given_ahead_and_no_others() {
     holder.store.surrender(holder.range(3..4), true).expect("zeros");
     assert!(!holder.store.fresh(holder.mapping.at(3)));
     // A page that was protected while it was not mapped is one that is held for reading.
-    holder.mapping.unmap_from(0);
+    holder.mapping.unmap_all();
     holder.store.grant(holder.mapping.at(2), &page_of(3), Access::Read).expect("granted");
     holder.map();
     assert!(!holder.store.fresh(holder.mapping.at(2)));

@@ -67,10 +67,16 @@ impl Mapping {
         self.replace(self.range(), libc::MAP_SHARED, frames.as_raw_fd())
     }
 
-    /// Unmaps the frames of all pages from one on.
-    pub(super) fn unmap_from(&self, page: u64) {
-        let range = self.at(page)..self.range().end;
+    /// Unmaps the frames of some pages.
+    pub(super) fn unmap(&self, pages: Range<u64>) {
+        let start = self.at(pages.start);
+        let range = start..start + (pages.end - pages.start) * PAGE_SIZE;
         self.replace(range, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1).expect("reserved");
+    }
+
+    /// Unmaps all frames.
+    pub(super) fn unmap_all(&self) {
+        self.unmap(0..self.length / PAGE_SIZE);
     }
 
     fn replace(&self, range: Range<u64>, how: libc::c_int, file: libc::c_int) -> io::Result<()> {
