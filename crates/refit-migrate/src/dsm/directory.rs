@@ -16,6 +16,13 @@ pub(crate) enum Access {
     Write,
 }
 
+impl Access {
+    /// Returns the access that a thread needs which writes to a page, or only reads it.
+    pub(crate) fn of(write: bool) -> Self {
+        if write { Self::Write } else { Self::Read }
+    }
+}
+
 /// The steps by which a holder gets a page, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
@@ -284,7 +291,7 @@ mod tests {
             let mut next = self.clone();
             let (at, write) = next.fetches.remove(which)?;
             let mut directory = directory(&next.holder);
-            let access = if write { Access::Write } else { Access::Read };
+            let access = Access::of(write);
             let plan = directory.fetch(ALL[at], 0, access);
             let value = plan.from.map(|from| next.take(from, plan.keeps));
             for lose in plan.lose {

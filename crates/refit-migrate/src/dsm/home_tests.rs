@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use refit_messages::{InstanceId, Layer};
 
 use crate::dsm::lease::MAX_IDLE;
-use crate::dsm::test_memory::{Mapping, join, page_of, until, userfault, word_of};
+use crate::dsm::test_memory::{Mapping, join, page_of, until, userfault, word_at, word_of};
 use crate::dsm::{Access, PageHome, PageHomeHandle, Window};
 use crate::page::PAGE_SIZE;
 use crate::protocol::messages::{
@@ -116,9 +115,18 @@ impl Remote {
     }
 
     fn wait_for_grant(&self, held: &mut MutexGuard<'_, Holdings>, before: usize) {
+        assert!(self.is_granted(held, before, Duration::from_secs(60)), "a page has not come");
+    }
+
+    /// Returns whether another grant comes in this time.
+    fn is_granted(
+        &self,
+        held: &mut MutexGuard<'_, Holdings>,
+        before: usize,
+        limit: Duration,
+    ) -> bool {
         let none = |held: &mut Holdings| held.grants.len() == before;
-        let waited = self.held.1.wait_while_for(held, none, Duration::from_secs(60));
-        assert!(!waited.timed_out(), "a page has not come");
+        !self.held.1.wait_while_for(held, none, limit).timed_out()
     }
 }
 
@@ -147,8 +155,7 @@ impl Holdings {
         if recall.keeps {
             self.pages.insert(recall.page, (bytes.clone(), false));
         }
-        let zeros = word_of(&bytes) == 0;
-        if zeros {
+        if word_of(&bytes) == 0 {
             (Some(PageContent::Zeros), Vec::new())
         } else {
             (Some(PageContent::Data), bytes)
@@ -180,7 +187,7 @@ impl World {
         let fetches = Arc::clone(&home);
         let builder = Layer::builder(GROUP.home()).silence(Duration::from_secs(60));
         let builder = builder.on::<Fetch>(move |from, fetch, _| {
-            let access = if fetch.write { Access::Write } else { Access::Read };
+            let access = Access::of(fetch.write);
             fetches.wait().fetch(from, fetch.page, fetch.count, access);
         });
         let layer = builder.start().expect("a thread");
@@ -212,10 +219,6 @@ impl World {
         self.mapping.at(page)
     }
 
-    fn range(&self, pages: Range<u64>) -> Range<u64> {
-        self.at(pages.start)..self.at(pages.start) + (pages.end - pages.start) * PAGE_SIZE
-    }
-
     /// Does something with the memory at the origin, which may have to wait for pages.
     fn here<T: Send + 'static>(&self, work: impl FnOnce(&Mapping) -> T + Send + 'static) -> T {
         let mapping = Arc::clone(&self.mapping);
@@ -228,15 +231,28 @@ impl World {
         assert_eq!(self.ledger.counts().pages.home.count, count);
     }
 
+    /// Has both remote holders write to one page after the other, each its number, until the first
+    /// has a lease. Returns a moment just before that.
+    fn until_lease(&self) -> Instant {
+        let [one, two] = &self.remote;
+        let mut page = 0;
+        loop {
+            two.fetch(self.at(page), 1, Access::Write);
+            let before = Instant::now();
+            one.fetch(self.at(page), 1, Access::Write);
+            one.write(self.at(page), page);
+            if self.ledger.counts().pages.turns == 1 {
+                return before;
+            }
+            page += 1;
+        }
+    }
+
     /// Returns the first words of all pages of a range, which is gathered for that.
     fn gathered(&self, pages: Range<u64>) -> Vec<u64> {
-        let read = |page: u64| {
-            let mut word = [0; 8];
-            self.frames.read_exact_at(&mut word, self.at(page)).expect("it is there");
-            u64::from_ne_bytes(word)
-        };
+        let read = |page| word_at(&self.frames, self.at(page));
         let read_all = || pages.clone().map(read).collect();
-        self.home.gather(self.range(pages.clone()), read_all).expect("no page is lost")
+        self.home.gather(self.mapping.pages(pages.clone()), read_all).expect("no page is lost")
     }
 }
 
@@ -254,7 +270,7 @@ fn what_three_holders_add_to_the_same_pages_is_all_there() {
     let Some(world) = World::new(PAGES) else { return };
     thread::scope(|scope| {
         for one in &world.remote {
-            let range = world.range(0..PAGES);
+            let range = world.mapping.pages(0..PAGES);
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     one.add_one(
@@ -354,7 +370,10 @@ fn discarded_pages_are_gone_everywhere_and_others_are_not() {
     one.fetch(world.at(1), 1, Access::Read);
     two.fetch(world.at(1), 1, Access::Read);
     two.fetch(world.at(2), 1, Access::Write);
-    world.home.discard(vec![world.range(1..2), world.range(2..3)]).expect("within the file");
+    world
+        .home
+        .discard(vec![world.mapping.pages(1..2), world.mapping.pages(2..3)])
+        .expect("within the file");
     assert_eq!([one, two].map(|holder| holder.word(world.at(1))), [None; 2]);
     assert_eq!(two.word(world.at(2)), None);
     assert_eq!(one.word(world.at(0)), Some((7, true)));
@@ -370,12 +389,12 @@ fn gathered_pages_stay_until_the_gatherer_is_done() {
     one.write(world.at(0), 3);
     world
         .home
-        .gather(world.range(0..2), || {
+        .gather(world.mapping.pages(0..2), || {
             assert_eq!(one.word(world.at(0)), None);
+            let mut held = two.held.0.lock();
             two.ask(world.at(0), 1, Access::Write);
             // A page home that does not wait would grant it in this time.
-            thread::sleep(Duration::from_millis(20));
-            assert_eq!(two.word(world.at(0)), None);
+            assert!(!two.is_granted(&mut held, 0, Duration::from_millis(20)));
         })
         .expect("no page is lost");
     until("the grant", || two.word(world.at(0)) == Some((3, true)));
@@ -403,7 +422,7 @@ fn what_only_a_lost_holder_had_is_lost_and_said() {
     // A gatherer is refused, and others are served after it.
     one.held.0.lock().wrong = Some((None, Vec::new()));
     one.fetch(world.at(0), 1, Access::Write);
-    let gathered = world.home.gather(world.range(0..3), || panic!("a page is lost"));
+    let gathered = world.home.gather(world.mapping.pages(0..3), || panic!("a page is lost"));
     assert!(gathered.expect_err("lost").to_string().contains("instance 1 has it no more"));
     assert_eq!(world.lost.lock().len(), 2);
     assert_eq!(two.fetch(world.at(2), 1, Access::Write), [PageContent::AlreadyHeld]);
@@ -413,25 +432,18 @@ fn what_only_a_lost_holder_had_is_lost_and_said() {
 fn a_closed_page_home_answers_nobody() {
     let Some(world) = World::new(1) else { return };
     world.home.close();
-    let gathered = world.home.gather(world.range(0..1), || panic!("it has ended"));
+    let gathered = world.home.gather(world.mapping.pages(0..1), || panic!("it has ended"));
     assert_eq!(gathered.expect_err("it has ended").raw_os_error(), Some(libc::ESRCH));
-    assert!(world.home.discard(vec![world.range(0..1)]).is_err());
+    assert!(world.home.discard(vec![world.mapping.pages(0..1)]).is_err());
     assert_eq!(world.home.forget_holder(InstanceId(1)), 0);
 }
 
 #[test]
 fn a_holder_that_writes_all_over_in_turn_with_another_gets_a_lease() {
-    const PAGES: u64 = 400;
-    let Some(world) = World::new(PAGES) else { return };
-    let [one, two] = &world.remote;
-    let turns = || world.ledger.counts().pages.turns;
-    for page in (0..PAGES).take_while(|_| turns() == 0) {
-        two.fetch(world.at(page), 1, Access::Write);
-        one.fetch(world.at(page), 1, Access::Write);
-        one.write(world.at(page), page);
-    }
-    assert_eq!(turns(), 1);
-    // The first has the lease now. A gatherer ends it, and comes after those that wait for its end.
+    let Some(world) = World::new(400) else { return };
+    let two = &world.remote[1];
+    world.until_lease();
+    // A gatherer ends the lease, and comes after those that wait for its end.
     world.home.fetch(two.id(), world.at(2), 1, Access::Write);
     assert_eq!(world.gathered(2..4), [2, 3]);
     let granted = two.held.0.lock().grants.last().map(|(page, _)| *page);
@@ -442,18 +454,9 @@ fn a_holder_that_writes_all_over_in_turn_with_another_gets_a_lease() {
 
 #[test]
 fn a_holder_waits_until_the_lease_of_another_ends_by_itself() {
-    const PAGES: u64 = 400;
-    let Some(world) = World::new(PAGES) else { return };
-    let [one, two] = &world.remote;
-    let mut before = Instant::now();
-    let mut page = 0;
-    while world.ledger.counts().pages.turns == 0 {
-        page = (page + 1) % PAGES;
-        two.fetch(world.at(page), 1, Access::Write);
-        before = Instant::now();
-        one.fetch(world.at(page), 1, Access::Write);
-    }
-    two.fetch(world.at(page), 1, Access::Write);
+    let Some(world) = World::new(400) else { return };
+    let before = world.until_lease();
+    world.remote[1].fetch(world.at(1), 1, Access::Write);
     // The lease began after `before`.
     assert!(before.elapsed() >= MAX_IDLE, "{:?}", before.elapsed());
 }

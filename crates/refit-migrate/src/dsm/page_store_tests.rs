@@ -1,14 +1,12 @@
 //! Tests of a store with memory of this process.
 
 use std::io;
-use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use refit_sys::userfault::Message;
 
-use crate::dsm::test_memory::{Mapping, join, page_of, until, userfault, word_of};
+use crate::dsm::test_memory::{Mapping, join, page_of, until, userfault, word_at, words_of};
 use crate::dsm::{Access, Pager, Store, Window};
 use crate::page::PAGE_SIZE;
 
@@ -41,12 +39,6 @@ impl Holder {
     fn map(&self) {
         let make = || self.mapping.map(self.store.frames());
         self.store.map(&self.mapping.range(), make, || self.mapping.open()).expect("mapped");
-    }
-
-    /// Returns the addresses of pages.
-    fn range(&self, pages: Range<u64>) -> Range<u64> {
-        let start = self.mapping.at(pages.start);
-        start..start + (pages.end - pages.start) * PAGE_SIZE
     }
 
     fn start<T: Send + 'static>(
@@ -121,8 +113,8 @@ fn a_surrendered_page_has_its_last_content_and_is_kept_for_reading_or_not_at_all
         holder.asks_for(page, 10 + page, Access::Write);
     }
     holder.at_once(|mapping| mapping.write(1, 21));
-    let kept = holder.store.surrender(holder.range(0..2), true).expect("it is here");
-    assert_eq!(kept.chunks(PAGE_SIZE as usize).map(word_of).collect::<Vec<_>>(), [10, 21]);
+    let kept = holder.store.surrender(holder.mapping.pages(0..2), true).expect("it is here");
+    assert_eq!(words_of(&kept), [10, 21]);
     assert_eq!(holder.at_once(|mapping| mapping.read(1)), 21);
     holder.asks_to_write(1, 22);
     // A new mapping gives no more access.
@@ -131,8 +123,8 @@ fn a_surrendered_page_has_its_last_content_and_is_kept_for_reading_or_not_at_all
     holder.asks_to_write(0, 11);
     holder.at_once(|mapping| mapping.write(2, 3));
 
-    let given = holder.store.surrender(holder.range(0..2), false).expect("it is here");
-    assert_eq!(given.chunks(PAGE_SIZE as usize).map(word_of).collect::<Vec<_>>(), [11, 22]);
+    let given = holder.store.surrender(holder.mapping.pages(0..2), false).expect("it is here");
+    assert_eq!(words_of(&given), [11, 22]);
     // Neither is here any more, nor marked as being here for reading.
     let writes = holder.start(|mapping| mapping.add_one(0));
     assert_eq!(holder.fault(), Fault::Write(0));
@@ -149,8 +141,8 @@ fn a_page_is_taken_although_its_neighbour_is_not_mapped() {
     holder.asks_for(0, 1, Access::Write);
     holder.asks_for(1, 2, Access::Write);
     holder.mapping.unmap(0..1);
-    let taken = holder.store.surrender(holder.range(0..2), true).expect("both are here");
-    assert_eq!(taken.chunks(PAGE_SIZE as usize).map(word_of).collect::<Vec<_>>(), [1, 2]);
+    let taken = holder.store.surrender(holder.mapping.pages(0..2), true).expect("both are here");
+    assert_eq!(words_of(&taken), [1, 2]);
     holder.asks_to_write(1, 3);
 }
 
@@ -159,7 +151,8 @@ fn discarded_pages_are_not_here_and_their_neighbours_are() {
     let Some(holder) = Holder::new(4) else { return };
     let bytes: Vec<u8> = (1..5).flat_map(page_of).collect();
     holder.store.grant(holder.mapping.at(0), &bytes, Access::Read).expect("granted");
-    let ranges = [holder.range(1..2), holder.range(2..2), holder.range(3..4)];
+    let ranges =
+        [holder.mapping.pages(1..2), holder.mapping.pages(2..2), holder.mapping.pages(3..4)];
     holder.store.discard(&ranges).expect("within the file");
     assert_eq!(holder.at_once(|mapping| [0, 2].map(|page| mapping.read(page))), [1, 3]);
     holder.asks_for(1, 6, Access::Write);
@@ -183,9 +176,7 @@ fn a_new_mapping_gives_no_access_that_the_pages_do_not_have() {
     };
     granted(3, 14, Access::Read);
     granted(4, 15, Access::Write);
-    let mut word = [0; 8];
-    holder.store.frames().read_exact_at(&mut word, holder.mapping.at(4)).expect("it is there");
-    assert_eq!(u64::from_ne_bytes(word), 15);
+    assert_eq!(word_at(holder.store.frames(), holder.mapping.at(4)), 15);
     holder.map();
     let all = holder.at_once(|mapping| [0, 1, 2, 3, 4].map(|page| mapping.read(page)));
     assert_eq!(all, [1, 2, 3, 14, 15]);
@@ -254,7 +245,7 @@ fn untouched_pages_are_given_ahead_and_no_others() {
     assert!(!holder.store.fresh(holder.mapping.at(0)) && !holder.store.fresh(holder.mapping.at(1)));
     assert_eq!(holder.at_once(|mapping| [0, 1].map(|page| mapping.read(page))), [1, 2]);
     // Nor is a page that others may read, although nothing was ever put there.
-    holder.store.surrender(holder.range(3..4), true).expect("zeros");
+    holder.store.surrender(holder.mapping.pages(3..4), true).expect("zeros");
     assert!(!holder.store.fresh(holder.mapping.at(3)));
     // A page that was protected while it was not mapped is one that is held for reading.
     holder.mapping.unmap_all();

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -19,13 +20,8 @@ use crate::page::PAGE_SIZE;
 pub(super) fn userfault() -> Option<Userfault> {
     // SAFETY: only a `Mapping` is registered, to whose memory no reference outlives an access.
     let opened = unsafe { Userfault::open(Door::Call, Flags::CLOEXEC | Flags::NONBLOCK) };
-    match opened {
-        Ok(opened) => Some(super::agree(OwnedFd::from(opened)).expect("the features of Linux 6.7")),
-        Err(error) => {
-            println!("skipped: userfaultfd: {error}");
-            None
-        }
-    }
+    let agreed = opened.and_then(|opened| super::agree(OwnedFd::from(opened)));
+    agreed.inspect_err(|error| println!("skipped: userfaultfd: {error}")).ok()
 }
 
 /// Addresses that are reserved, and may be mapped to the frames in a file.
@@ -62,6 +58,12 @@ impl Mapping {
         self.start + page * PAGE_SIZE
     }
 
+    /// Returns the addresses of some pages.
+    pub(super) fn pages(&self, pages: Range<u64>) -> Range<u64> {
+        let start = self.at(pages.start);
+        start..start + (pages.end - pages.start) * PAGE_SIZE
+    }
+
     /// Maps the frames, without any access.
     pub(super) fn map(&self, frames: &File) -> io::Result<()> {
         self.replace(self.range(), libc::MAP_SHARED, frames.as_raw_fd())
@@ -69,9 +71,8 @@ impl Mapping {
 
     /// Unmaps the frames of some pages.
     pub(super) fn unmap(&self, pages: Range<u64>) {
-        let start = self.at(pages.start);
-        let range = start..start + (pages.end - pages.start) * PAGE_SIZE;
-        self.replace(range, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1).expect("reserved");
+        self.replace(self.pages(pages), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
+            .expect("reserved");
     }
 
     /// Unmaps all frames.
@@ -151,4 +152,16 @@ pub(super) fn page_of(word: u64) -> Vec<u8> {
 /// Returns the first word of a page.
 pub(super) fn word_of(page: &[u8]) -> u64 {
     u64::from_ne_bytes(page[..8].try_into().expect("8 bytes"))
+}
+
+/// Returns the first word of each of these pages.
+pub(super) fn words_of(pages: &[u8]) -> Vec<u64> {
+    pages.chunks(PAGE_SIZE as usize).map(word_of).collect()
+}
+
+/// Returns the word at an offset of a file.
+pub(super) fn word_at(file: &File, offset: u64) -> u64 {
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, offset).expect("it is there");
+    u64::from_ne_bytes(word)
 }

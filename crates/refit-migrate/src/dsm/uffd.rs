@@ -79,7 +79,7 @@ impl Pager {
                 if let Message::Pagefault { address, access, .. } = message {
                     let page = address / PAGE_SIZE * PAGE_SIZE;
                     let (is_here, count) = (access.protected, window_size.count(page));
-                    let access = if access.write { Access::Write } else { Access::Read };
+                    let access = Access::of(access.write);
                     fetch(PageRequest { page, count, access, is_here });
                 }
             }

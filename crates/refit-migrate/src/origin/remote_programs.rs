@@ -63,7 +63,7 @@ impl RemotePrograms {
 
     pub(crate) fn fetch(&self, by: InstanceId, fetch: Fetch) {
         let Fetch { group, page, count, write } = fetch;
-        let access = if write { Access::Write } else { Access::Read };
+        let access = Access::of(write);
         if let Some(page_home) =
             self.all().get(&group.process).and_then(|one| one.page_home.as_ref())
         {

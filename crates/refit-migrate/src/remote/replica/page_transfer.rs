@@ -54,7 +54,7 @@ impl Replica {
     pub(crate) fn grant(&self, grant: &PageGrant, mut body: &[u8]) {
         let Some(pages) = &self.pages else { return };
         let store = &pages.store;
-        let access = if grant.write { Access::Write } else { Access::Read };
+        let access = Access::of(grant.write);
         let mut page = grant.page;
         for alike in grant.pieces.chunk_by(|one, other| one == other) {
             let length = alike.len() * PAGE_SIZE as usize;
