@@ -7,6 +7,7 @@
 //! locked. If a request of the kernel panics, it is answered with `EIO`.
 
 use crate::events;
+use crate::requests::InProgress;
 use crate::server::{Caller, Server};
 use crate::status::Xattr;
 use fuser::{
@@ -59,11 +60,24 @@ impl Fuse {
         work: impl FnOnce(&Server, Caller) -> Result<T, Errno>,
         send: impl FnOnce(Result<T, Answer>),
     ) {
+        let request = self.begin(from);
         send(self.carry_out(from, work));
+        drop(request);
         self.server.spin.wait();
     }
 
-    /// Executes a request and returns the reply to send, for replies that borrow what `work` owns.
+    /// Begins a request on this thread, once the gate is open. The result must be kept until the
+    /// reply has been sent.
+    pub(crate) fn begin(&self, from: &Request) -> InProgress<'_> {
+        let request = self.server.requests.begin(from.unique().0);
+        if let Some(logged) = &request.repeated {
+            self.server.table.take_back(logged);
+        }
+        request
+    }
+
+    /// Executes a request that has [begun](Self::begin) and returns the reply to send, for replies
+    /// that borrow what `work` owns.
     pub(crate) fn carry_out<T>(
         &self,
         from: &Request,
@@ -89,8 +103,10 @@ impl Fuse {
         send: impl FnOnce(Result<T, Answer>) + Send + 'static,
     ) {
         let unique = from.unique().0;
+        let slot = self.begin(from).detach();
         self.server.journal.began(unique);
         self.server.jobs.submit(move |server| {
+            let request = server.requests.resume(slot);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(notifier) = server.notifier.get() {
                     let _ = notifier.inval_inode(file, 0, 0);
@@ -98,6 +114,7 @@ impl Fuse {
                 work(server)
             }));
             send(server.concluded(unique, outcome));
+            drop(request);
         });
     }
 

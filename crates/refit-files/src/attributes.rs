@@ -6,7 +6,6 @@ use crate::times::Time;
 use fuser::{FileAttr, INodeNo};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Returns the current status of an inode.
@@ -16,7 +15,7 @@ pub(crate) fn of(inode: &Inode) -> Result<FileAttr, Errno> {
 
 /// Returns the status of an inode whose status on the host is `stat`.
 pub(crate) fn overlaid(inode: &Inode, stat: &Stat) -> FileAttr {
-    inode.mode.store(stat.st_mode, Relaxed);
+    inode.record.set_mode(stat.st_mode);
     let mut attr = plain(inode.node, stat);
     if inode.kind != FileType::RegularFile {
         return attr;

@@ -4,6 +4,7 @@ use crate::capability::Capability;
 use crate::data::Data;
 use crate::events;
 use crate::host::{Access, proc_path, reopen};
+use crate::image::record::{Flag, Uses};
 use crate::inode::Inode;
 use crate::server::{Caller, Server};
 use crate::times;
@@ -25,7 +26,7 @@ impl Server {
         let inode = self.inode(node)?;
         let direct = self.open_inode(caller, &inode, flags)?;
         if self.refused.any() {
-            self.refused.came_back(caller.pid, &inode.opened());
+            self.refused.came_back(caller.pid, &self.open_target(&inode));
         }
         Ok(direct)
     }
@@ -51,33 +52,22 @@ impl Server {
         // Data that the kernel has already cached can no longer be refused when it is written back.
         let direct = self.modes.direct(|| self.table.path(inode), flags, size)
             || (self.write_back && may_write(flags) && self.space.short(inode));
-        let outdated = self.write_back && inode.outdated_lookups.load(Relaxed) > 0;
+        let outdated = self.write_back && inode.record.outdated_lookups() > 0;
         if outdated {
             // The kernel's entry for the name is dropped when the file is closed, so that the
             // kernel looks it up anew.
-            inode.stale_in_kernel.store(true, Relaxed);
+            inode.set_stale_in_kernel();
         }
         let direct = direct || outdated;
-        inode.opens.fetch_add(1, Relaxed);
+        self.table.opened(inode, uses(flags, direct));
         self.journal.opens.fetch_add(1, Relaxed);
-        if may_write(flags) {
-            inode.writers.fetch_add(1, Relaxed);
-            if !direct {
-                inode.collecting.fetch_add(1, Relaxed);
-            }
-        }
         Ok(direct)
     }
 
     /// Closes a file. [`Self::released`] must follow once the kernel has received the reply.
     pub(crate) fn release(&self, node: u64, flags: i32, direct: bool) -> Result<(), Errno> {
         let inode = self.inode(node)?;
-        if may_write(flags) {
-            inode.writers.fetch_sub(1, Relaxed);
-            if !direct {
-                inode.collecting.fetch_sub(1, Relaxed);
-            }
-        }
+        self.table.closed(&inode, uses(flags, direct));
         Ok(())
     }
 
@@ -89,11 +79,11 @@ impl Server {
     pub(crate) fn released(&self, node: u64) {
         let Ok(inode) = self.inode(node) else { return };
         self.journal.opens.fetch_sub(1, Release);
-        let last = inode.opens.fetch_sub(1, Release) == 1;
-        if !last || !inode.stale_in_kernel.swap(false, Relaxed) {
+        inode.closing.fetch_sub(1, Release);
+        if inode.is_open() || !inode.record.take(Flag::StaleInKernel) {
             return;
         }
-        let place = inode.place.lock().clone();
+        let place = self.table.place(&inode);
         self.jobs.submit(move |server| {
             if let Some(notifier) = server.notifier.get() {
                 let _ = notifier.inval_entry(INodeNo(place.parent), &place.name);
@@ -134,7 +124,7 @@ impl Server {
     ) -> Result<usize, Errno> {
         let inode = self.inode(node)?;
         if direct && self.write_back {
-            inode.stale_in_kernel.store(true, Relaxed);
+            inode.set_stale_in_kernel();
         }
         offset.checked_add(bytes.len() as u64).ok_or(Errno::FBIG)?;
         if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
@@ -176,6 +166,7 @@ impl Server {
     /// Records that the host's file was just changed, so that the times of the host are valid
     /// unless more data is waiting.
     pub(crate) fn changed_on_host(&self, inode: &Arc<Inode>, data: &Data) {
+        inode.record.set_size(data.cache.size());
         let mut times = inode.times.lock();
         if data.cache.is_dirty() {
             times.written(times::now(), false);
@@ -215,7 +206,7 @@ impl Server {
     }
 
     fn has_set_id(&self, inode: &Inode) -> bool {
-        inode.mode.load(Relaxed) & (libc::S_ISUID | libc::S_ISGID) != 0
+        inode.record.mode() & (libc::S_ISUID | libc::S_ISGID) != 0
     }
 
     /// Clears the set-user-ID and set-group-ID bits for a write by a caller without `CAP_FSETID`.
@@ -234,7 +225,7 @@ impl Server {
             return Ok(());
         }
         inode.change_on_host(|fd| rustix::fs::chmod(proc_path(fd), Mode::from_raw_mode(mode)))?;
-        inode.mode.store(inode.mode.load(Relaxed) & !0o7777 | mode, Relaxed);
+        inode.record.set_mode(inode.record.mode() & !0o7777 | mode);
         // After a write the kernel asks for size and times again but keeps showing the old mode.
         // Invalidating only the attributes waits for no page and for no other request.
         if let Some(notifier) = self.notifier.get() {
@@ -307,7 +298,7 @@ impl Server {
     pub(crate) fn kernel_may_know_more(&self, node: u64, end: u64) -> bool {
         self.write_back
             && self.table.get(node).is_some_and(|inode| {
-                if inode.collecting.load(Relaxed) == 0 {
+                if inode.record.uses().collecting() == 0 {
                     return false;
                 }
                 let cached = inode.data.read().as_ref().map(|data| data.cache.size());
@@ -319,7 +310,7 @@ impl Server {
 
     /// Returns whether the kernel may have data of the file that it has not written back yet.
     pub(crate) fn kernel_may_hold_data(&self, node: u64) -> bool {
-        let writers = |inode: Arc<Inode>| inode.writers.load(Relaxed) > 0;
+        let writers = |inode: Arc<Inode>| inode.record.uses().writers() > 0;
         self.write_back && self.table.get(node).is_some_and(writers)
     }
 
@@ -370,6 +361,11 @@ impl Server {
         })?;
         Ok(copied as u32)
     }
+}
+
+/// Returns how an open with these flags uses a file.
+fn uses(flags: i32, direct: bool) -> Uses {
+    Uses::one(may_write(flags), may_write(flags) && !direct)
 }
 
 pub(crate) fn may_write(flags: i32) -> bool {

@@ -255,6 +255,7 @@ impl Filesystem for Fuse {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        let request = self.begin(req);
         match self.carry_out(req, |server, _| server.release(ino.0, flags.0, fh.0 == 1)) {
             Ok(()) => {
                 reply.ok();
@@ -262,6 +263,7 @@ impl Filesystem for Fuse {
             }
             Err(errno) => reply.error(errno),
         }
+        drop(request);
     }
 
     fn fsync(
@@ -288,10 +290,12 @@ impl Filesystem for Fuse {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        let request = self.begin(req);
         match self.carry_out(req, |server, _| server.list(ino.0, offset, &mut reply)) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
+        drop(request);
         self.server.spin.wait();
     }
 
@@ -303,10 +307,12 @@ impl Filesystem for Fuse {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let request = self.begin(req);
         match self.carry_out(req, |server, _| server.list(ino.0, offset, &mut reply)) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
+        drop(request);
         self.server.spin.wait();
     }
 

@@ -1,5 +1,6 @@
 //! The file representative: the host's file behind a cache.
 
+use crate::image::record::{Record, RecordedInode};
 use crate::version::KnownVersion;
 use parking_lot::RwLock;
 use refit_memory::{DiskWork, FileRepresentative, may_wait};
@@ -34,6 +35,8 @@ pub(crate) struct HostFile {
 
 #[derive(Debug)]
 struct Descriptor {
+    /// Where the descriptor is recorded for the next server; `None` for a file without an inode.
+    record: Option<Arc<Record>>,
     /// The access for which `fd` is open; `None` for `O_PATH`.
     access: Option<Access>,
     closed: bool,
@@ -52,8 +55,25 @@ impl HostFile {
     }
 
     fn with(fd: OwnedFd, access: Option<Access>) -> Self {
-        let held = RwLock::new(Descriptor { access, closed: false, fd: Arc::new(fd) });
+        let held = Descriptor { record: None, access, closed: false, fd: Arc::new(fd) };
+        let held = RwLock::new(held);
         Self { held, version: KnownVersion::default(), reads: OnceLock::new() }
+    }
+
+    /// Creates the host file of an inode that another server has served.
+    pub(crate) fn continued(fd: OwnedFd, inode: &RecordedInode) -> Self {
+        let file = Self::with(fd, inode.access);
+        file.version.continued(inode);
+        file
+    }
+
+    /// Records the descriptor and the version in the record of the inode from now on.
+    pub(crate) fn keep_in(&self, record: &Arc<Record>) {
+        let mut held = self.held.write();
+        record.set_descriptor(held.fd.as_raw_fd(), held.access);
+        held.record = Some(Arc::clone(record));
+        drop(held);
+        self.version.keep_in(record);
     }
 
     /// Returns the current descriptor. It may be closed as soon as the returned reference is
@@ -78,7 +98,12 @@ impl HostFile {
         let fd = Arc::new(reopen(&before, flags)?);
         let mut held = self.held.write();
         if held.access < Some(access) && !held.closed {
-            (held.access, held.fd) = (Some(access), fd.clone());
+            let replaced = std::mem::replace(&mut held.fd, fd.clone());
+            held.access = Some(access);
+            if let Some(record) = &held.record {
+                record.set_descriptor(fd.as_raw_fd(), held.access);
+            }
+            drop(replaced);
         }
         Ok(fd)
     }
@@ -87,7 +112,11 @@ impl HostFile {
     /// place. The blocks of a removed file become free now and not when the last object that refers
     /// to it is dropped.
     pub(crate) fn close(&self, other: Arc<OwnedFd>) {
-        *self.held.write() = Descriptor { access: None, closed: true, fd: other };
+        let mut held = self.held.write();
+        if let Some(record) = &held.record {
+            record.clear_descriptor();
+        }
+        *held = Descriptor { record: None, access: None, closed: true, fd: other };
     }
 }
 
@@ -227,6 +256,15 @@ fn fetch(fd: &OwnedFd, offset: u64, len: u64) -> Result<(), i32> {
         done += n as u64;
     }
     Ok(())
+}
+
+impl Drop for HostFile {
+    fn drop(&mut self) {
+        // The record must not name a descriptor that is closed, and perhaps reused.
+        if let Some(record) = &self.held.get_mut().record {
+            record.clear_descriptor();
+        }
+    }
 }
 
 impl FileRepresentative for HostFile {

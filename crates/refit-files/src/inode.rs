@@ -14,6 +14,7 @@ use crate::capability::Capability;
 use crate::data::Data;
 use crate::directory::Stream;
 use crate::host::HostFile;
+use crate::image::record::{Flag, Record, RecordedInode};
 use crate::times::Times;
 use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
@@ -21,7 +22,8 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 
 /// The identity of an inode on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,40 +53,23 @@ pub(crate) struct Inode {
     /// Keeps the inode in existence, so that its number is not reused while the kernel knows it.
     pub(crate) host: Arc<HostFile>,
     pub(crate) kind: FileType,
-    /// `st_mode` as last seen, for a cheap test whether a write must clear set-user-ID bits.
-    pub(crate) mode: AtomicU32,
-    /// The number of look-ups that the kernel has not forgotten yet. Changed only with the table
-    /// locked.
-    pub(crate) lookups: AtomicU64,
-    /// The number of opens of the inode.
-    pub(crate) opens: AtomicU32,
-    /// The number of opens that may write. While there are none, the kernel has no unwritten data
-    /// of the inode.
-    pub(crate) writers: AtomicU32,
-    /// For how many of the opens the kernel caches writes, including the size of the file.
-    pub(crate) collecting: AtomicU32,
-    /// Whether the kernel shows outdated attributes: data was written past the kernel's cache
-    /// although the kernel caches writes and keeps the old time, or data that the kernel had cached
-    /// could not be stored.
-    pub(crate) stale_in_kernel: AtomicBool,
-    /// Whether no name leads to the inode any more, so that the data in its cache need not reach
-    /// the host.
-    pub(crate) gone: AtomicBool,
+    /// What the next server needs to know of the inode: among others `st_mode` as last seen, the
+    /// number of look-ups that the kernel has not forgotten yet, and the open files.
+    pub(crate) record: Arc<Record>,
+    /// The number of closes that have been counted in the record, but whose reply the kernel may
+    /// not have received yet.
+    pub(crate) closing: AtomicU32,
     /// Whether a write must remove `security.capability`.
     pub(crate) capability: Capability,
     /// Whether the host knows that the file was read since it was last written.
     pub(crate) access_noted: AtomicBool,
-    pub(crate) place: Mutex<Place>,
+    /// `None` if another server has served the inode, until it is needed; see `Table::place`.
+    pub(crate) place: Mutex<Option<Place>>,
     /// Locked shared by reads and writes, and exclusively by changes of the host's file underneath
     /// the cache.
     pub(crate) data: RwLock<Option<Data>>,
     pub(crate) times: Mutex<Times>,
     pub(crate) stream: Mutex<Option<Stream>>,
-    /// The number of `lookups` that the kernel must still forget before it shows the file as it is.
-    /// A file that was changed beside the mount has some, because the kernel keeps the size and the
-    /// times of a file whose writes it caches for as long as it knows the file. Changed only with
-    /// the table locked.
-    pub(crate) outdated_lookups: AtomicU64,
     /// The number of changes beside the mount of which the kernel is being notified. Until it has
     /// been, it may answer from its cache.
     pub(crate) telling_kernel: AtomicU32,
@@ -112,31 +97,65 @@ impl Failing {
 }
 
 impl Inode {
-    pub(crate) fn new(node: u64, host: HostFile, stat: &Stat, place: Place) -> Self {
+    /// Creates an inode and begins its record, which must be a free one.
+    pub(crate) fn new(
+        node: u64,
+        host: HostFile,
+        stat: &Stat,
+        place: Place,
+        record: Record,
+    ) -> Self {
+        let (record, key) = (Arc::new(record), HostKey::of(stat));
         host.caches_know(stat);
+        host.keep_in(&record);
+        record.begin(node, key, stat.st_mode, stat.st_nlink == 0);
+        let times = Times::new(Arc::clone(&record));
+        Self::with(node, key, host, Some(place), record, times)
+    }
+
+    /// Creates an inode that another server has served, and continues its record in `record`. Its
+    /// place is found when it is needed.
+    pub(crate) fn continued(inode: &RecordedInode, fd: OwnedFd, record: Record) -> Self {
+        let record = Arc::new(record);
+        let host = HostFile::continued(fd, inode);
+        inode.continue_in(&record);
+        host.keep_in(&record);
+        let times = Times::continued(Arc::clone(&record), inode);
+        Self::with(inode.node, inode.key, host, None, record, times)
+    }
+
+    fn with(
+        node: u64,
+        key: HostKey,
+        host: HostFile,
+        place: Option<Place>,
+        record: Arc<Record>,
+        times: Times,
+    ) -> Self {
         Self {
             node,
-            key: HostKey::of(stat),
+            key,
             host: Arc::new(host),
-            kind: FileType::from_raw_mode(stat.st_mode),
-            mode: AtomicU32::new(stat.st_mode),
-            lookups: AtomicU64::new(0),
-            opens: AtomicU32::new(0),
-            writers: AtomicU32::new(0),
-            collecting: AtomicU32::new(0),
-            stale_in_kernel: AtomicBool::new(false),
-            gone: AtomicBool::new(stat.st_nlink == 0),
+            kind: FileType::from_raw_mode(record.mode()),
+            record,
+            closing: AtomicU32::new(0),
             capability: Capability::default(),
             access_noted: AtomicBool::new(false),
             place: Mutex::new(place),
             data: RwLock::new(None),
-            times: Mutex::new(Times::default()),
+            times: Mutex::new(times),
             stream: Mutex::new(None),
-            outdated_lookups: AtomicU64::new(0),
             telling_kernel: AtomicU32::new(0),
             queued: AtomicBool::new(false),
             failing: Failing::default(),
         }
+    }
+
+    /// Returns whether a program has the file open. A file counts as open until the kernel has
+    /// received the reply to its close. Pairs with the releases in `Table::closed` and
+    /// `Server::released`.
+    pub(crate) fn is_open(&self) -> bool {
+        self.record.uses().opens() > 0 || self.closing.load(Acquire) > 0
     }
 
     /// Returns a descriptor of the inode; see [`HostFile::fd`].
@@ -155,16 +174,32 @@ impl Inode {
         }
     }
 
+    /// Returns whether no name leads to the inode any more, so that the data in its cache need not
+    /// reach the host.
     pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Relaxed)
+        self.record.has(Flag::Gone)
+    }
+
+    /// Records whether no name leads to the inode any more.
+    pub(crate) fn set_gone(&self, gone: bool) {
+        self.record.set(Flag::Gone, gone);
+    }
+
+    /// Records that the kernel shows outdated attributes: data was written past the kernel's cache
+    /// although the kernel caches writes and keeps the old time, or data that the kernel had cached
+    /// could not be stored.
+    pub(crate) fn set_stale_in_kernel(&self) {
+        if !self.record.has(Flag::StaleInKernel) {
+            self.record.set(Flag::StaleInKernel, true);
+        }
     }
 
     /// Records that the inode is now called `name` in `parent`.
     pub(crate) fn moved(&self, parent: u64, name: &OsStr) {
         let mut place = self.place.lock();
-        place.parent = parent;
-        if place.name != name {
-            place.name = name.to_owned();
+        match &mut *place {
+            Some(place) if place.name == name => place.parent = parent,
+            place => *place = Some(Place { parent, name: name.to_owned() }),
         }
     }
 }

@@ -47,7 +47,10 @@ impl Fuse {
             Ok(direct) => reply.opened(handle(direct), open_flags(direct, flags)),
             Err(errno) => reply.error(errno),
         };
-        let look = || self.server.look_before_open(caller, ino.0);
+        let look = || {
+            let _looking = self.begin(req);
+            self.server.look_before_open(caller, ino.0)
+        };
         match catch_unwind(AssertUnwindSafe(look)).unwrap_or(Err(Errno::IO)) {
             Ok(false) => {
                 self.serve(req, |server, _| server.open(caller, ino.0, flags), answer);
@@ -86,6 +89,7 @@ impl Fuse {
                 Err(errno) => reply.error(errno),
             });
         }
+        let request = self.begin(req);
         BUFFER.with_borrow_mut(|buffer| {
             if buffer.len() < size {
                 buffer.resize(size, 0);
@@ -97,6 +101,7 @@ impl Fuse {
                 Err(errno) => reply.error(errno),
             }
         });
+        drop(request);
         self.server.spin.wait();
     }
 

@@ -14,6 +14,7 @@
 //! With the right to mount, the file system is created first, answered by the server, and attached
 //! to its path last. Without it, `fusermount3` mounts and passes the connection to this process.
 
+use crate::image::header::MountIdentity;
 use crate::mount_table;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, StatxFlags};
@@ -25,7 +26,7 @@ use rustix::mount::{
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -225,6 +226,27 @@ fn look(directory: impl AsFd, path: &Path, flags: AtFlags) -> io::Result<(MountI
 }
 
 impl KernelMount {
+    /// Continues a mount that another server has made. `device` is a descriptor of its connection.
+    pub(crate) fn continued(mountpoint: &Path, identity: MountIdentity, device: OwnedFd) -> Self {
+        let MountIdentity { id, unique, file_system } = identity;
+        let id = if unique { MountId::Unique(id) } else { MountId::Reused(id) };
+        Self { mountpoint: mountpoint.to_owned(), id, number: file_system, device }
+    }
+
+    /// Returns the identity of the mount, for the server that continues it.
+    pub(crate) fn identity(&self) -> MountIdentity {
+        let (id, unique) = match self.id {
+            MountId::Unique(id) => (id, true),
+            MountId::Reused(id) => (id, false),
+        };
+        MountIdentity { id, unique, file_system: self.number }
+    }
+
+    /// Returns the number of a descriptor of the connection.
+    pub(crate) fn device_number(&self) -> RawFd {
+        self.device.as_raw_fd()
+    }
+
     /// Returns whether the kernel still sends requests. It no longer does once the file system
     /// cannot be reached any more.
     pub(crate) fn connected(&self) -> bool {

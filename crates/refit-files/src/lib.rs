@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adopt;
 mod answer;
 mod attributes;
 mod capability;
@@ -28,6 +29,7 @@ mod files;
 mod flusher;
 mod fuse;
 mod host;
+mod image;
 mod inode;
 mod jobs;
 mod journal;
@@ -38,12 +40,14 @@ mod modes;
 mod mount;
 mod mount_table;
 mod names;
+mod negotiation;
 mod options;
 mod outdated;
 mod pressure;
 mod refused_opens;
 mod release;
 mod representative;
+mod requests;
 mod server;
 mod source_lock;
 mod space;
@@ -55,8 +59,10 @@ mod unstored;
 mod version;
 mod writing;
 
+pub use adopt::{AdoptError, adopt, description};
 pub use composition::composition;
 pub use error::MountError;
+pub use image::ImageError;
 pub use journal::{MountStats, RequestEvent};
 pub use modes::CacheMode;
 pub use mount::{Mount, mount};

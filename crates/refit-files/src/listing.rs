@@ -3,6 +3,7 @@
 use crate::attributes;
 use crate::directory::{Entry, Stream};
 use crate::host::reopen;
+use crate::image::request;
 use crate::inode::Inode;
 use crate::server::Server;
 use crate::table::ROOT;
@@ -57,7 +58,7 @@ impl Server {
         match entry.name.as_encoded_bytes() {
             b"." => directory.node,
             b".." if directory.node == ROOT => ROOT,
-            b".." => directory.place.lock().parent,
+            b".." => self.table.place(directory).parent,
             _ => self.table.shown_number(directory.key.device, entry.number),
         }
     }
@@ -87,6 +88,11 @@ impl Listing for ReplyDirectory {
 impl Listing for ReplyDirectoryPlus {
     fn add(&mut self, server: &Server, directory: &Inode, entry: &Entry) -> Result<bool, Errno> {
         let dots = matches!(entry.name.as_encoded_bytes(), b"." | b"..");
+        if !request::has_room() {
+            // What it counts could not be taken back if it came again. The program continues with
+            // another request.
+            return Ok(true);
+        }
         let child = if dots { Err(Errno::NOENT) } else { server.child(directory, &entry.name) };
         let known = match child {
             Ok(known) => Some(known),

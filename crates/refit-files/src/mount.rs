@@ -7,14 +7,18 @@ use crate::data::Memory;
 use crate::error::MountError;
 use crate::flusher::Queue;
 use crate::host::HostFile;
+use crate::image::header::Negotiation;
+use crate::image::{Image, capacity_for};
 use crate::jobs::{Jobs, job_queue};
 use crate::journal::{Journal, MountStats, RequestEvent};
 use crate::kernel_mount::{KernelMount, MountParameters, UnattachedMount};
 use crate::modes::{CacheMode, Modes};
 use crate::mount_table;
+use crate::negotiation;
 use crate::options::MountOptions;
 use crate::pressure::Pressure;
 use crate::refused_opens::RefusedOpens;
+use crate::requests::Requests;
 use crate::server::Server;
 use crate::source_lock::SourceLock;
 use crate::space::Space;
@@ -27,8 +31,9 @@ use refit_sys::adaptive_spin::AdaptiveSpin;
 use refit_sys::{glob, printable};
 use rustix::fs::StatVfsMountFlags;
 use rustix::process::{Resource, Rlimit};
+use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -64,44 +69,20 @@ impl std::fmt::Debug for Server {
 pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
     let ValidOptions { source, mountpoint, root, stat } = check::check(&options)?;
     info!(?source, ?mountpoint, frames = options.frames_bytes, "mounts");
-    let source_lock = SourceLock::new(&source)
+    let lock = SourceLock::new(&source)
         .map_err(|holder| MountError::Served { source_directory: source.clone(), holder })?;
     let inherited = rustix::fs::fstatvfs(&root).map_or(StatVfsMountFlags::empty(), |s| s.f_flag);
-    let frames = FramePool::new(options.frames_bytes)
-        .map_err(|error| MountError::NoMemory { bytes: options.frames_bytes, error })?;
-    let name = printable::name(mountpoint.as_os_str().as_bytes());
-    let MountObjects { physical, caches, policies, objects } =
-        compose(&options.composition, &name, &frames)?;
-    let (job_queue, jobs) = job_queue();
-    let server = Arc::new(Server {
-        table: Arc::new(Table::new(HostFile::new(root), &stat)),
-        memory: Memory { physical, frames, part: part(options.frames_bytes) },
-        caches,
-        shared: Mutex::new(Some(objects)),
-        _policies: policies,
-        queue: Queue::default(),
-        journal: Journal::default(),
-        modes: Modes::new(options.cache),
-        pressure: Pressure::new(raise_open_files()),
-        space: Space::new(crate::modes::memory(), held(&options)),
-        refused: RefusedOpens::default(),
-        source_lock: Mutex::new(Some(source_lock)),
-        lost: Mutex::new(None),
-        jobs: job_queue,
-        spin: AdaptiveSpin::default(),
-        notifier: OnceLock::new(),
-        write_back: options.cache != CacheMode::Direct && !options.read_only,
-        own: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
-    });
+    let image = new_image(&mountpoint)?;
+    let table = Table::new(&image, HostFile::new(root), &stat);
+    let requests = Requests::new(&image, HashMap::new());
+    let known = KnownState { image, table, requests, lock };
+    let (server, jobs) = new_server(&options, &mountpoint, known)?;
     let started = try_implementation(&server).and_then(|()| {
-        let source_name = mount_table::display_name(&source);
-        let allow_other = server.own.0 == 0 || options.allow_other;
-        let read_only = options.read_only;
         let parameters = MountParameters {
             mountpoint: &mountpoint,
-            source_name,
-            allow_other,
-            read_only,
+            source_name: mount_table::display_name(&source),
+            allow_other: allows_others(&server, &options),
+            read_only: options.read_only,
             inherited,
         };
         start(&server, source.clone(), &parameters, session_config(&options), jobs)
@@ -112,6 +93,65 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         let _ = server.finish();
     }
     started
+}
+
+/// Creates the image of a mount.
+pub(crate) fn new_image(mountpoint: &Path) -> Result<Arc<Image>, MountError> {
+    Image::new(raise_open_files())
+        .map_err(|error| MountError::System { mountpoint: mountpoint.to_owned(), error })
+}
+
+/// What a server knows of the inodes when it begins: nothing, or what another server has left.
+pub(crate) struct KnownState {
+    pub(crate) image: Arc<Image>,
+    pub(crate) table: Table,
+    pub(crate) requests: Requests,
+    pub(crate) lock: SourceLock,
+}
+
+/// Creates a server and the objects that its files share.
+pub(crate) fn new_server(
+    options: &MountOptions,
+    mountpoint: &Path,
+    known: KnownState,
+) -> Result<(Arc<Server>, Jobs<Server>), MountError> {
+    let KnownState { image, table, requests, lock } = known;
+    let frames = FramePool::new(options.frames_bytes)
+        .map_err(|error| MountError::NoMemory { bytes: options.frames_bytes, error })?;
+    image.set_frames(frames.memfds().map(|memfd| memfd.as_raw_fd()));
+    image.set_locks(&lock.descriptors());
+    let name = printable::name(mountpoint.as_os_str().as_bytes());
+    let MountObjects { physical, caches, policies, objects } =
+        compose(&options.composition, &name, &frames)?;
+    let (job_queue, jobs) = job_queue();
+    let server = Server {
+        table: Arc::new(table),
+        memory: Memory { physical, frames, part: part(options.frames_bytes) },
+        caches,
+        shared: Mutex::new(Some(objects)),
+        _policies: policies,
+        queue: Queue::default(),
+        journal: Journal::default(),
+        image,
+        requests,
+        modes: Modes::new(options.cache),
+        pressure: Pressure::new(capacity_for(raise_open_files())),
+        space: Space::new(crate::modes::memory(), held(options)),
+        refused: RefusedOpens::default(),
+        source_lock: Mutex::new(Some(lock)),
+        lost: Mutex::new(None),
+        jobs: job_queue,
+        spin: AdaptiveSpin::default(),
+        notifier: OnceLock::new(),
+        write_back: options.cache != CacheMode::Direct && !options.read_only,
+        own: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+    };
+    Ok((Arc::new(server), jobs))
+}
+
+/// Returns whether other users may use the mount.
+pub(crate) fn allows_others(server: &Server, options: &MountOptions) -> bool {
+    server.own.0 == 0 || options.allow_other
 }
 
 /// Returns the number of bytes that the caches of a mount can hold unstored. Where the kernel
@@ -156,35 +196,81 @@ fn start(
         .into_parts();
     let ours = device.try_clone().map_err(failed)?;
     let fuse = Fuse { server: server.clone() };
-    let acl = if parameters.allow_other { SessionACL::All } else { SessionACL::Owner };
-    let session = Session::from_fd(fuse, device, acl, config).map_err(failed)?;
-    let notifier = session.notifier();
-    let _ = server.notifier.set(notifier.clone());
-    server.spin.at(session.as_fd().try_clone_to_owned().map_err(failed)?);
-    let session = session.spawn().map_err(failed)?;
-    let helper = |name: &str, body: Box<dyn FnOnce(&Server) + Send>| {
-        let server = server.clone();
-        std::thread::Builder::new().name(name.into()).spawn(move || body(&server))
-    };
-    let letting_go = notifier.clone();
-    let helpers = vec![
-        helper("write-back", Box::new(Server::write_back_loop)).map_err(failed)?,
-        helper("let-go", Box::new(move |server| server.release_loop(&letting_go)))
-            .map_err(failed)?,
-        helper("jobs", Box::new(|server| jobs.run(server))).map_err(failed)?,
-    ];
+    let (session, agreed) =
+        negotiation::begin(fuse, &device, acl(parameters.allow_other), config).map_err(failed)?;
+    drop(device);
+    let threads = spawn(server, session, jobs).map_err(failed)?;
     let attached = UnattachedMount::attach(detached.as_ref(), &mountpoint, ours).map_err(failed)?;
     // The mount counts as in use until it is dropped.
     drop(detached);
-    let server = server.clone();
-    let session = Some(session);
-    let mount = Mount { source, attached, mountpoint, server, notifier, session, helpers };
+    record_connection(&server.image, &attached, &agreed);
+    let mount = threads.serve(source, mountpoint, attached, server);
     // The first reply: from now on the mount works.
     let top = std::fs::metadata(&mount.mountpoint)
         .map_err(|error| MountError::System { mountpoint: mount.mountpoint.clone(), error })?;
     read_ahead(top.dev());
     info!(mountpoint = ?mount.mountpoint, device = top.dev(), "serves");
     Ok(mount)
+}
+
+/// Returns the rule by which the library checks users.
+pub(crate) fn acl(allow_other: bool) -> SessionACL {
+    if allow_other { SessionACL::All } else { SessionACL::Owner }
+}
+
+/// Records the connection of an attached mount for the next server. Another one can continue the
+/// mount from then on.
+pub(crate) fn record_connection(image: &Image, attached: &KernelMount, agreed: &Negotiation) {
+    if image.set_negotiation(agreed) {
+        image.set_device(attached.device_number());
+        image.set_mount(attached.identity());
+    }
+}
+
+/// The threads of a server.
+pub(crate) struct Threads {
+    notifier: Notifier,
+    session: BackgroundSession,
+    helpers: Vec<JoinHandle<()>>,
+}
+
+/// Starts the threads of a server.
+pub(crate) fn spawn(
+    server: &Arc<Server>,
+    session: Session<Fuse>,
+    jobs: Jobs<Server>,
+) -> io::Result<Threads> {
+    let notifier = session.notifier();
+    let _ = server.notifier.set(notifier.clone());
+    server.spin.at(session.as_fd().try_clone_to_owned()?);
+    let session = session.spawn()?;
+    let helper = |name: &str, body: Box<dyn FnOnce(&Server) + Send>| {
+        let server = server.clone();
+        std::thread::Builder::new().name(name.into()).spawn(move || body(&server))
+    };
+    let letting_go = notifier.clone();
+    let helpers = vec![
+        helper("write-back", Box::new(Server::write_back_loop))?,
+        helper("let-go", Box::new(move |server| server.release_loop(&letting_go)))?,
+        helper("jobs", Box::new(|server| jobs.run(server)))?,
+    ];
+    Ok(Threads { notifier, session, helpers })
+}
+
+impl Threads {
+    /// Returns the mount that they serve.
+    pub(crate) fn serve(
+        self,
+        source: PathBuf,
+        mountpoint: PathBuf,
+        attached: KernelMount,
+        server: &Arc<Server>,
+    ) -> Mount {
+        let Self { notifier, session, helpers } = self;
+        let server = Arc::clone(server);
+        let session = Some(session);
+        Mount { source, mountpoint, attached, server, notifier, session, helpers }
+    }
 }
 
 /// Returns the number of bytes for which one call of a cache may need frames: an eighth of the
@@ -194,7 +280,7 @@ fn part(frames_bytes: u64) -> usize {
     usize::try_from(pages.clamp(8, 64) * 4096).unwrap_or(64 * 4096)
 }
 
-fn session_config(options: &MountOptions) -> Config {
+pub(crate) fn session_config(options: &MountOptions) -> Config {
     let workers = options
         .workers
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
@@ -222,7 +308,7 @@ fn mount_failed(error: io::Error, mountpoint: &Path, root: bool) -> MountError {
 
 /// Raises the limit on open files as far as permitted, since each inode that the kernel knows needs
 /// a descriptor. Returns the new limit.
-fn raise_open_files() -> u64 {
+pub(crate) fn raise_open_files() -> u64 {
     let allowed = rustix::process::getrlimit(Resource::Nofile);
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok();
     let most = most.and_then(|most| most.trim().parse::<u64>().ok());

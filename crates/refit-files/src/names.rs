@@ -2,7 +2,8 @@
 
 use crate::attributes;
 use crate::host::{HostFile, proc_path};
-use crate::inode::{Inode, Place};
+use crate::image::request::{self, Effect, Operation};
+use crate::inode::{HostKey, Inode, Place};
 use crate::refused_opens::OpenTarget;
 use crate::server::{Caller, Server};
 use crate::times;
@@ -13,7 +14,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// The number and the length of the waits of a request for descriptors. The total is short, because
@@ -37,7 +37,7 @@ impl Server {
             .with_descriptors(|| rustix::fs::openat(&*parent.fd(), name, flags, Mode::empty()))?;
         let stat = rustix::fs::fstat(&fd)?;
         let place = Place { parent: parent.node, name: name.to_owned() };
-        let (inode, new) = self.table.looked_up(HostFile::new(fd), &stat, place);
+        let (inode, new) = self.table.looked_up(HostFile::new(fd), &stat, place)?;
         if new {
             self.pressure.in_use(self.descriptors());
             return Ok((inode, stat));
@@ -109,16 +109,18 @@ impl Server {
             | OFlags::NOCTTY
             | OFlags::NONBLOCK
             | exclusive;
+        let name = checked(name)?;
+        let made = self.makes_name(&parent, name);
+        let open = if made { open - OFlags::EXCL } else { open };
         let fd = {
             let _identity = self.act_as(caller)?;
-            let name = checked(name)?;
             self.with_descriptors(|| {
                 rustix::fs::openat(&*parent.fd(), name, open, Mode::from_raw_mode(mode))
             })?
         };
         let stat = rustix::fs::fstat(&fd)?;
         let place = Place { parent: parent.node, name: name.to_owned() };
-        let (inode, new) = self.table.looked_up(HostFile::opened(fd), &stat, place);
+        let (inode, new) = self.table.looked_up(HostFile::opened(fd), &stat, place)?;
         let made = (|| {
             let mut flags = flags;
             if !new {
@@ -156,12 +158,12 @@ impl Server {
         mode: u32,
         device: u32,
     ) -> Result<FileAttr, Errno> {
-        let parent = self.inode(parent)?;
-        {
+        let (parent, name) = (self.inode(parent)?, checked(name)?);
+        if !self.makes_name(&parent, name) {
             let _identity = self.act_as(caller)?;
             rustix::fs::mknodat(
                 &*parent.fd(),
-                checked(name)?,
+                name,
                 FileType::from_raw_mode(mode),
                 Mode::from_raw_mode(mode),
                 host_device(device),
@@ -177,10 +179,10 @@ impl Server {
         name: &OsStr,
         mode: u32,
     ) -> Result<FileAttr, Errno> {
-        let parent = self.inode(parent)?;
-        {
+        let (parent, name) = (self.inode(parent)?, checked(name)?);
+        if !self.makes_name(&parent, name) {
             let _identity = self.act_as(caller)?;
-            rustix::fs::mkdirat(&*parent.fd(), checked(name)?, Mode::from_raw_mode(mode))?;
+            rustix::fs::mkdirat(&*parent.fd(), name, Mode::from_raw_mode(mode))?;
         }
         self.found(&parent, name)
     }
@@ -192,10 +194,10 @@ impl Server {
         name: &OsStr,
         target: &Path,
     ) -> Result<FileAttr, Errno> {
-        let parent = self.inode(parent)?;
-        {
+        let (parent, name) = (self.inode(parent)?, checked(name)?);
+        if !self.makes_name(&parent, name) {
             let _identity = self.act_as(caller)?;
-            rustix::fs::symlinkat(target, &*parent.fd(), checked(name)?)?;
+            rustix::fs::symlinkat(target, &*parent.fd(), name)?;
         }
         self.found(&parent, name)
     }
@@ -208,12 +210,14 @@ impl Server {
     pub(crate) fn link(&self, node: u64, parent: u64, name: &OsStr) -> Result<FileAttr, Errno> {
         let (inode, parent) = (self.inode(node)?, self.inode(parent)?);
         let target = checked(name)?;
-        // Links through /proc, since linking by descriptor needs a capability.
-        inode.change_on_host(|fd| {
-            let (path, to) = (proc_path(fd), parent.fd());
-            rustix::fs::linkat(CWD, path, &*to, target, AtFlags::SYMLINK_FOLLOW)
-        })?;
-        inode.gone.store(false, Relaxed);
+        if !self.makes_name(&parent, target) {
+            // Links through /proc, since linking by descriptor needs a capability.
+            inode.change_on_host(|fd| {
+                let (path, to) = (proc_path(fd), parent.fd());
+                rustix::fs::linkat(CWD, path, &*to, target, AtFlags::SYMLINK_FOLLOW)
+            })?;
+        }
+        inode.set_gone(false);
         inode.times.lock().metadata_changed(times::now());
         let attr = attributes::of(&inode)?;
         self.table.looked_up_again(&inode);
@@ -223,7 +227,15 @@ impl Server {
     pub(crate) fn unlink(&self, parent: u64, name: &OsStr, flags: AtFlags) -> Result<(), Errno> {
         let parent = self.inode(parent)?;
         let name = checked(name)?;
-        let stat = rustix::fs::statat(&*parent.fd(), name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let stat = stat_of(&parent, name);
+        let key = stat.as_ref().map(HostKey::of);
+        if let Some(before) = request::about_to(Effect::new(Operation::Remove, key)) {
+            if let Some(removed) = before.before[0].filter(|removed| key != Some(*removed)) {
+                // This request was executed before, and has removed the name.
+                self.lost_name_of(removed);
+                return Ok(());
+            }
+        }
         let known = stat.as_ref().and_then(|stat| self.table.find(stat));
         changing_each(&[known], || rustix::fs::unlinkat(&*parent.fd(), name, flags))?;
         if let Some(stat) = stat {
@@ -232,12 +244,31 @@ impl Server {
         Ok(())
     }
 
+    /// Returns whether a name that a request is about to make was made when the same request was
+    /// executed before by a server that has ended. Otherwise records that it is about to be made.
+    fn makes_name(&self, parent: &Inode, name: &OsStr) -> bool {
+        let key = stat_of(parent, name).as_ref().map(HostKey::of);
+        let before = request::about_to(Effect::new(Operation::Create, key));
+        before.is_some_and(|before| before.before[0].is_none() && key.is_some())
+    }
+
+    /// Records that a name of the inode was removed, by its status on the host.
+    fn lost_name_of(&self, removed: HostKey) {
+        let inode = self.table.find_key(removed);
+        let stat = inode.and_then(|inode| rustix::fs::fstat(&*inode.fd()).ok());
+        if let Some(mut stat) = stat {
+            // The status before the removal.
+            stat.st_nlink += 1;
+            self.lost_name(&stat);
+        }
+    }
+
     /// Records that a name of the inode whose status was `stat` has been removed.
     fn lost_name(&self, stat: &Stat) {
         if let Some(inode) = self.table.find(stat) {
             let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
             if directory || stat.st_nlink <= 1 {
-                inode.gone.store(true, Relaxed);
+                inode.set_gone(true);
                 *self.space.removed.lock() = Some(Instant::now());
             } else {
                 inode.times.lock().metadata_changed(times::now());
@@ -253,11 +284,16 @@ impl Server {
     ) -> Result<(), Errno> {
         let (from_dir, to_dir) = (self.inode(from.0)?, self.inode(to.0)?);
         let (from_name, to_name) = (checked(from.1)?, checked(to.1)?);
-        let stat = |dir: &Inode, name| {
-            rustix::fs::statat(&*dir.fd(), name, AtFlags::SYMLINK_NOFOLLOW).ok()
-        };
-        let (moved, target) = (stat(&from_dir, from_name), stat(&to_dir, to_name));
+        let (moved, target) = (stat_of(&from_dir, from_name), stat_of(&to_dir, to_name));
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+        let keys = [&moved, &target].map(|stat| stat.as_ref().map(HostKey::of));
+        if let Some(before) =
+            request::about_to(Effect { operation: Operation::Rename, before: keys })
+            && was_renamed(before.before, keys)
+        {
+            self.renamed_before(before.before, (&from_dir, from_name), (&to_dir, to_name), flags);
+            return Ok(());
+        }
         let known = [moved, target].map(|stat| stat.and_then(|stat| self.table.find(&stat)));
         changing_each(&known, || {
             rustix::fs::renameat_with(&*from_dir.fd(), from_name, &*to_dir.fd(), to_name, flags)
@@ -279,6 +315,27 @@ impl Server {
         Ok(())
     }
 
+    /// Records a rename that the request has made when it was executed before.
+    fn renamed_before(
+        &self,
+        [moved, target]: [Option<HostKey>; 2],
+        (from_dir, from_name): (&Inode, &OsStr),
+        (to_dir, to_name): (&Inode, &OsStr),
+        flags: RenameFlags,
+    ) {
+        if let Some(inode) = moved.and_then(|key| self.table.find_key(key)) {
+            inode.moved(to_dir.node, to_name);
+            inode.times.lock().metadata_changed(times::now());
+        }
+        let Some(target) = target else { return };
+        if !flags.contains(RenameFlags::EXCHANGE) {
+            self.lost_name_of(target);
+        } else if let Some(inode) = self.table.find_key(target) {
+            inode.moved(from_dir.node, from_name);
+            inode.times.lock().metadata_changed(times::now());
+        }
+    }
+
     pub(crate) fn forget(&self, node: u64, count: u64) {
         if let Some(inode) = self.table.forget(node, count, count) {
             self.forgotten(&inode);
@@ -287,10 +344,21 @@ impl Server {
 
     /// Reverses the last look-up of an inode, whose reply does not reach the kernel.
     pub(crate) fn take_back(&self, node: u64) {
-        if let Some(inode) = self.table.forget(node, 1, 0) {
+        if let Some(inode) = self.table.take_back_lookup(node) {
             self.forgotten(&inode);
         }
     }
+}
+
+/// Returns the status of the inode that a name leads to; `None` if there is none.
+fn stat_of(directory: &Inode, name: &OsStr) -> Option<Stat> {
+    rustix::fs::statat(&*directory.fd(), name, AtFlags::SYMLINK_NOFOLLOW).ok()
+}
+
+/// Returns whether a rename was made before which its two names led to `before`, if they lead to
+/// `now`. A rename between two names of one inode changes nothing, and can be made again.
+fn was_renamed(before: [Option<HostKey>; 2], now: [Option<HostKey>; 2]) -> bool {
+    before[0].is_some() && before[0] != before[1] && now[0] != before[0] && now[1] == before[0]
 }
 
 /// Changes several inodes of the host, as far as they are known. Two names of one file are one

@@ -47,15 +47,13 @@ impl Server {
     /// open file is not forgotten; a file counts as open until the kernel has received the reply to
     /// its close.
     fn to_be_forgotten(&self, inode: &Inode) -> bool {
-        self.write_back
-            && inode.outdated_lookups.load(Relaxed) > 0
-            && inode.opens.load(Acquire) == 0
+        self.write_back && inode.record.outdated_lookups() > 0 && !inode.is_open()
     }
 
     /// Returns the status of a file that is opened by the name under which it was last seen. If the
     /// name leads to another file now, the open is refused once, and the kernel looks up the name.
     fn stat_by_name(&self, caller: Caller, inode: &Inode) -> Result<Stat, Errno> {
-        let opened = inode.opened();
+        let opened = self.open_target(inode);
         if !inode.is_gone()
             && let Some(parent) = self.table.get(opened.place.parent)
         {
@@ -71,10 +69,16 @@ impl Server {
         rustix::fs::fstat(&*inode.fd())
     }
 
+    /// Returns the identity under which an open of the inode is remembered, since the kernel does
+    /// not say which name was opened.
+    pub(crate) fn open_target(&self, inode: &Inode) -> OpenTarget {
+        OpenTarget { node: inode.node, place: self.table.place(inode) }
+    }
+
     /// Opens a file after the kernel has been notified that it was changed.
     pub(crate) fn open_behind(&self, caller: Caller, node: u64, flags: i32) -> Result<bool, Errno> {
         let inode = self.inode(node)?;
-        let opened = inode.opened();
+        let opened = self.open_target(&inode);
         if self.to_be_forgotten(&inode) && self.refused.refuse(caller.pid, &opened) {
             let place = opened.place;
             if let Some(notifier) = self.notifier.get() {
@@ -121,7 +125,7 @@ impl Server {
         if let Some(data) = &*slot {
             self.memory.with_frames(|| data.cache.invalidate(0, u64::MAX))?;
         }
-        inode.mode.store(stat.st_mode, Relaxed);
+        inode.record.set_mode(stat.st_mode);
         inode.capability.set();
         inode.access_noted.store(false, Relaxed);
         self.table.outdated(inode);
@@ -140,12 +144,6 @@ impl Server {
 }
 
 impl Inode {
-    /// Returns the identity under which an open of the inode is remembered, since the kernel does
-    /// not say which name was opened.
-    pub(crate) fn opened(&self) -> OpenTarget {
-        OpenTarget { node: self.node, place: self.place.lock().clone() }
-    }
-
     fn is(&self, stat: &Stat) -> bool {
         self.key == HostKey::of(stat)
     }

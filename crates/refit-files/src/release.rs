@@ -7,7 +7,6 @@ use crate::table::ROOT;
 use fuser::{INodeNo, Notifier};
 use rustix::fs::FileType;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 impl Server {
     /// Runs the thread that releases inodes until the mount ends.
@@ -20,7 +19,7 @@ impl Server {
     fn let_go(&self, excess: u64, notifier: &Notifier) -> bool {
         self.queue.hurry();
         let idle = |inode: &Arc<Inode>| {
-            inode.node != ROOT && inode.opens.load(Relaxed) == 0 && inode.lookups.load(Relaxed) > 0
+            inode.node != ROOT && !inode.is_open() && inode.record.lookups() > 0
         };
         let mut victims: Vec<_> = self.table.all().into_iter().filter(idle).collect();
         // Directories come last: their names can be dropped only together with everything below
@@ -28,7 +27,7 @@ impl Server {
         victims.sort_by_key(|inode| inode.kind == FileType::Directory);
         let mut requests = 0;
         for inode in victims.iter().take(usize::try_from(excess).unwrap_or(usize::MAX)) {
-            let place = inode.place.lock().clone();
+            let place = self.table.place(inode);
             if notifier.inval_entry(INodeNo(place.parent), &place.name).is_ok() {
                 requests += 1;
             }

@@ -12,6 +12,7 @@
 use crate::data::{Data, Flush, Memory};
 use crate::flusher::Queue;
 use crate::host::{Access, HostFile};
+use crate::image::Image;
 use crate::inode::Inode;
 use crate::jobs::JobQueue;
 use crate::journal::{Journal, MountStats};
@@ -19,6 +20,7 @@ use crate::modes::Modes;
 use crate::pressure::Pressure;
 use crate::refused_opens::RefusedOpens;
 use crate::representative;
+use crate::requests::Requests;
 use crate::source_lock::SourceLock;
 use crate::space::Space;
 use crate::table::Table;
@@ -62,6 +64,8 @@ pub(crate) struct Server {
     pub(crate) _policies: Arc<OnceLock<ReplacementPolicyFactory>>,
     pub(crate) queue: Queue,
     pub(crate) journal: Journal,
+    pub(crate) image: Arc<Image>,
+    pub(crate) requests: Requests,
     pub(crate) modes: Modes,
     pub(crate) pressure: Pressure,
     pub(crate) jobs: JobQueue<Self>,
@@ -176,6 +180,7 @@ impl Server {
             return Ok(());
         }
         let data = self.new_data(|| self.name(inode), host, size).map_err(|_| Errno::IO)?;
+        inode.record.set_cache(refit_memory::cache_word(data.cache), size);
         *slot = Some(data);
         Ok(())
     }
@@ -292,7 +297,7 @@ impl Server {
     pub(crate) fn forgotten(&self, inode: &Arc<Inode>) {
         if !inode.is_gone() && rustix::fs::fstat(&*inode.fd()).is_ok_and(|stat| stat.st_nlink == 0)
         {
-            inode.gone.store(true, Relaxed);
+            inode.set_gone(true);
         }
         if self.waits(inode) {
             self.queue.add(inode);
@@ -342,7 +347,7 @@ impl Server {
             if let Err(errno) = self.write_back(&inode) {
                 let path = PathBuf::from(OsString::from_vec(self.table.path(&inode)));
                 unstored.0.push(NotStored { path, errno: errno.raw_os_error() });
-            } else if inode.lookups.load(Relaxed) == 0 {
+            } else if inode.record.lookups() == 0 {
                 self.retire(&inode);
             }
         }
@@ -352,7 +357,7 @@ impl Server {
     /// Runs the background thread.
     pub(crate) fn write_back_loop(&self) {
         while let Some(inode) = self.queue.next() {
-            if self.write_back(&inode).is_ok() && inode.lookups.load(Relaxed) == 0 {
+            if self.write_back(&inode).is_ok() && inode.record.lookups() == 0 {
                 self.retire(&inode);
             }
         }

@@ -17,7 +17,7 @@ use crate::mount_table;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tracing::{debug, info};
@@ -32,7 +32,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The locks of a server. Dropping them admits the next server.
 #[derive(Debug)]
 pub(crate) struct SourceLock {
-    _held: Vec<OwnedFd>,
+    held: Vec<OwnedFd>,
 }
 
 /// A server that serves the directory, or one above or below it.
@@ -60,6 +60,16 @@ impl fmt::Display for Holder {
 }
 
 impl SourceLock {
+    /// Continues the locks of another server, whose descriptors `held` shares.
+    pub(crate) fn continued(held: Vec<OwnedFd>) -> Self {
+        Self { held }
+    }
+
+    /// Returns the descriptors that hold the locks, the source's own first.
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        self.held.iter().map(AsRawFd::as_raw_fd).collect()
+    }
+
     /// Locks `source`, which is an absolute path without symbolic links. Waits for a server that
     /// has been unmounted and is still storing data.
     pub(crate) fn new(source: &Path) -> Result<Self, Holder> {
@@ -69,7 +79,7 @@ impl SourceLock {
             let conflict = match lock(source) {
                 Ok(held) => {
                     debug!(?source, waited = ?began.elapsed(), "locks the source");
-                    return Ok(Self { _held: held });
+                    return Ok(Self { held });
                 }
                 Err(conflict) => conflict,
             };

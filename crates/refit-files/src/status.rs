@@ -4,6 +4,7 @@
 use crate::attributes;
 use crate::capability::Capability;
 use crate::host::proc_path;
+use crate::image::request::{self, Effect, Operation};
 use crate::inode::Inode;
 use crate::server::{Caller, Server};
 use crate::times;
@@ -15,7 +16,6 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// The attributes to change; those that are `None` stay as they are.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,7 +109,16 @@ impl Server {
         flags: i32,
     ) -> Result<(), Errno> {
         let inode = self.inode(node)?;
-        let flags = XattrFlags::from_bits(flags as u32).ok_or(Errno::INVAL)?;
+        let mut flags = XattrFlags::from_bits(flags as u32).ok_or(Errno::INVAL)?;
+        let repeated = if flags.is_empty() { None } else { changed_xattr(&inode, name) };
+        let permits = |before| match before {
+            Xattrs::Had => !flags.contains(XattrFlags::CREATE),
+            Xattrs::HadNot => !flags.contains(XattrFlags::REPLACE),
+        };
+        if repeated.is_some_and(permits) {
+            // The request may have set the attribute when it was executed before.
+            flags = XattrFlags::empty();
+        }
         inode.change_on_host(|fd| rustix::fs::setxattr(proc_path(fd), name, value, flags))?;
         if name == Capability::NAME {
             inode.capability.set();
@@ -134,7 +143,7 @@ impl Server {
         }
         let mode = stat.st_mode & 0o7777 & !libc::S_ISGID;
         inode.change_on_host(|fd| rustix::fs::chmod(proc_path(fd), Mode::from_raw_mode(mode)))?;
-        inode.mode.store(stat.st_mode & !libc::S_ISGID, Relaxed);
+        inode.record.set_mode(stat.st_mode & !libc::S_ISGID);
         Ok(())
     }
 
@@ -175,10 +184,30 @@ impl Server {
 
     pub(crate) fn removexattr(&self, node: u64, name: &OsStr) -> Result<(), Errno> {
         let inode = self.inode(node)?;
-        inode.change_on_host(|fd| rustix::fs::removexattr(proc_path(fd), name))?;
+        let repeated = changed_xattr(&inode, name);
+        let removed = inode.change_on_host(|fd| rustix::fs::removexattr(proc_path(fd), name));
+        if removed != Err(Errno::NODATA) || repeated != Some(Xattrs::Had) {
+            removed?;
+        }
         inode.times.lock().metadata_changed(times::now());
         Ok(())
     }
+}
+
+/// Whether an inode has an attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Xattrs {
+    Had,
+    HadNot,
+}
+
+/// Records that an extended attribute is about to be changed. Returns whether the inode had it
+/// before this request was executed by a server that has ended, if it was.
+fn changed_xattr(inode: &Inode, name: &OsStr) -> Option<Xattrs> {
+    let had = host_xattr(inode, name, 0).is_ok();
+    let before = Effect::new(Operation::Xattr, had.then_some(inode.key));
+    let before = request::about_to(before)?;
+    Some(if before.before[0].is_some() { Xattrs::Had } else { Xattrs::HadNot })
 }
 
 /// The result of a query for an extended attribute.

@@ -6,14 +6,17 @@
 //! be set on the host: the time shown before write-back stays visible for as long as nothing else
 //! changes the file.
 
+use crate::image::record::{Record, RecordedInode};
 use rustix::fs::Stat;
+use std::sync::Arc;
 
 /// Seconds and nanoseconds since 1970.
 pub(crate) type Time = (i64, i64);
 
-/// The times that differ from the host's.
-#[derive(Debug, Default)]
+/// The times that differ from the host's, which the inode's record repeats.
+#[derive(Debug)]
 pub(crate) struct Times {
+    record: Arc<Record>,
     /// The modification time that the host does not have yet.
     modified: Option<Time>,
     changed: Option<Changed>,
@@ -27,6 +30,22 @@ struct Changed {
 }
 
 impl Times {
+    /// Creates the times of a file whose times are the host's.
+    pub(crate) fn new(record: Arc<Record>) -> Self {
+        Self { record, modified: None, changed: None }
+    }
+
+    /// Creates the times of a file that another server has served.
+    pub(crate) fn continued(record: Arc<Record>, inode: &RecordedInode) -> Self {
+        let changed = inode.changed.map(|(shown, host)| Changed { shown, host });
+        Self { record, modified: inode.modified, changed }
+    }
+
+    fn keep(&self) {
+        let changed = self.changed.as_ref().map(|changed| (changed.shown, changed.host));
+        self.record.set_times(self.modified, changed);
+    }
+
     /// Records a write at `now`. With `keep` a waiting modification time stays: the write comes
     /// from the kernel's cache, and the kernel sends its time separately.
     pub(crate) fn written(&mut self, now: Time, keep: bool) {
@@ -34,6 +53,7 @@ impl Times {
             self.modified = Some(now);
         }
         self.changed = Some(Changed { shown: now, host: None });
+        self.keep();
     }
 
     /// Records that the modification time was set and is already on the host. It is set again after
@@ -41,6 +61,7 @@ impl Times {
     pub(crate) fn modified_set(&mut self, mtime: Time) {
         if self.modified.is_some() {
             self.modified = Some(mtime);
+            self.keep();
         }
     }
 
@@ -51,6 +72,7 @@ impl Times {
         let waits = gone || self.modified.is_some();
         if waits {
             self.modified = Some(mtime);
+            self.keep();
         }
         waits
     }
@@ -58,13 +80,15 @@ impl Times {
     /// Records that the host's times are valid: the file was truncated or extended there, and no
     /// data is waiting.
     pub(crate) fn as_on_host(&mut self) {
-        *self = Self::default();
+        (self.modified, self.changed) = (None, None);
+        self.keep();
     }
 
     /// Records that something other than the data was changed on the host at `now`.
     pub(crate) fn metadata_changed(&mut self, now: Time) {
         if let Some(Changed { shown, host: None }) = &mut self.changed {
             *shown = now;
+            self.keep();
         }
     }
 
@@ -80,6 +104,7 @@ impl Times {
         if let Some(changed) = &mut self.changed {
             changed.host = Some(ctime(stat));
         }
+        self.keep();
     }
 
     /// Returns the `(mtime, ctime)` to show for a file whose status on the host is `stat`.

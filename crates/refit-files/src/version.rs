@@ -13,10 +13,12 @@
 //!
 //! Lock order: `changes`, then `state`. No lock of an inode is taken with `changes` held.
 
+use crate::image::record::{Record, RecordedInode, RecordedVersion};
 use crate::times::{self, Time};
 use parking_lot::Mutex;
 use rustix::fs::Stat;
 use rustix::io::Errno;
+use std::sync::Arc;
 
 /// The attributes that distinguish one version of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,10 @@ impl Version {
     fn of(stat: &Stat) -> Self {
         let (changed, modified) = (times::ctime(stat), times::mtime(stat));
         Self { changed, modified, size: stat.st_size }
+    }
+
+    fn recorded((changed, modified, size): RecordedVersion) -> Self {
+        Self { changed, modified, size }
     }
 }
 
@@ -45,6 +51,8 @@ pub(crate) struct KnownVersion {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Where the version is recorded for the next server; `None` for a file that has no inode yet.
+    record: Option<Arc<Record>>,
     /// `None` until the file was first seen.
     version: Option<Version>,
     /// A change by others was found, and the caches have not been notified yet.
@@ -54,6 +62,13 @@ struct State {
 }
 
 impl State {
+    fn keep(&self) {
+        if let Some(record) = &self.record {
+            let version = self.version.map(|it| (it.changed, it.modified, it.size));
+            record.set_version(version, self.by_others);
+        }
+    }
+
     fn differs(&self, stat: &Stat) -> bool {
         let known = self.version.is_none_or(|version| version == Version::of(stat));
         self.by_others || !known
@@ -72,13 +87,31 @@ impl KnownVersion {
             let mut state = self.state.lock();
             state.by_others |= state.differs(&before);
             state.changing = true;
+            if let Some(record) = &state.record {
+                record.version_changes();
+            }
         }
         let outcome = change();
         let after = look().ok();
         let mut state = self.state.lock();
         state.version = after.as_ref().map(Version::of).or(state.version);
         state.changing = false;
+        state.keep();
         outcome
+    }
+
+    /// Records the version in the record of the inode from now on.
+    pub(crate) fn keep_in(&self, record: &Arc<Record>) {
+        let mut state = self.state.lock();
+        state.record = Some(Arc::clone(record));
+        state.keep();
+    }
+
+    /// Continues with the version that another server's caches knew.
+    pub(crate) fn continued(&self, inode: &RecordedInode) {
+        let mut state = self.state.lock();
+        state.version = inode.version.map(Version::recorded);
+        state.by_others = inode.by_others;
     }
 
     /// Returns whether the file, whose status is `stat`, may have been changed by others. While the
@@ -106,6 +139,7 @@ impl KnownVersion {
         let mut state = self.state.lock();
         state.version = Some(Version::of(stat));
         state.by_others = false;
+        state.keep();
     }
 }
 

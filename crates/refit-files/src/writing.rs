@@ -18,7 +18,6 @@ use crate::inode::Inode;
 use crate::server::Server;
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// A write that makes a file larger than this first asks the host whether the file can be that
@@ -48,6 +47,7 @@ impl Server {
     ) -> Result<usize, Errno> {
         let data = self.data(inode, Access::Write)?;
         let put = self.put(&data, offset, bytes);
+        inode.record.grow(offset + *put.as_ref().unwrap_or(&0) as u64);
         // Where the kernel does not report a close, there is no occasion to report a failure.
         let stored = match put {
             Ok(n) if self.write_back => self.memory.flush(&data, offset, offset + n as u64),
@@ -81,6 +81,7 @@ impl Server {
         let outcome = {
             let data = self.data(inode, Access::Write)?;
             let end = offset + bytes.len() as u64;
+            inode.record.grow(end);
             self.put_all(&data, offset, bytes)
                 .and_then(|()| self.memory.flush(&data, offset, end))
                 .map(|()| bytes.len())
@@ -98,7 +99,7 @@ impl Server {
             let at = offset + done as u64;
             let write = self.write_past_cache(inode, at, &bytes[done..], Dirty::GivenUp);
             // The kernel keeps showing the data that it has cached, and the size that came with it.
-            done += write.inspect_err(|_| inode.stale_in_kernel.store(true, Relaxed))?;
+            done += write.inspect_err(|_| inode.set_stale_in_kernel())?;
         }
         Ok(bytes.len())
     }

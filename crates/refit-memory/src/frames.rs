@@ -38,6 +38,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use refit_sys::memory::{PAGE_SIZE, SharedMapping};
+use refit_sys::word_table::WordTable;
 
 /// A page frame, by its index in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,22 +77,23 @@ pub(crate) const WRITING: u32 = 8;
 /// [`REFERENCED`].
 pub(crate) const FRESH: u32 = 16;
 
-/// The state of a frame.
-#[derive(Debug)]
-struct Descriptor {
-    /// The cache that owns the frame, as a word; 0 while it is free.
-    owner: AtomicU64,
-    page: AtomicU64,
-    flags: AtomicU32,
-    /// The next frame on the free list.
-    next: AtomicU32,
-}
+/// The state of a frame, as words of a [`WordTable`].
+pub(crate) type Descriptor = [AtomicU64; 3];
 
-/// Bytes that a pool keeps for each frame in addition to the frame itself.
-pub(crate) const DESCRIPTOR_BYTES: usize = size_of::<Descriptor>();
+/// The word of a [`Descriptor`] that holds the cache that owns the frame, as a word; 0 while it is
+/// free.
+pub(crate) const OWNER: usize = 0;
+/// The word that holds the page.
+pub(crate) const PAGE: usize = 1;
+/// The word that holds the flags.
+pub(crate) const FLAGS: usize = 2;
+
+/// Bytes that a pool keeps for each frame in addition to the frame itself: its descriptor, and its
+/// place on the free list.
+pub(crate) const DESCRIPTOR_BYTES: usize = size_of::<Descriptor>() + size_of::<AtomicU32>();
 const _: () = assert!(DESCRIPTOR_BYTES <= 32);
 
-/// The free frames, linked through their descriptors, the most recently freed one on top.
+/// The free frames, linked through `next` of the pool, the most recently freed one on top.
 #[derive(Debug)]
 struct FreeList {
     top: u32,
@@ -103,8 +105,10 @@ struct FreeList {
 /// All page frames of a budget.
 #[derive(Debug)]
 pub struct FramePool {
-    memory: SharedMapping,
-    descriptors: Box<[Descriptor]>,
+    pub(crate) memory: SharedMapping,
+    pub(crate) descriptors: WordTable,
+    /// For each frame on the free list, the next one.
+    next: Box<[AtomicU32]>,
     /// The frames that belong to no page.
     free: Mutex<FreeList>,
     /// Held for reading while a thread calls a cache that it has found in a descriptor.
@@ -126,49 +130,54 @@ impl FramePool {
             io::Error::new(io::ErrorKind::InvalidInput, what)
         })? as usize;
         let memory = SharedMapping::new(c"refit-frames", frames * PAGE_SIZE)?;
-        let descriptor = || Descriptor {
-            owner: AtomicU64::new(0),
-            page: AtomicU64::new(0),
-            flags: AtomicU32::new(0),
-            next: AtomicU32::new(NONE),
-        };
-        let descriptors = std::iter::repeat_with(descriptor).take(frames).collect();
+        let words = frames * size_of::<Descriptor>() / size_of::<AtomicU64>();
+        let descriptors = WordTable::new(c"refit-frame-descriptors", words)?;
+        let next = std::iter::repeat_with(|| AtomicU32::new(NONE)).take(frames).collect();
         let free = Mutex::new(FreeList { top: NONE, len: 0, fresh: 0 });
-        Ok(Arc::new(Self { memory, descriptors, free, visitors: RwLock::new(()) }))
+        Ok(Arc::new(Self { memory, descriptors, next, free, visitors: RwLock::new(()) }))
+    }
+
+    /// Returns the descriptors of all frames, by index.
+    fn descriptors(&self) -> &[Descriptor] {
+        self.descriptors.words().as_chunks().0
+    }
+
+    fn descriptor(&self, frame: Frame) -> &Descriptor {
+        &self.descriptors()[frame.index()]
     }
 
     /// Returns the number of frames in the pool.
     pub fn frames(&self) -> usize {
-        self.descriptors.len()
+        self.next.len()
     }
 
     /// Returns the number of free frames.
     pub fn free_frames(&self) -> usize {
         let free = self.free_list();
-        free.len as usize + self.descriptors.len() - free.fresh as usize
+        free.len as usize + self.next.len() - free.fresh as usize
     }
 
     /// Returns the frame with this index.
     pub fn frame(&self, index: usize) -> Option<Frame> {
-        (index < self.descriptors.len()).then_some(Frame(index as u32))
+        (index < self.next.len()).then_some(Frame(index as u32))
     }
 
     /// Returns whether `frame` is free. A guess, like [`owner`](Self::owner).
     pub(crate) fn is_free(&self, frame: Frame) -> bool {
-        self.descriptors[frame.index()].owner.load(Relaxed) == 0
+        self.descriptor(frame)[OWNER].load(Relaxed) == 0
     }
 
     /// Returns the word of the cache that owns `frame`; 0 while it is free.
     pub(crate) fn owner_word(&self, frame: Frame) -> u64 {
-        self.descriptors[frame.index()].owner.load(Relaxed)
+        self.descriptor(frame)[OWNER].load(Relaxed)
     }
 
     /// Returns the words of the caches that own dirty pages, each with a frame of one of them.
     pub(crate) fn dirty_owners(&self) -> BTreeMap<u64, Frame> {
         let mut caches = BTreeMap::new();
-        for (index, descriptor) in self.descriptors.iter().enumerate() {
-            if descriptor.flags.load(Relaxed) & DIRTY != 0 {
-                caches.insert(descriptor.owner.load(Relaxed), Frame(index as u32));
+        for (index, descriptor) in self.descriptors().iter().enumerate() {
+            if has(descriptor, DIRTY) {
+                caches.insert(descriptor[OWNER].load(Relaxed), Frame(index as u32));
             }
         }
         caches
@@ -176,14 +185,14 @@ impl FramePool {
 
     /// Returns the number of frames whose page is dirty.
     pub fn dirty_frames(&self) -> usize {
-        let dirty = |d: &&Descriptor| d.flags.load(Relaxed) & DIRTY != 0;
-        self.descriptors.iter().filter(dirty).count()
+        let dirty = |descriptor: &&Descriptor| has(descriptor, DIRTY);
+        self.descriptors().iter().filter(dirty).count()
     }
 
     /// Returns whether any page is being read from its file or written to it, whose frame will be
     /// clean afterwards.
     pub fn any_in_flight(&self) -> bool {
-        self.descriptors.iter().any(|d| d.flags.load(Relaxed) & (BUSY | WRITING) != 0)
+        self.descriptors().iter().any(|descriptor| has(descriptor, BUSY | WRITING))
     }
 
     /// Returns the memory of free frames to the host, except for the `keep` that are allocated
@@ -215,42 +224,42 @@ impl FramePool {
             let mut free = self.free_list();
             if free.len > 0 {
                 self.pop(&mut free)
-            } else if (free.fresh as usize) < self.descriptors.len() {
+            } else if (free.fresh as usize) < self.next.len() {
                 free.fresh += 1;
                 Frame(free.fresh - 1)
             } else {
                 return None;
             }
         };
-        let descriptor = &self.descriptors[frame.index()];
-        descriptor.page.store(page, Relaxed);
-        descriptor.flags.store(FRESH, Relaxed);
-        descriptor.owner.store(owner, Relaxed);
+        let descriptor = self.descriptor(frame);
+        descriptor[PAGE].store(page, Relaxed);
+        descriptor[FLAGS].store(FRESH.into(), Relaxed);
+        descriptor[OWNER].store(owner, Relaxed);
         Some(frame)
     }
 
     pub(crate) fn put(&self, frame: Frame) {
-        let descriptor = &self.descriptors[frame.index()];
-        let owner = descriptor.owner.swap(0, Relaxed);
+        let descriptor = self.descriptor(frame);
+        let owner = descriptor[OWNER].swap(0, Relaxed);
         assert!(owner != 0, "frame {} is freed a second time", frame.0);
-        descriptor.flags.store(0, Relaxed);
+        descriptor[FLAGS].store(0, Relaxed);
         self.push(&mut self.free_list(), frame);
     }
 
     pub(crate) fn page(&self, frame: Frame) -> u64 {
-        self.descriptors[frame.index()].page.load(Relaxed)
+        self.descriptor(frame)[PAGE].load(Relaxed)
     }
 
     pub(crate) fn flags(&self, frame: Frame) -> u32 {
-        self.descriptors[frame.index()].flags.load(Relaxed)
+        self.descriptor(frame)[FLAGS].load(Relaxed) as u32
     }
 
     pub(crate) fn set(&self, frame: Frame, flags: u32) {
-        self.descriptors[frame.index()].flags.fetch_or(flags, Relaxed);
+        self.descriptor(frame)[FLAGS].fetch_or(flags.into(), Relaxed);
     }
 
     pub(crate) fn clear(&self, frame: Frame, flags: u32) {
-        self.descriptors[frame.index()].flags.fetch_and(!flags, Relaxed);
+        self.descriptor(frame)[FLAGS].fetch_and(!u64::from(flags), Relaxed);
     }
 
     /// Copies the bytes of `frame` from `at` on into `buf`.
@@ -275,13 +284,13 @@ impl FramePool {
 
     fn pop(&self, free: &mut FreeList) -> Frame {
         let frame = Frame(free.top);
-        free.top = self.descriptors[frame.index()].next.load(Relaxed);
+        free.top = self.next[frame.index()].load(Relaxed);
         free.len -= 1;
         frame
     }
 
     fn push(&self, free: &mut FreeList, frame: Frame) {
-        self.descriptors[frame.index()].next.store(free.top, Relaxed);
+        self.next[frame.index()].store(free.top, Relaxed);
         free.top = frame.0;
         free.len += 1;
     }
@@ -295,6 +304,11 @@ impl FramePool {
         }
         Ok(())
     }
+}
+
+/// Returns whether a frame has one of `flags`.
+fn has(descriptor: &Descriptor, flags: u32) -> bool {
+    descriptor[FLAGS].load(Relaxed) & u64::from(flags) != 0
 }
 
 /// Returns the offset in the memfd of byte `at` of `frame`; `len` bytes from there must lie in the

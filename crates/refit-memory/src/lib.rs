@@ -48,6 +48,7 @@ pub mod store;
 mod sweep;
 mod table;
 mod throttle;
+mod unwritten;
 mod whole;
 mod writeback;
 
@@ -63,6 +64,7 @@ pub use fcm::{
 pub use fr::{FileRepresentative, FileRepresentativeInterface, FileRepresentativeRef};
 pub use frames::{Frame, FramePool};
 pub use index::CachedPage;
+pub use owners::cache_word;
 pub use parts::CacheParts;
 pub use pm::{
     MemoryState, MemoryStats, PhysicalMemory, PhysicalMemoryInterface, PhysicalMemoryRef, Search,
@@ -73,3 +75,4 @@ pub use policy::{
     ReplacementPolicyRef, create_policy, destroy_policy, mark,
 };
 pub use reclaim::{ReclaimOutcome, reclaim};
+pub use unwritten::{UnwrittenPage, UnwrittenPages};

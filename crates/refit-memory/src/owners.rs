@@ -33,7 +33,7 @@ impl FramePool {
             // The cache may be gone by now, and the frame be owned by another one, which gets its
             // own visit.
             self.visit(frame, |owner, _| {
-                if self::word(owner) == word {
+                if cache_word(owner) == word {
                     visit(owner);
                 }
             });
@@ -42,12 +42,13 @@ impl FramePool {
 
     /// Takes a free frame for a page of a cache.
     pub(crate) fn take(&self, owner: FileCacheRef, page: u64) -> Option<Frame> {
-        self.take_for(word(owner), page)
+        self.take_for(cache_word(owner), page)
     }
 }
 
-/// Converts a reference to the word in a descriptor, which is never 0, since no id has that number.
-fn word(owner: FileCacheRef) -> u64 {
+/// Returns the word by which the descriptors of frames name a cache. It is never 0, since no id has
+/// that number.
+pub fn cache_word(owner: FileCacheRef) -> u64 {
     FileCacheInterface::id(owner).to_bits()
 }
 

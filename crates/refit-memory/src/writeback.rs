@@ -126,10 +126,12 @@ impl<'a> Landing<'a, '_> {
             let Some(frame) = pages.demand(self.file, page) else {
                 unreachable!("a page in flight keeps its frame")
             };
-            self.file.pool().clear(frame, WRITING);
+            // In this order: at any instant, one of the flags says that the page may not be on the
+            // host (`unwritten`).
             if self.written.is_err() {
                 pages.mark_dirty(self.file, page, frame);
             }
+            self.file.pool().clear(frame, WRITING);
         }
         self.cell.wake(&pages);
         pages

@@ -5,12 +5,12 @@
 //! - *this process*: [`processor`], the processor a thread runs on; [`placement`] and
 //!   [`adaptive_spin`], keeping workers near the programs they serve; [`barrier`], asymmetric
 //!   memory barriers; [`clock`], cheap time stamps; [`credentials`], per-thread identities for
-//!   files; [`latest`], the latest of several `'static` values; [`waiting`], work that waits for a
+//!   files; [`descriptors`], descriptors taken over from another process; [`latest`], the latest of several `'static` values; [`waiting`], work that waits for a
 //!   ring; [`step`], counting instructions; [`keeper`], keeping descriptors open past the end of
 //!   the process
 //! - *memory that is a file*: [`memfd`], creating, sealing and punching; [`memory`], mapping;
-//!   [`words`], sharing as atomic words, on which [`futex`] waits; [`mod@ring`], rings of bytes;
-//!   [`library`], loading libraries from bytes
+//!   [`words`], sharing as atomic words, on which [`futex`] waits; [`word_table`], words that
+//!   outlive the process; [`mod@ring`], rings of bytes; [`library`], loading libraries from bytes
 //! - *other processes*: [`process`], whether they exist; [`mod@status`], their status; [`pidfd`],
 //!   descriptors of them; [`perf`], what the scheduler does with them
 //! - *their threads*: [`trace`], stopping them, their state, system calls made in them, their
@@ -33,6 +33,7 @@ pub mod barrier;
 pub mod clock;
 pub mod cpu_latency;
 pub mod credentials;
+pub mod descriptors;
 pub mod foreign;
 pub mod futex;
 pub mod glob;
@@ -71,4 +72,5 @@ pub mod userfault;
 pub mod wait_interrupt;
 pub mod waiting;
 mod wakeup;
+pub mod word_table;
 pub mod words;

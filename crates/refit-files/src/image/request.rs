@@ -1,0 +1,360 @@
+//! The slots of the requests that are being executed, so that none is executed twice.
+//!
+//! When a server has ended, the kernel sends the requests that were not answered again
+//! (`FUSE_NOTIFY_RESEND`). Such a request may have been executed already, in part or completely. Its
+//! slot says what it has done:
+//!
+//! * **Counts.** What a request adds to the counts of inodes is logged in its slot. When it comes
+//!   again, these counts are taken back first, and it counts anew. A request that does not come
+//!   again was answered, and its counts are right.
+//! * **Effects on the host** that cannot be repeated, as the removal of a name. Before such a change
+//!   the slot gets the state that the change replaces ([`Effect`]). When the request comes again and
+//!   finds that state no more, the change was made, and is not made again. (Between the two, nobody
+//!   changes these names through the mount: the kernel keeps them locked until the reply.)
+//!
+//! # Why a count is right whatever instant the server ends at
+//!
+//! A count is a word of a record that one thread at a time changes, and one word of the slot that
+//! says what was logged. [`count`] stores in this order: both words' values before (`BEFORE`,
+//! `LOGGED_BEFORE`), the step (`STEP`), the new value, the new log word, no step. If the server ends
+//! while the step is set, the thread held the lock of the count, so no other thread has changed it
+//! since. If the log word is still the one before, the value before is restored, as if the change
+//! had not begun; otherwise both words have the change. If it ends with no step set, either both
+//! have it or neither does. Taking back is the same in the other direction. Each store is a release
+//! and the reader comes after the end of the writer, so it sees a prefix of the stores.
+
+use super::Image;
+use super::record::{Record, Uses};
+use crate::inode::HostKey;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+/// The number of slots: requests that can be executed at the same time, and those of servers that
+/// have ended.
+pub(crate) const SLOTS: usize = 2048;
+/// Size of a slot in words.
+pub(crate) const WORDS: usize = 1024;
+
+/// The words of a slot.
+const UNIQUE: usize = 0;
+const STEP: usize = 1;
+const RECORD: usize = 2;
+const BEFORE: usize = 3;
+const COUNTED: usize = 4;
+const USED: usize = 5;
+const USED_BY: usize = 6;
+const OPERATION: usize = 7;
+const STATE: usize = 8;
+const LOGGED_BEFORE: usize = 14;
+const LOG: usize = 16;
+/// The maximum number of look-ups that a request logs.
+const MAX_LOGGED: usize = WORDS - LOG;
+
+/// The steps: a count is being changed.
+const STEP_LOOKUPS: u64 = 1;
+const STEP_USES: u64 = 2;
+
+/// The bit by which the kernel marks a request that it sends again (`FUSE_UNIQUE_RESEND`).
+pub(crate) const RESENT: u64 = 1 << 63;
+
+/// A change of a count of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    /// One more look-up, or one less that the request made itself and takes back.
+    Lookups(i64),
+    /// One more open file.
+    Opened(Uses),
+    /// One open file less.
+    Closed(Uses),
+}
+
+impl Count {
+    fn apply(self, before: u64) -> u64 {
+        match self {
+            Count::Lookups(by) => before.saturating_add_signed(by),
+            Count::Opened(uses) => before.wrapping_add(uses.word()),
+            Count::Closed(uses) => before.wrapping_sub(uses.word()),
+        }
+    }
+}
+
+/// A change of the host that must not be made twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Operation {
+    /// A name is created: `create`, `mknod`, `mkdir`, `symlink`, `link`.
+    Create = 1,
+    /// A name is removed: `unlink`, `rmdir`.
+    Remove,
+    /// A name is replaced by another: `rename`.
+    Rename,
+    /// An extended attribute is set or removed.
+    Xattr,
+}
+
+/// What is known of an unfinished change of the host: the operation, and the state before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Effect {
+    pub(crate) operation: Operation,
+    /// The inodes that the names led to, the source of a rename first; or a number.
+    pub(crate) before: [Option<HostKey>; 2],
+}
+
+impl Effect {
+    /// Returns the effect of an operation before which a name led to `before`.
+    pub(crate) fn new(operation: Operation, before: Option<HostKey>) -> Self {
+        Self { operation, before: [before, None] }
+    }
+
+    fn read(words: &[AtomicU64; WORDS]) -> Option<Self> {
+        let operation = match words[OPERATION].load(Acquire) {
+            1 => Operation::Create,
+            2 => Operation::Remove,
+            3 => Operation::Rename,
+            4 => Operation::Xattr,
+            _ => return None,
+        };
+        let key = |word: usize| {
+            let [there, device, number] = [0, 1, 2].map(|n| words[word + n].load(Relaxed));
+            (there != 0).then_some(HostKey { device, number })
+        };
+        Some(Self { operation, before: [key(STATE), key(STATE + 3)] })
+    }
+
+    fn write(&self, words: &[AtomicU64; WORDS]) {
+        for (word, key) in [STATE, STATE + 3].into_iter().zip(self.before) {
+            let HostKey { device, number } = key.unwrap_or(HostKey { device: 0, number: 0 });
+            for (n, value) in [key.is_some().into(), device, number].into_iter().enumerate() {
+                words[word + n].store(value, Relaxed);
+            }
+        }
+        words[OPERATION].store(self.operation as u64, Release);
+    }
+}
+
+/// The slot of a request that a thread executes.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    image: Arc<Image>,
+    index: u32,
+    /// The change that the request may have made when it was executed before.
+    repeated: Option<Effect>,
+}
+
+thread_local! {
+    /// The slot of the request that this thread executes.
+    static CURRENT: Cell<Option<Slot>> = const { Cell::new(None) };
+}
+
+fn with_current<T>(act: impl FnOnce(&Slot) -> T) -> Option<T> {
+    let slot = CURRENT.take()?;
+    let done = act(&slot);
+    CURRENT.set(Some(slot));
+    Some(done)
+}
+
+/// Makes `slot` the slot of this thread's request. Returns the one before.
+pub(crate) fn set_current(slot: Option<Slot>) -> Option<Slot> {
+    CURRENT.replace(slot)
+}
+
+/// Records that this thread's request is about to change the host. Returns what was recorded when
+/// the request was executed before, if it was.
+pub(crate) fn about_to(effect: Effect) -> Option<Effect> {
+    with_current(|slot| {
+        if slot.repeated.is_some() {
+            return slot.repeated;
+        }
+        effect.write(slot.words());
+        None
+    })?
+}
+
+/// Changes a count of an inode; see the module documentation.
+pub(super) fn count(record: &Record, count: Count) {
+    let counted = record.counted(count);
+    let before = counted.load(Relaxed);
+    let after = count.apply(before);
+    let logged = with_current(|slot| slot.count(record.index(), count, before, counted));
+    if logged.is_none() {
+        counted.store(after, Release);
+    }
+}
+
+impl Slot {
+    pub(crate) fn new(image: &Arc<Image>, index: u32) -> Self {
+        Self { image: Arc::clone(image), index, repeated: None }
+    }
+
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    pub(crate) fn words(&self) -> &[AtomicU64; WORDS] {
+        self.image.slot_words(self.index)
+    }
+
+    fn count(&self, record: u32, count: Count, before: u64, counted: &AtomicU64) {
+        let words = self.words();
+        let (step, logged) = match count {
+            Count::Lookups(_) => (STEP_LOOKUPS, COUNTED),
+            Count::Opened(_) | Count::Closed(_) => (STEP_USES, USED_BY),
+        };
+        words[LOGGED_BEFORE].store(words[logged].load(Relaxed), Release);
+        words[BEFORE].store(before, Release);
+        words[RECORD].store(record.into(), Release);
+        words[STEP].store(step, Release);
+        counted.store(count.apply(before), Release);
+        match count {
+            Count::Lookups(by) => self.log(record, by),
+            Count::Opened(uses) => self.log_use(record, uses.word()),
+            Count::Closed(uses) => self.log_use(record, uses.word().wrapping_neg()),
+        }
+        words[STEP].store(0, Release);
+    }
+
+    /// Logs a look-up of a record, or removes the last one from the log.
+    fn log(&self, record: u32, by: i64) {
+        let words = self.words();
+        let counted = words[COUNTED].load(Relaxed);
+        if by < 0 {
+            words[COUNTED].store(counted.saturating_sub(1), Release);
+        } else if (counted as usize) < MAX_LOGGED {
+            words[LOG + counted as usize].store(record.into(), Release);
+            words[COUNTED].store(counted + 1, Release);
+        }
+    }
+
+    /// Makes this the slot of the request `unique`. Pairs with the gate: `SeqCst`, see `requests`.
+    pub(crate) fn begin(&self, unique: u64) {
+        self.words()[UNIQUE].store(unique, SeqCst);
+    }
+
+    /// Returns whether a request occupies the slot.
+    pub(crate) fn occupied(&self) -> bool {
+        self.words()[UNIQUE].load(SeqCst) != 0
+    }
+
+    /// Adds an open or a close of a record to the log. A request makes one, and may take it back.
+    fn log_use(&self, record: u32, by: u64) {
+        let words = self.words();
+        words[USED].store(u64::from(record) + 1, Release);
+        words[USED_BY].store(words[USED_BY].load(Relaxed).wrapping_add(by), Release);
+    }
+
+    /// Returns whether the request can log another look-up.
+    pub(crate) fn has_room(&self) -> bool {
+        (self.words()[COUNTED].load(Relaxed) as usize) < MAX_LOGGED
+    }
+
+    /// Withdraws a request that has not begun: it waits, or is sent again to another server.
+    pub(crate) fn withdraw(&self) {
+        self.words()[UNIQUE].store(0, SeqCst);
+    }
+
+    /// Ends the request, which was answered.
+    pub(crate) fn end(&mut self) {
+        self.repeated = None;
+        self.clear();
+    }
+
+    /// Removes what a request has left.
+    pub(crate) fn clear(&self) {
+        let words = self.words();
+        // The request ends first: what remains after that belongs to none.
+        words[UNIQUE].store(0, SeqCst);
+        for word in [COUNTED, USED, USED_BY, OPERATION] {
+            if words[word].load(Relaxed) != 0 {
+                words[word].store(0, Relaxed);
+            }
+        }
+    }
+
+    /// Returns whether the slot is one of this image.
+    pub(crate) fn is_in(&self, image: &Arc<Image>) -> bool {
+        Arc::ptr_eq(&self.image, image)
+    }
+
+    /// Prepares to execute the request once more: returns the records whose look-ups it has counted
+    /// and the use that it has logged, which the caller takes back with [`count`], and remembers
+    /// the change that it may have made.
+    pub(crate) fn repeat(&mut self) -> Logged {
+        self.repeated = Effect::read(self.words());
+        logged(self.words())
+    }
+}
+
+/// Returns whether the current request can log another look-up; true if there is none.
+pub(crate) fn has_room() -> bool {
+    with_current(Slot::has_room).unwrap_or(true)
+}
+
+/// What a request has added to the counts of inodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Logged {
+    /// The records that it has looked up, in order.
+    pub(crate) looked_up: Vec<u32>,
+    /// The record whose file it has opened or closed, and by what.
+    pub(crate) used: Option<(u32, Uses)>,
+}
+
+fn logged(words: &[AtomicU64; WORDS]) -> Logged {
+    let get = |word: usize| words[word].load(Acquire);
+    let counted = (get(COUNTED) as usize).min(MAX_LOGGED);
+    let looked_up = (LOG..LOG + counted).map(|word| get(word) as u32).collect();
+    let used = get(USED).checked_sub(1).filter(|_| get(USED_BY) != 0);
+    Logged { looked_up, used: used.map(|record| (record as u32, Uses::from_word(get(USED_BY)))) }
+}
+
+/// A count that was being changed when the server ended: the record and the value to restore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    /// The look-ups of a record.
+    Lookups { record: u32, before: u64 },
+    /// The open files of a record.
+    Uses { record: u32, before: u64 },
+}
+
+impl Unfinished {
+    pub(crate) fn record(self) -> u32 {
+        let (Self::Lookups { record, .. } | Self::Uses { record, .. }) = self;
+        record
+    }
+}
+
+/// A request that was being executed when a server ended, from its image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnfinishedRequest {
+    pub(crate) unique: u64,
+    words: Box<[u64]>,
+}
+
+impl UnfinishedRequest {
+    /// Reads a slot: the request in it, and the count that was being changed.
+    pub(crate) fn read(image: &Image, slot: u32) -> (Option<Self>, Option<Unfinished>) {
+        let words = image.slot_words(slot);
+        let get = |word: usize| words[word].load(Acquire);
+        let (record, before) = (get(RECORD) as u32, get(BEFORE));
+        let not_logged = |word: usize| get(word) == get(LOGGED_BEFORE);
+        let unfinished = match get(STEP) {
+            STEP_LOOKUPS if not_logged(COUNTED) => Some(Unfinished::Lookups { record, before }),
+            STEP_USES if not_logged(USED_BY) => Some(Unfinished::Uses { record, before }),
+            _ => None,
+        };
+        let unique = get(UNIQUE);
+        let copy = || (0..LOG + (get(COUNTED) as usize).min(MAX_LOGGED)).map(get).collect();
+        ((unique != 0).then(|| Self { unique, words: copy() }), unfinished)
+    }
+
+    /// Puts the request into a slot of the image that continues the one that it was read from.
+    pub(crate) fn continue_in(&self, image: &Image, slot: u32) {
+        let words = image.slot_words(slot);
+        for (word, value) in words.iter().zip(&self.words).skip(UNIQUE + 1) {
+            word.store(*value, Relaxed);
+        }
+        words[STEP].store(0, Relaxed);
+        words[UNIQUE].store(self.unique, Release);
+    }
+}

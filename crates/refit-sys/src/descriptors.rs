@@ -1,0 +1,104 @@
+//! Descriptors by their numbers: those that a process takes over from another one, of which it
+//! knows only the numbers.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use parking_lot::Mutex;
+
+use crate::pidfd::Pidfd;
+
+/// A process whose descriptors can be taken over.
+pub trait Descriptors {
+    /// Takes over the descriptor `number`.
+    ///
+    /// # Errors
+    /// `EBADF`: there is no such descriptor, or it was taken before. The other errors of
+    /// [`Pidfd::get_fd`].
+    fn take(&self, number: RawFd) -> io::Result<OwnedFd>;
+}
+
+/// Copies the descriptors of another process, which keeps its own.
+impl Descriptors for Pidfd {
+    fn take(&self, number: RawFd) -> io::Result<OwnedFd> {
+        self.get_fd(u32::try_from(number).map_err(|_| bad_descriptor())?)
+    }
+}
+
+/// The descriptors of this process that were opened by a process with which it shares, or shared,
+/// its table of descriptors: they are open, but no value of this process owns them.
+#[derive(Debug)]
+pub struct Inherited {
+    /// For each number, whether the descriptor is open and has not been taken.
+    left: Mutex<Vec<bool>>,
+}
+
+impl Inherited {
+    /// Finds the descriptors that are open, except those of `owned`.
+    ///
+    /// # Safety
+    /// Every descriptor that a value of this process owns is in `owned`.
+    pub(crate) unsafe fn new(owned: &[RawFd]) -> Self {
+        let open = |number: &RawFd| {
+            // SAFETY: the call only asks whether the number is that of a descriptor.
+            let flags = unsafe { libc::fcntl(*number, libc::F_GETFD) };
+            flags >= 0 && !owned.contains(number)
+        };
+        let left = (0..table_size()).map(|number| open(&number)).collect();
+        Self { left: Mutex::new(left) }
+    }
+
+    /// Closes the descriptors that have not been taken.
+    pub fn close_rest(&self) {
+        let mut left = self.left.lock();
+        let mut number = 0;
+        for run in left.chunk_by(|a, b| a == b) {
+            let (first, last) = (number, number + run.len() - 1);
+            if run[0] {
+                // SAFETY: no value of this process owns the descriptors of this run, since none has
+                // been taken.
+                unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+            }
+            number = last + 1;
+        }
+        left.clear();
+    }
+}
+
+impl Descriptors for Inherited {
+    fn take(&self, number: RawFd) -> io::Result<OwnedFd> {
+        let mut left = self.left.lock();
+        let index = usize::try_from(number).map_err(|_| bad_descriptor())?;
+        let left = left.get_mut(index).filter(|left| **left).ok_or_else(bad_descriptor)?;
+        *left = false;
+        // SAFETY: the descriptor is open, and no value of this process owns it.
+        Ok(unsafe { OwnedFd::from_raw_fd(number) })
+    }
+}
+
+fn bad_descriptor() -> io::Error {
+    io::Error::from_raw_os_error(libc::EBADF)
+}
+
+/// Returns a number that is greater than that of any descriptor of this process.
+fn table_size() -> RawFd {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+    // Without /proc nothing is known of the table, and it is searched as far as is usual.
+    size.and_then(|size| size.trim().parse().ok()).unwrap_or(1 << 16)
+}
+
+/// Makes the number of `replaced` refer to the open file of `by`, and closes what it referred to.
+/// The owner of `replaced` uses the other file from then on. The descriptor is closed on `exec`.
+///
+/// # Errors
+/// The errors of dup3(2).
+pub fn replace(replaced: BorrowedFd<'_>, by: impl AsFd) -> io::Result<()> {
+    let (from, to) = (by.as_fd().as_raw_fd(), replaced.as_raw_fd());
+    // SAFETY: both descriptors are open. The number of the second stays valid for its owner, which
+    // has lent it, so no descriptor is closed that another value relies on.
+    if unsafe { libc::dup3(from, to, libc::O_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
