@@ -39,13 +39,18 @@ impl Inherited {
     /// # Safety
     /// Every descriptor that a value of this process owns is in `owned`.
     pub(crate) unsafe fn new(owned: &[RawFd]) -> Self {
-        let open = |number: &RawFd| {
-            // SAFETY: the call only asks whether the number is that of a descriptor.
-            let flags = unsafe { libc::fcntl(*number, libc::F_GETFD) };
-            flags >= 0 && !owned.contains(number)
-        };
-        let left = (0..table_size()).map(|number| open(&number)).collect();
+        let mut left = vec![false; table_size() as usize];
+        for number in Self::open_descriptors() {
+            left[number as usize] = !owned.contains(&number);
+        }
         Self { left: Mutex::new(left) }
+    }
+
+    /// Returns the numbers of the descriptors of this process, in order.
+    pub(crate) fn open_descriptors() -> Vec<RawFd> {
+        // SAFETY: the call only asks whether the number is that of a descriptor.
+        let open = |number: &RawFd| unsafe { libc::fcntl(*number, libc::F_GETFD) } >= 0;
+        (0..table_size()).filter(open).collect()
     }
 
     /// Closes the descriptors that have not been taken.
