@@ -33,7 +33,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,7 +87,9 @@ struct Left {
 }
 
 /// Continues the mount of `image`, whose server has ended, with the descriptors of that server's
-/// process. The mount's source and mount point are those of `options`.
+/// process. The mount's source and mount point are those of `options`. `publish` is called with the
+/// memfd of the new image before any request is executed: from then on it, and no longer the old
+/// one, says how to continue the mount.
 ///
 /// # Errors
 ///
@@ -96,6 +98,7 @@ pub fn adopt(
     options: MountOptions,
     image: OwnedFd,
     from: &dyn Descriptors,
+    publish: impl FnOnce(RawFd),
 ) -> Result<Mount, AdoptError> {
     let mountpoint = options.mountpoint.clone();
     let failed = |what| {
@@ -124,6 +127,7 @@ pub fn adopt(
     }
     server.forget_unknown(&inodes);
     mount::record_connection(&server.image, &attached, &left.agreed);
+    publish(server.image.as_fd().as_raw_fd());
     negotiation::resend(&left.device)
         .map_err(failed("make the kernel send unanswered requests again"))?;
     let threads = mount::spawn(&server, session, jobs).map_err(failed("start its threads"))?;

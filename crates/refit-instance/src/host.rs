@@ -1,26 +1,26 @@
 //! The production implementation of [`System`]: the objects of this process and its file servers.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use refit_change::Report;
-use refit_files::{MountError, MountOptions, MountStats, UnmountError};
 use refit_limits::{LimitError, Memory};
 use refit_memory::ReplacementPolicyInterface;
 use refit_migrate::Node;
 use refit_objects::{ObjectId, SwapOptions, UpgradeOptions, Which, WrapperId};
+use refit_sys::descriptors::Descriptors;
 use refit_tracer::{Process, Supervisor};
 
+use crate::file_server;
 use crate::kernel;
 use crate::plugins;
 use crate::refusal::{Kind, Refusal, alone, no_program};
 use crate::system::{Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};
 use crate::wire::{
-    CacheMode, ClassInfo, FollowRequest, Histogram, Import, KernelInfo, LimitAnswer, MemoryInfo,
-    MountRequest, MoveRequest, MovesInfo, ObjectActivity, ObjectInfo, PlaceInfo, PluginInfo,
-    ProcessInfo, ProcessMemory, RefusedInfo, RegionInfo, WrapperFailure, WrapperInfo,
+    ClassInfo, FollowRequest, Histogram, Import, KernelInfo, LimitAnswer, MemoryInfo, MountRequest,
+    MoveRequest, MovesInfo, ObjectActivity, ObjectInfo, PlaceInfo, PluginInfo, ProcessInfo,
+    ProcessMemory, RefusedInfo, RegionInfo, WrapperFailure, WrapperInfo,
 };
 
 /// Returns a system with the objects and file servers of this process, into which plugins can be
@@ -244,155 +244,16 @@ impl System for Host {
     }
 
     fn mount(&self, request: &MountRequest) -> Result<Box<dyn Served>, Refusal> {
-        let options = MountOptions {
-            source: request.source.clone(),
-            mountpoint: request.mountpoint.clone(),
-            frames_bytes: request.frames_bytes,
-            cache: request.cache.into(),
-            workers: request.workers,
-            composition: match &request.composition {
-                Some(plan) => plan.clone(),
-                None => refit_files::composition(&request.implementation),
-            },
-            allow_other: request.allow_other,
-            read_only: request.read_only,
-        };
-        let mount = refit_files::mount(options).map_err(|e| not_mounted(&e))?;
-        Ok(Box::new(FileServer {
-            source: mount.source().to_owned(),
-            mountpoint: mount.mountpoint().to_owned(),
-            mount: RwLock::new(Some(mount)),
-        }))
-    }
-}
-
-/// A mount of the file server. Unmounting takes the mount by value and returns it if it is in use,
-/// so it is kept in an option that is empty only after the end of the mount.
-struct FileServer {
-    source: PathBuf,
-    mountpoint: PathBuf,
-    mount: RwLock<Option<refit_files::Mount>>,
-}
-
-impl FileServer {
-    fn ask<T>(&self, otherwise: T, question: impl FnOnce(&refit_files::Mount) -> T) -> T {
-        let mount = self.mount.read();
-        mount.as_ref().map_or(otherwise, question)
-    }
-}
-
-impl Served for FileServer {
-    fn source(&self) -> &Path {
-        &self.source
+        file_server::mount(request)
     }
 
-    fn mountpoint(&self) -> &Path {
-        &self.mountpoint
-    }
-
-    fn ended(&self) -> bool {
-        self.ask(true, refit_files::Mount::ended)
-    }
-
-    fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize {
-        self.ask(0, |mount| mount.set_cache_mode(path_glob, mode.into()))
-    }
-
-    fn stats(&self) -> BTreeMap<String, u64> {
-        let stats = self.ask(MountStats::default(), refit_files::Mount::stats);
-        [
-            ("requests", stats.requests),
-            ("replies", stats.replies),
-            ("errors", stats.errors),
-            ("panics", stats.panics),
-            ("reads", stats.reads),
-            ("writes", stats.writes),
-            ("read_bytes", stats.bytes_read),
-            ("written_bytes", stats.bytes_written),
-            ("inodes", stats.inodes),
-            ("waiting_for_write_back", stats.waiting_for_write_back),
-            ("write_back_errors", stats.write_back_errors),
-            ("changed_beside", stats.changed_beside),
-            ("written_over", stats.written_over),
-        ]
-        .into_iter()
-        .map(|(key, n)| (key.to_owned(), n))
-        .collect()
-    }
-
-    fn unmount(&self, discard: bool) -> Result<(), Refusal> {
-        let mut slot = self.mount.write();
-        let Some(mount) = slot.take() else { return Ok(()) };
-        let outcome = if discard { mount.unmount_and_discard().map(drop) } else { mount.unmount() };
-        let Err(error) = outcome else { return Ok(()) };
-        let kind = match error {
-            UnmountError::Busy { .. }
-            | UnmountError::Elsewhere { .. }
-            | UnmountError::NotStored { .. } => Kind::Busy,
-            _ => Kind::Failed,
-        };
-        let refusal = refusal(kind, &error.to_string());
-        match error {
-            UnmountError::Busy { mount }
-            | UnmountError::Elsewhere { mount, .. }
-            | UnmountError::NotStored { mount, .. }
-            | UnmountError::System { mount, .. } => *slot = Some(*mount),
-            UnmountError::Lost { .. } => {}
-        }
-        Err(refusal)
-    }
-
-    fn detach(&self) -> Result<(), Refusal> {
-        let mut slot = self.mount.write();
-        let Some(mount) = slot.take() else { return Ok(()) };
-        let files = mount.detach();
-        if files.is_empty() {
-            return Ok(());
-        }
-        let operation = format!("unmount {}", self.mountpoint.display());
-        let source = self.source.display();
-        let obstacle = format!("{files} could not be stored in {source} and is lost");
-        Err(Refusal::new(Kind::Failed, operation, obstacle, ""))
-    }
-}
-
-fn not_mounted(error: &MountError) -> Refusal {
-    let kind = match error {
-        MountError::SourceMissing(_) | MountError::MountpointMissing(_) => Kind::Unknown,
-        MountError::NoCache(_) => Kind::Unknown,
-        MountError::Composition(_)
-        | MountError::SourceNotDirectory(_)
-        | MountError::MountpointNotDirectory(_)
-        | MountError::MountpointInSource { .. }
-        | MountError::TooFewFrames { .. }
-        | MountError::TooManyFrames { .. }
-        | MountError::Workers { .. } => Kind::Malformed,
-        MountError::SourceUnreadable { .. }
-        | MountError::NotPermitted { .. }
-        | MountError::FuseNotPermitted => Kind::Forbidden,
-        MountError::AlreadyMounted(_) | MountError::DeadMount(_) | MountError::Served { .. } => {
-            Kind::Busy
-        }
-        _ => Kind::Failed,
-    };
-    refusal(kind, &error.to_string())
-}
-
-/// Splits an error of the file server, which has the form `what was asked: what prevented it; what
-/// to do`.
-fn refusal(kind: Kind, text: &str) -> Refusal {
-    let (operation, rest) = text.split_once(": ").unwrap_or(("serve a directory", text));
-    let (obstacle, remedy) = rest.split_once("; ").unwrap_or((rest, ""));
-    Refusal::new(kind, operation, obstacle, remedy)
-}
-
-impl From<CacheMode> for refit_files::CacheMode {
-    fn from(mode: CacheMode) -> Self {
-        match mode {
-            CacheMode::Kernel => Self::Kernel,
-            CacheMode::Direct => Self::Direct,
-            CacheMode::Auto => Self::Auto,
-        }
+    fn adopt(
+        &self,
+        image: OwnedFd,
+        from: &dyn Descriptors,
+        publish: &dyn Fn(RawFd),
+    ) -> Result<Box<dyn Served>, Refusal> {
+        file_server::adopt(image, from, publish)
     }
 }
 

@@ -1,9 +1,12 @@
 //! The instance: several mounts, one journal, one control socket.
 
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use refit_change::Journal;
+use refit_sys::descriptors::Descriptors;
 
 use crate::directory::{SocketDirectory, reason};
 use crate::refusal::{Kind, Refusal};
@@ -26,6 +29,10 @@ pub struct InstanceOptions {
     pub uid: u32,
     /// The maximum number of reports in the journal.
     pub journal_reports: usize,
+    /// The number of the instance, by which its socket is found: by default that of this process.
+    pub number: u32,
+    /// The socket of the instance if it listens already, for a server before this one.
+    pub listener: Option<UnixListener>,
 }
 
 impl InstanceOptions {
@@ -44,6 +51,8 @@ impl InstanceOptions {
             directory,
             uid: rustix::process::geteuid().as_raw(),
             journal_reports: JOURNAL_REPORTS,
+            number: std::process::id(),
+            listener: None,
         }
     }
 }
@@ -55,6 +64,8 @@ pub struct Instance {
     server: Server,
     /// Records in the journal which wrappers had to be detached, for as long as it exists.
     _failures: Arc<dyn Fn(&refit_objects::WrapperFailure) + Send + Sync>,
+    /// The descriptor on which it listens.
+    listener: RawFd,
 }
 
 impl Instance {
@@ -64,9 +75,9 @@ impl Instance {
     ///
     /// The socket cannot be created.
     pub fn start(system: Arc<dyn System>, options: InstanceOptions) -> Result<Self, Refusal> {
-        let pid = std::process::id();
-        let socket = options.directory.socket(pid);
-        let core = Arc::new(Core::new(system, options.journal_reports, options.uid));
+        let number = options.number;
+        let socket = options.directory.socket(number);
+        let core = Arc::new(Core::new(system, options.journal_reports, options.uid, number));
         let failed = |e: std::io::Error| {
             Refusal::new(
                 Kind::Failed,
@@ -75,11 +86,20 @@ impl Instance {
                 "name another directory in REFIT_RUNTIME_DIR",
             )
         };
-        let listener = options.directory.listen(pid).map_err(failed)?;
+        let listener = match options.listener {
+            Some(listener) => listener,
+            None => options.directory.listen(number).map_err(failed)?,
+        };
+        let number = listener.as_raw_fd();
         let server = Server::start(Arc::clone(&core), listener, socket.clone()).map_err(failed)?;
         crate::recording::listen();
         let failures = write_down_failures(&core);
-        Ok(Instance { core, server, _failures: failures })
+        Ok(Instance { core, server, _failures: failures, listener: number })
+    }
+
+    /// Returns the number of the instance.
+    pub fn number(&self) -> u32 {
+        self.core.number
     }
 
     /// Returns the path of the socket.
@@ -94,6 +114,28 @@ impl Instance {
     /// Returns what prevented the mount. Nothing is left mounted.
     pub fn mount(&self, request: &MountRequest) -> Result<u32, Refusal> {
         self.core.mount(request)
+    }
+
+    /// Continues a mount whose server has ended, by its image and the descriptors of that server's
+    /// process. Calls `publish` with the new image before any request is executed. Returns the
+    /// number of the mount.
+    ///
+    /// # Errors
+    ///
+    /// Returns what prevented it.
+    pub fn adopt(
+        &self,
+        image: OwnedFd,
+        from: &dyn Descriptors,
+        publish: &dyn Fn(RawFd),
+    ) -> Result<u32, Refusal> {
+        self.core.adopt(image, from, publish)
+    }
+
+    /// Returns the descriptors that a server needs to continue this instance: its socket, and the
+    /// images of its mounts.
+    pub fn descriptors(&self) -> (RawFd, Vec<RawFd>) {
+        (self.listener, self.core.images())
     }
 
     /// Returns all mounts.

@@ -24,6 +24,7 @@ mod debug;
 mod directory;
 mod document;
 pub mod exporter;
+mod file_server;
 mod glob;
 mod host;
 mod instance;

@@ -82,7 +82,7 @@ const OF_MOUNTS: &[Metric] = &[
 
 /// Returns all metrics as OpenMetrics text.
 pub(crate) fn text(core: &Core) -> Result<String, std::fmt::Error> {
-    let pid = std::process::id().to_string();
+    let pid = core.number.to_string();
     let labels = [("pid".into(), pid.into())].into_iter();
     let mut registry = Registry::with_prefix_and_labels("refit", labels);
     let mut totals = core.totals();

@@ -6,11 +6,13 @@
 //! not appear idle.
 
 use std::collections::BTreeMap;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use refit_change::{Journal, Report};
+use refit_sys::descriptors::Descriptors;
 
 use crate::glob::Glob;
 use crate::placement;
@@ -28,6 +30,8 @@ pub(crate) struct Core {
     pub(crate) change_times: ChangeTimes,
     totals: Mutex<Totals>,
     pub(crate) uid: u32,
+    /// The number of the instance.
+    pub(crate) number: u32,
     slots: Mutex<Slots>,
     /// Reports of data that mounts that have ended could not store.
     lost: Mutex<Vec<Refusal>>,
@@ -46,8 +50,13 @@ struct Slot {
 }
 
 impl Core {
-    /// Creates the state of an instance that belongs to the user `uid`.
-    pub(crate) fn new(system: Arc<dyn System>, journal_reports: usize, uid: u32) -> Self {
+    /// Creates the state of an instance with this number, which belongs to the user `uid`.
+    pub(crate) fn new(
+        system: Arc<dyn System>,
+        journal_reports: usize,
+        uid: u32,
+        number: u32,
+    ) -> Self {
         Core {
             system,
             journal: Journal::new(journal_reports),
@@ -55,6 +64,7 @@ impl Core {
             change_times: ChangeTimes::default(),
             totals: Mutex::default(),
             uid,
+            number,
             slots: Mutex::default(),
             lost: Mutex::default(),
             began: Instant::now(),
@@ -81,12 +91,30 @@ impl Core {
     }
 
     pub(crate) fn mount(&self, request: &MountRequest) -> Result<u32, Refusal> {
-        let served: Arc<dyn Served> = Arc::from(self.system.mount(request)?);
+        Ok(self.add(self.system.mount(request)?))
+    }
+
+    pub(crate) fn adopt(
+        &self,
+        image: OwnedFd,
+        from: &dyn Descriptors,
+        publish: &dyn Fn(RawFd),
+    ) -> Result<u32, Refusal> {
+        Ok(self.add(self.system.adopt(image, from, publish)?))
+    }
+
+    fn add(&self, served: Box<dyn Served>) -> u32 {
+        let served: Arc<dyn Served> = Arc::from(served);
         let mut slots = self.slots();
         slots.last += 1;
         let id = slots.last;
         slots.mounts.insert(id, Slot { served, leaving: false });
-        Ok(id)
+        id
+    }
+
+    /// Returns the images of all mounts that another server can continue.
+    pub(crate) fn images(&self) -> Vec<RawFd> {
+        self.slots().mounts.values().filter_map(|slot| slot.served.image()).collect()
     }
 
     pub(crate) fn mounts(&self) -> Vec<Mount> {
@@ -193,7 +221,7 @@ impl Core {
 
     pub(crate) fn health(&self) -> Health {
         Health {
-            pid: std::process::id(),
+            pid: self.number,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ms: millis(self.began.elapsed()),
         }

@@ -39,23 +39,23 @@ fn main() -> ExitCode {
         logging::start(&cli.log).and_then(|()| run(&cli, &mut out)).and_then(|()| out.flush());
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => exit(failure),
+        Err(failure) => ExitCode::from(report(failure)),
     }
 }
 
-/// Says what is to be said and gives the exit code.
-fn exit(failure: Failure) -> ExitCode {
+/// Prints a failure and returns the exit code for it.
+fn report(failure: Failure) -> u8 {
     match failure {
-        Failure::Unread => ExitCode::SUCCESS,
-        Failure::Said => ExitCode::FAILURE,
+        Failure::Unread => 0,
+        Failure::Said => 1,
         Failure::Usage(error) => error.format(&mut Cli::command()).exit(),
         Failure::Several(refusals) => {
             refusals.iter().for_each(|refusal| say!("refit: {refusal}"));
-            ExitCode::FAILURE
+            1
         }
         refused => {
             say!("{refused}");
-            ExitCode::FAILURE
+            1
         }
     }
 }

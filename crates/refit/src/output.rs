@@ -1,6 +1,6 @@
 //! Standard output: lines for people, or one JSON object per line for programs.
 
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 use refit_sys::printable;
 use serde::Serialize;
@@ -10,12 +10,12 @@ use crate::failure::Failure;
 /// Where a command prints what it found.
 pub(crate) struct Output {
     json: bool,
-    to: BufWriter<StdoutLock<'static>>,
+    to: BufWriter<Stdout>,
 }
 
 impl Output {
     pub(crate) fn new(json: bool) -> Self {
-        Output { json, to: BufWriter::new(io::stdout().lock()) }
+        Output { json, to: BufWriter::new(io::stdout()) }
     }
 
     /// Whether programs read this.

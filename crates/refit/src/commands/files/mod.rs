@@ -1,5 +1,6 @@
 //! Serve files: `refit mount` and what is done with mounts.
 
+mod held;
 mod mount;
 mod mounts;
 

@@ -22,13 +22,14 @@ use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::held;
 use super::mounts::CacheArg;
 use crate::failure::Failure;
 use crate::format;
 use crate::output::Output;
 
 /// Arguments of `refit mount`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Example:
   refit mount ~/data /mnt/data --frames 256M
@@ -81,7 +82,16 @@ pub(crate) struct MountArgs {
     /// Unmount also when standard input ends, even while the mount is in use: for programs that
     /// start refit and must not leave it running
     #[arg(long)]
-    until_eof: bool,
+    pub(super) until_eof: bool,
+
+    /// Keep the mounts through a crash of the server: another one continues them, and programs
+    /// only wait (the default)
+    #[arg(long, overrides_with = "no_hold")]
+    hold: bool,
+
+    /// End the mounts when the server crashes
+    #[arg(long)]
+    no_hold: bool,
 }
 
 /// The interval at which the instance checks whether its mounts have been unmounted by others.
@@ -96,14 +106,37 @@ struct Serving<'a> {
     instance: u32,
 }
 
-/// Mounts and serves.
+/// Mounts and serves, unless the command line asks for the opposite with a holder.
 pub(crate) fn run(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
     let requests = requests(args)?;
+    if args.no_hold {
+        return serve_alone(args, &requests, out);
+    }
+    out.flush()?;
+    Err(held::hold(args.clone(), requests, out.json()))
+}
+
+fn serve_alone(
+    args: &MountArgs,
+    requests: &[MountRequest],
+    out: &mut Output,
+) -> Result<(), Failure> {
     // Installed before anything is mounted: a Ctrl-C during a slow start must not leave a mount
     // behind.
     let events = events(args.until_eof)?;
     let instance = Instance::start(host(), InstanceOptions::of_this_user()?)?;
-    for request in &requests {
+    mount(&instance, args, requests, out)?;
+    until_the_end(&instance, &events, || {})
+}
+
+/// Makes the mounts of an instance, and says so.
+pub(super) fn mount(
+    instance: &Instance,
+    args: &MountArgs,
+    requests: &[MountRequest],
+    out: &mut Output,
+) -> Result<(), Failure> {
+    for request in requests {
         if let Err(refusal) = instance.mount(request) {
             return match instance.unmount_all() {
                 Ok(()) => Err(refusal.into()),
@@ -117,20 +150,30 @@ pub(crate) fn run(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
     for mount in instance.mounts() {
         let (serving, source) = (&mount.mountpoint, &mount.source);
         if out.json() {
-            out.object(&Serving { serving, source, instance: std::process::id() })?;
+            out.object(&Serving { serving, source, instance: instance.number() })?;
         } else {
             out.line(&format!(
                 "refit: {} serves {} with {} of frames; Ctrl-C unmounts (instance {})",
                 serving.display(),
                 source.display(),
                 format::size(args.frames),
-                std::process::id(),
+                instance.number(),
             ))?;
         }
     }
     // The reader of the output may go away; the mounts stay.
     let _ = out.flush();
-    let outcome = serve(&instance, &events);
+    Ok(())
+}
+
+/// Serves until an event ends the instance, or all mounts have been unmounted. Calls `look`
+/// periodically.
+pub(super) fn until_the_end(
+    instance: &Instance,
+    events: &Receiver<Event>,
+    look: impl Fn(),
+) -> Result<(), Failure> {
+    let outcome = serve(instance, events, look);
     let mut lost = instance.take_lost();
     match outcome {
         Err(Failure::Several(refusals)) => lost.extend(refusals),
@@ -143,16 +186,17 @@ pub(crate) fn run(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
 
 /// The events that end an instance.
 #[derive(Clone, Copy, Debug)]
-enum Event {
+pub(super) enum Event {
     /// Ctrl-C, or a signal with the same meaning.
     Signal,
     /// Standard input has ended.
     Eof,
 }
 
-fn serve(instance: &Instance, events: &Receiver<Event>) -> Result<(), Failure> {
+fn serve(instance: &Instance, events: &Receiver<Event>, look: impl Fn()) -> Result<(), Failure> {
     let mut insisted = false;
     while !instance.idle() {
+        look();
         match events.recv_timeout(LOOK) {
             Err(RecvTimeoutError::Timeout) => {
                 instance.reap();
@@ -191,7 +235,8 @@ fn end_with_its_owner(instance: &Instance) -> Result<(), Failure> {
     instance.detach_all().map_err(Failure::Several)
 }
 
-fn events(until_eof: bool) -> Result<Receiver<Event>, Failure> {
+/// Begins to receive the events that end an instance.
+pub(super) fn events(until_eof: bool) -> Result<Receiver<Event>, Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| {
         Failure::new("wait for Ctrl-C", e.to_string(), "run refit with fewer open files")
     })?;

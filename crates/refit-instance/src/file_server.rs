@@ -1,0 +1,204 @@
+//! The mounts of an instance: the file server as the instance uses it.
+
+use std::collections::BTreeMap;
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+use parking_lot::RwLock;
+use refit_files::{AdoptError, MountError, MountOptions, MountStats, UnmountError};
+use refit_sys::descriptors::Descriptors;
+
+use crate::refusal::{Kind, Refusal};
+use crate::system::Served;
+use crate::wire::{CacheMode, MountRequest};
+
+/// Mounts a directory.
+pub(crate) fn mount(request: &MountRequest) -> Result<Box<dyn Served>, Refusal> {
+    let mount = refit_files::mount(options(request)).map_err(|e| not_mounted(&e))?;
+    // The next server reads it. A request that does not fit keeps the mount from being continued.
+    let _ = mount.describe(&serde_json::to_vec(request).unwrap_or_default());
+    Ok(served(mount))
+}
+
+/// Continues a mount whose server has ended.
+pub(crate) fn adopt(
+    image: OwnedFd,
+    from: &dyn Descriptors,
+    publish: &dyn Fn(RawFd),
+) -> Result<Box<dyn Served>, Refusal> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        Refusal::new(
+            Kind::Failed,
+            "continue a mount",
+            error.to_string(),
+            "mount again; `umount -l` removes what is left of the mount",
+        )
+    };
+    let copy = image.try_clone().map_err(|error| unreadable(&error))?;
+    let description = refit_files::description(copy).map_err(|error| unreadable(&error))?;
+    let request: MountRequest =
+        serde_json::from_slice(&description).map_err(|error| unreadable(&error))?;
+    match refit_files::adopt(options(&request), image, from, publish) {
+        Ok(mount) => Ok(served(mount)),
+        Err(AdoptError::Server(error)) => Err(not_mounted(&error)),
+        Err(error) => Err(refusal(Kind::Failed, &error.to_string())),
+    }
+}
+
+fn options(request: &MountRequest) -> MountOptions {
+    MountOptions {
+        source: request.source.clone(),
+        mountpoint: request.mountpoint.clone(),
+        frames_bytes: request.frames_bytes,
+        cache: request.cache.into(),
+        workers: request.workers,
+        composition: match &request.composition {
+            Some(plan) => plan.clone(),
+            None => refit_files::composition(&request.implementation),
+        },
+        allow_other: request.allow_other,
+        read_only: request.read_only,
+    }
+}
+
+fn served(mount: refit_files::Mount) -> Box<dyn Served> {
+    Box::new(FileServer {
+        source: mount.source().to_owned(),
+        mountpoint: mount.mountpoint().to_owned(),
+        mount: RwLock::new(Some(mount)),
+    })
+}
+
+/// A mount of the file server. Unmounting takes the mount by value and returns it if it is in use,
+/// so it is kept in an option that is empty only after the end of the mount.
+struct FileServer {
+    source: PathBuf,
+    mountpoint: PathBuf,
+    mount: RwLock<Option<refit_files::Mount>>,
+}
+
+impl FileServer {
+    fn ask<T>(&self, otherwise: T, question: impl FnOnce(&refit_files::Mount) -> T) -> T {
+        let mount = self.mount.read();
+        mount.as_ref().map_or(otherwise, question)
+    }
+}
+
+impl Served for FileServer {
+    fn source(&self) -> &Path {
+        &self.source
+    }
+
+    fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    fn ended(&self) -> bool {
+        self.ask(true, refit_files::Mount::ended)
+    }
+
+    fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize {
+        self.ask(0, |mount| mount.set_cache_mode(path_glob, mode.into()))
+    }
+
+    fn stats(&self) -> BTreeMap<String, u64> {
+        let stats = self.ask(MountStats::default(), refit_files::Mount::stats);
+        [
+            ("requests", stats.requests),
+            ("replies", stats.replies),
+            ("errors", stats.errors),
+            ("panics", stats.panics),
+            ("reads", stats.reads),
+            ("writes", stats.writes),
+            ("read_bytes", stats.bytes_read),
+            ("written_bytes", stats.bytes_written),
+            ("inodes", stats.inodes),
+            ("waiting_for_write_back", stats.waiting_for_write_back),
+            ("write_back_errors", stats.write_back_errors),
+            ("changed_beside", stats.changed_beside),
+            ("written_over", stats.written_over),
+        ]
+        .into_iter()
+        .map(|(key, n)| (key.to_owned(), n))
+        .collect()
+    }
+
+    fn unmount(&self, discard: bool) -> Result<(), Refusal> {
+        let mut slot = self.mount.write();
+        let Some(mount) = slot.take() else { return Ok(()) };
+        let outcome = if discard { mount.unmount_and_discard().map(drop) } else { mount.unmount() };
+        let Err(error) = outcome else { return Ok(()) };
+        let kind = match error {
+            UnmountError::Busy { .. }
+            | UnmountError::Elsewhere { .. }
+            | UnmountError::NotStored { .. } => Kind::Busy,
+            _ => Kind::Failed,
+        };
+        let refusal = refusal(kind, &error.to_string());
+        match error {
+            UnmountError::Busy { mount }
+            | UnmountError::Elsewhere { mount, .. }
+            | UnmountError::NotStored { mount, .. }
+            | UnmountError::System { mount, .. } => *slot = Some(*mount),
+            UnmountError::Lost { .. } => {}
+        }
+        Err(refusal)
+    }
+
+    fn image(&self) -> Option<RawFd> {
+        self.ask(None, |mount| Some(mount.image()))
+    }
+
+    fn detach(&self) -> Result<(), Refusal> {
+        let mut slot = self.mount.write();
+        let Some(mount) = slot.take() else { return Ok(()) };
+        let files = mount.detach();
+        if files.is_empty() {
+            return Ok(());
+        }
+        let operation = format!("unmount {}", self.mountpoint.display());
+        let source = self.source.display();
+        let obstacle = format!("{files} could not be stored in {source} and is lost");
+        Err(Refusal::new(Kind::Failed, operation, obstacle, ""))
+    }
+}
+
+fn not_mounted(error: &MountError) -> Refusal {
+    let kind = match error {
+        MountError::SourceMissing(_) | MountError::MountpointMissing(_) => Kind::Unknown,
+        MountError::NoCache(_) => Kind::Unknown,
+        MountError::Composition(_)
+        | MountError::SourceNotDirectory(_)
+        | MountError::MountpointNotDirectory(_)
+        | MountError::MountpointInSource { .. }
+        | MountError::TooFewFrames { .. }
+        | MountError::TooManyFrames { .. }
+        | MountError::Workers { .. } => Kind::Malformed,
+        MountError::SourceUnreadable { .. }
+        | MountError::NotPermitted { .. }
+        | MountError::FuseNotPermitted => Kind::Forbidden,
+        MountError::AlreadyMounted(_) | MountError::DeadMount(_) | MountError::Served { .. } => {
+            Kind::Busy
+        }
+        _ => Kind::Failed,
+    };
+    refusal(kind, &error.to_string())
+}
+
+/// Splits an error of the file server, which has the form `what was asked: what prevented it; what
+/// to do`.
+fn refusal(kind: Kind, text: &str) -> Refusal {
+    let (operation, rest) = text.split_once(": ").unwrap_or(("serve a directory", text));
+    let (obstacle, remedy) = rest.split_once("; ").unwrap_or((rest, ""));
+    Refusal::new(kind, operation, obstacle, remedy)
+}
+
+impl From<CacheMode> for refit_files::CacheMode {
+    fn from(mode: CacheMode) -> Self {
+        match mode {
+            CacheMode::Kernel => Self::Kernel,
+            CacheMode::Direct => Self::Direct,
+            CacheMode::Auto => Self::Auto,
+        }
+    }
+}
