@@ -128,8 +128,11 @@ pub fn adopt(
     server.forget_unknown(&inodes);
     mount::record_connection(&server.image, &attached, &left.agreed);
     publish(server.image.as_fd().as_raw_fd());
-    negotiation::resend(&left.device)
-        .map_err(failed("make the kernel send unanswered requests again"))?;
+    if let Err(error) = negotiation::resend(&left.device) {
+        // The mount was being unmounted, or the kernel is too old. What was not stored still is.
+        let _ = server.finish();
+        return Err(failed("make the kernel send unanswered requests again")(error));
+    }
     let threads = mount::spawn(&server, session, jobs).map_err(failed("start its threads"))?;
     info!(?mountpoint, inodes = inodes.len(), "continues a mount");
     Ok(threads.serve(options.source, mountpoint, attached, &server))

@@ -32,11 +32,13 @@ pub(crate) struct Entry {
 pub(crate) struct Stream {
     fd: Arc<OwnedFd>,
     position: u64,
+    /// Whether nothing has been read from it yet.
+    unread: bool,
 }
 
 impl Stream {
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self { fd: Arc::new(fd), position: 0 }
+        Self { fd: Arc::new(fd), position: 0, unread: true }
     }
 
     pub(crate) fn fd(&self) -> Arc<OwnedFd> {
@@ -50,6 +52,13 @@ impl Stream {
         position: u64,
         mut take: impl FnMut(Entry) -> bool,
     ) -> Result<(), Errno> {
+        if std::mem::take(&mut self.unread) && position != 0 {
+            // A stream of ext4 whose first position is the end stays at the end, even if it is
+            // rewound (Linux 6.18): its first position is the beginning.
+            let mut buffer = [MaybeUninit::<u8>::uninit(); 512];
+            let _ = RawDir::new(&self.fd, &mut buffer).next();
+            self.position = u64::MAX;
+        }
         // From the beginning the stream is always read anew: the host may have read ahead entries
         // that have changed since.
         if position != self.position || position == 0 {
@@ -78,5 +87,36 @@ impl Stream {
         }
         self.position = host_position;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{Mode, OFlags};
+
+    fn names(stream: &mut Stream, position: u64) -> (usize, u64) {
+        let (mut count, mut end) = (0, position);
+        let read = stream.read(position, |entry| {
+            (count, end) = (count + 1, entry.next);
+            true
+        });
+        read.unwrap();
+        (count, end)
+    }
+
+    #[test]
+    fn a_stream_that_begins_at_the_end_can_be_rewound() {
+        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::write(directory.path().join("file"), "").unwrap();
+        let stream = || {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            Stream::new(rustix::fs::open(directory.path(), flags, Mode::empty()).unwrap())
+        };
+        let (count, end) = names(&mut stream(), 0);
+        assert_eq!(count, 3);
+        let mut other = stream();
+        assert_eq!(names(&mut other, end).0, 0);
+        assert_eq!(names(&mut other, 0).0, 3);
     }
 }

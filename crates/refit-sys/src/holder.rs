@@ -24,9 +24,10 @@
 //!
 //! # Crash loops
 //!
-//! A server that ends within ten seconds counts as a crash at the start. After three in a row the
-//! holder waits before it starts another one, twice as long each time; after [`MAX_CRASHES`] it
-//! gives up and ends, which closes the descriptors.
+//! A server that ends by itself within ten seconds, or is killed before it
+//! [serves](Board::serves), counts as a crash at the start. After three in a row the holder waits
+//! before it starts another one, twice as long each time; after [`MAX_CRASHES`] it gives up and
+//! ends, which closes the descriptors.
 
 mod tasks;
 
@@ -41,7 +42,7 @@ use crate::word_table::WordTable;
 
 /// The number of crashes at the start after which the holder gives up.
 pub const MAX_CRASHES: u64 = 10;
-/// A server that ends before this time has crashed at its start.
+/// A server that ends by itself before this time has crashed at its start.
 const START: Duration = Duration::from_secs(10);
 /// The number of such crashes after which the holder waits before it starts a server.
 const PROMPT_RESTARTS: u64 = 3;
@@ -61,6 +62,8 @@ const FINISHED: usize = 1;
 const WATCH: usize = 2;
 /// The number of servers that have crashed, in all.
 const CRASHED: usize = 3;
+/// Whether the server has begun to serve.
+const SERVES: usize = 4;
 /// The words that belong to the server.
 const OF_SERVER: usize = 16;
 
@@ -80,6 +83,11 @@ impl Board {
     /// Records that the server has finished, and that no other one is to continue its work.
     pub fn finish(&self) {
         self.0.words()[FINISHED].store(1, Release);
+    }
+
+    /// Records that the server has continued everything and serves.
+    pub fn serves(&self) {
+        self.0.words()[SERVES].store(1, Release);
     }
 
     /// Returns the number of servers that have ended without having finished.
@@ -156,6 +164,7 @@ impl Holder {
         let mut crashes_at_start = 0;
         for number in 1.. {
             let began = Instant::now();
+            self.board.0.words()[SERVES].store(0, Release);
             let child = match clone_sharing_descriptors() {
                 Ok(0) => self.become_server(number, serve),
                 Ok(child) => child,
@@ -175,7 +184,14 @@ impl Holder {
                 end_as(status);
             }
             self.board.0.words()[CRASHED].fetch_add(1, Release);
-            crashes_at_start = if began.elapsed() < START { crashes_at_start + 1 } else { 0 };
+            let killed = status
+                .is_none_or(|it| libc::WIFSIGNALED(it) && libc::WTERMSIG(it) == libc::SIGKILL);
+            let served = self.board.0.words()[SERVES].load(Acquire) != 0;
+            if began.elapsed() >= START {
+                crashes_at_start = 0;
+            } else if !(killed && served) {
+                crashes_at_start += 1;
+            }
             if crashes_at_start >= MAX_CRASHES {
                 say(
                     b"refit: the server has crashed ten times in a row, and is not started again\n",
@@ -220,9 +236,31 @@ impl Holder {
             let read = libc::read(self.signals.as_raw_fd(), (&raw mut info).cast(), size);
             let signal = info.ssi_signo.cast_signed();
             let of_terminal = info.ssi_code == libc::SI_KERNEL;
-            if read == size.cast_signed() && signal != libc::SIGCHLD && !of_terminal {
+            if read == size.cast_signed() && signal == libc::SIGCHLD {
+                Self::reap(child);
+            } else if read == size.cast_signed() && !of_terminal {
                 libc::kill(child, signal);
             }
+        }
+    }
+
+    /// Reaps the servers before `child` whose last threads have ended.
+    fn reap(child: libc::pid_t) {
+        let mut ended = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+        loop {
+            let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+            // SAFETY: the structure receives the answer, and its process number is zero if there is
+            // none.
+            let process = unsafe {
+                libc::waitid(libc::P_ALL, 0, ended.as_mut_ptr(), how);
+                ended.assume_init_ref().si_pid()
+            };
+            if process == 0 || process == child {
+                return;
+            }
+            // SAFETY: no status is stored.
+            unsafe { libc::waitpid(process, std::ptr::null_mut(), libc::WNOHANG) };
+            ended = std::mem::MaybeUninit::zeroed();
         }
     }
 
@@ -261,7 +299,7 @@ fn ending(child: libc::pid_t) -> Option<i32> {
             return Some(status);
         }
         if reaped < 0 || tasks::stuck(child.cast_unsigned()) {
-            return None;
+            return None; // It is reaped later, when its last thread has ended (`pass_on`).
         }
         // Polled; see `ENDING_INTERVAL`. All threads have been killed.
         pause(ENDING_INTERVAL);

@@ -24,6 +24,8 @@
 pub(crate) mod header;
 pub(crate) mod record;
 pub(crate) mod request;
+#[cfg(test)]
+mod tests;
 
 use parking_lot::Mutex;
 use record::Record;

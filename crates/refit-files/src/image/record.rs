@@ -367,6 +367,12 @@ impl RecordedInode {
         })
     }
 
+    /// Returns the open files.
+    #[cfg(test)]
+    pub(crate) fn uses(&self) -> Uses {
+        Uses(self.words[USES])
+    }
+
     /// Restores a count of this inode that was being changed when the server ended.
     pub(crate) fn restore(&mut self, unfinished: Unfinished) {
         match unfinished {

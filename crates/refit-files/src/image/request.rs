@@ -202,17 +202,17 @@ impl Slot {
             Count::Lookups(_) => (STEP_LOOKUPS, COUNTED),
             Count::Opened(_) | Count::Closed(_) => (STEP_USES, USED_BY),
         };
-        words[LOGGED_BEFORE].store(words[logged].load(Relaxed), Release);
-        words[BEFORE].store(before, Release);
-        words[RECORD].store(record.into(), Release);
-        words[STEP].store(step, Release);
-        counted.store(count.apply(before), Release);
+        put(&words[LOGGED_BEFORE], words[logged].load(Relaxed));
+        put(&words[BEFORE], before);
+        put(&words[RECORD], record.into());
+        put(&words[STEP], step);
+        put(counted, count.apply(before));
         match count {
             Count::Lookups(by) => self.log(record, by),
             Count::Opened(uses) => self.log_use(record, uses.word()),
             Count::Closed(uses) => self.log_use(record, uses.word().wrapping_neg()),
         }
-        words[STEP].store(0, Release);
+        put(&words[STEP], 0);
     }
 
     /// Logs a look-up of a record, or removes the last one from the log.
@@ -220,10 +220,10 @@ impl Slot {
         let words = self.words();
         let counted = words[COUNTED].load(Relaxed);
         if by < 0 {
-            words[COUNTED].store(counted.saturating_sub(1), Release);
+            put(&words[COUNTED], counted.saturating_sub(1));
         } else if (counted as usize) < MAX_LOGGED {
-            words[LOG + counted as usize].store(record.into(), Release);
-            words[COUNTED].store(counted + 1, Release);
+            put(&words[LOG + counted as usize], record.into());
+            put(&words[COUNTED], counted + 1);
         }
     }
 
@@ -240,8 +240,8 @@ impl Slot {
     /// Adds an open or a close of a record to the log. A request makes one, and may take it back.
     fn log_use(&self, record: u32, by: u64) {
         let words = self.words();
-        words[USED].store(u64::from(record) + 1, Release);
-        words[USED_BY].store(words[USED_BY].load(Relaxed).wrapping_add(by), Release);
+        put(&words[USED], u64::from(record) + 1);
+        put(&words[USED_BY], words[USED_BY].load(Relaxed).wrapping_add(by));
     }
 
     /// Returns whether the request can log another look-up.
@@ -286,6 +286,25 @@ impl Slot {
     }
 }
 
+/// Stores a word of a slot or a count, one step of [`count`].
+fn put(word: &AtomicU64, value: u64) {
+    word.store(value, Release);
+    #[cfg(test)]
+    AFTER_STORE.with_borrow(|call| call.iter().for_each(|call| call()));
+}
+
+#[cfg(test)]
+thread_local! {
+    static AFTER_STORE: std::cell::RefCell<Option<Box<dyn Fn()>>> =
+        const { std::cell::RefCell::new(None) };
+}
+
+/// Calls `call` after each step of [`count`] on this thread.
+#[cfg(test)]
+pub(super) fn after_each_store(call: Option<Box<dyn Fn()>>) {
+    AFTER_STORE.set(call);
+}
+
 /// Returns whether the current request can log another look-up; true if there is none.
 pub(crate) fn has_room() -> bool {
     with_current(Slot::has_room).unwrap_or(true)
@@ -300,7 +319,7 @@ pub(crate) struct Logged {
     pub(crate) used: Option<(u32, Uses)>,
 }
 
-fn logged(words: &[AtomicU64; WORDS]) -> Logged {
+pub(super) fn logged(words: &[AtomicU64; WORDS]) -> Logged {
     let get = |word: usize| words[word].load(Acquire);
     let counted = (get(COUNTED) as usize).min(MAX_LOGGED);
     let looked_up = (LOG..LOG + counted).map(|word| get(word) as u32).collect();

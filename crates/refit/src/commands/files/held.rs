@@ -1,4 +1,4 @@
-//! `refit mount` with a holder: the mounts outlive the server.
+//! `refit mount --hold`: the mounts outlive the server.
 //!
 //! The process that was started becomes the holder ([`refit_sys::holder`]), and its child the
 //! server. If the server is killed or aborts, the next one finds on the board the socket of the
@@ -34,7 +34,7 @@ pub(super) fn hold(args: MountArgs, requests: Vec<MountRequest>, json: bool) -> 
         server.board.finish();
         served.map_or_else(|failure| report(failure).into(), |()| 0)
     });
-    Failure::new("start a holder of the mounts", error.to_string(), "mount with --no-hold")
+    Failure::new("start a holder of the mounts", error.to_string(), "mount without --hold")
 }
 
 fn serve(
@@ -65,6 +65,7 @@ fn serve(
         inherited.close_rest();
     }
     record(&server.board, &instance);
+    server.board.serves();
     mount::until_the_end(&instance, &events, || record(&server.board, &instance))
 }
 

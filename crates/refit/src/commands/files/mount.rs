@@ -84,14 +84,10 @@ pub(crate) struct MountArgs {
     #[arg(long)]
     pub(super) until_eof: bool,
 
-    /// Keep the mounts through a crash of the server: another one continues them, and programs
-    /// only wait (the default)
-    #[arg(long, overrides_with = "no_hold")]
-    hold: bool,
-
-    /// End the mounts when the server crashes
+    /// Keep the mounts through a crash of the server: another server continues them, and programs
+    /// only wait meanwhile
     #[arg(long)]
-    no_hold: bool,
+    hold: bool,
 }
 
 /// The interval at which the instance checks whether its mounts have been unmounted by others.
@@ -106,26 +102,17 @@ struct Serving<'a> {
     instance: u32,
 }
 
-/// Mounts and serves, unless the command line asks for the opposite with a holder.
+/// Mounts and serves.
 pub(crate) fn run(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
     let requests = requests(args)?;
-    if args.no_hold {
-        return serve_alone(args, &requests, out);
+    if args.hold {
+        return Err(held::hold(args.clone(), requests, out.json()));
     }
-    out.flush()?;
-    Err(held::hold(args.clone(), requests, out.json()))
-}
-
-fn serve_alone(
-    args: &MountArgs,
-    requests: &[MountRequest],
-    out: &mut Output,
-) -> Result<(), Failure> {
     // Installed before anything is mounted: a Ctrl-C during a slow start must not leave a mount
     // behind.
     let events = events(args.until_eof)?;
     let instance = Instance::start(host(), InstanceOptions::of_this_user()?)?;
-    mount(&instance, args, requests, out)?;
+    mount(&instance, args, &requests, out)?;
     until_the_end(&instance, &events, || {})
 }
 
