@@ -1,7 +1,7 @@
 //! The control API: its routes, their checks, and the OpenAPI document.
 //!
 //! Every refusal is a [`Refusal`] as JSON with the HTTP status of its kind. Request bodies are
-//! small; a body longer than [`BODY_BYTES`] is refused without being read.
+//! small; a body longer than [`BODY_BYTES`] is refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ use crate::wire::{
 use crate::wraps;
 
 /// The maximum length of a body, in bytes.
-const BODY_BYTES: usize = 64 * 1024;
+pub(crate) const BODY_BYTES: usize = 64 * 1024;
 
 /// The interval at which a follower of the journal checks whether its client is still connected.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);

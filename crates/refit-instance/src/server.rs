@@ -17,7 +17,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::connect_info::ConnectInfo;
 use axum::extract::{Request, State};
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use tokio::net::UnixListener;
@@ -28,6 +28,7 @@ use crate::accept::ReservingListener;
 use crate::api;
 use crate::context::{Peer, Shared};
 use crate::refusal::{Kind, Refusal};
+use crate::rejection::rejected;
 use crate::state::Core;
 
 /// The number of threads for requests that have a single answer, such as mounts; further ones wait.
@@ -89,7 +90,8 @@ async fn serve(shared: Shared, listener: ReservingListener) {
     let mut ending = shared.ending.clone();
     let mut last_call = shared.ending.clone();
     let app: Router = api::router(shared.clone())
-        .layer(middleware::from_fn_with_state(shared, only_owner_and_root));
+        .layer(middleware::from_fn_with_state(shared, only_owner_and_root))
+        .layer(middleware::from_fn(with_body_read));
     let service = app.into_make_service_with_connect_info::<Peer>();
     let served = axum::serve(listener, service).with_graceful_shutdown(async move {
         let _ = ending.wait_for(|end| *end).await;
@@ -124,6 +126,20 @@ async fn recorded(request: Request, peer: Peer, next: Next) -> Response {
         debug!(request = number, status = response.status().as_u16(), "is answered");
     }
     response
+}
+
+/// Reads the body of a request before it is served, whatever the answer will be. A connection on
+/// which an answer leaves some of the body unread is closed, and a client that sends its next
+/// request at that moment gets no answer to it.
+async fn with_body_read(request: Request, next: Next) -> Response {
+    let (head, body) = request.into_parts();
+    let operation = format!("{} {}", head.method, head.uri.path());
+    match axum::body::to_bytes(body, api::BODY_BYTES).await {
+        Ok(body) => next.run(Request::from_parts(head, body.into())).await,
+        Err(error) => {
+            rejected(&operation, StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()).into_response()
+        }
+    }
 }
 
 async fn only_owner_and_root(

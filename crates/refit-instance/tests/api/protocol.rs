@@ -1,7 +1,9 @@
 //! The protocol of the control API: malformed requests, other users, and its description.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
 
@@ -47,6 +49,40 @@ fn says_what_is_wrong_with_a_request() {
     }
     assert_eq!(raw(&socket, b"\x00\x01 nonsense\r\n\r\n").0, 400);
     stage.client.health().expect("it is none the worse for it");
+}
+
+/// Returns the status of the next answer on a connection, whose body it reads.
+fn answer(connection: &mut BufReader<UnixStream>) -> Option<u16> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if connection.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+    }
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.parse().expect("a number"))];
+    connection.read_exact(&mut body).ok()?;
+    head.split(' ').nth(1)?.parse().ok()
+}
+
+/// A client that keeps its connection, as most do, sends the body of a request that is refused
+/// after the head, and then the next request.
+#[test]
+fn a_refused_request_leaves_its_connection_usable() {
+    let stage = stage();
+    let mut stream = UnixStream::connect(stage.instance.socket()).expect("it listens");
+    let mut answers = BufReader::new(stream.try_clone().expect("a descriptor"));
+    for path in ["/cache", "/health", "/nothing"] {
+        let head = format!("OPTIONS {path} HTTP/1.1\r\nHost: r\r\nContent-Length: 2\r\n\r\n");
+        stream.write_all(head.as_bytes()).expect("it reads");
+        // The instance has seen the head before it answers this.
+        stage.client.health().expect("it answers");
+        stream.write_all(b"{}").expect("it still reads");
+        let status = answer(&mut answers).expect("it answers");
+        assert_eq!(status, if path == "/nothing" { 404 } else { 405 }, "{path}");
+    }
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: r\r\n\r\n").expect("it reads");
+    assert_eq!(answer(&mut answers), Some(200));
 }
 
 /// A follower has a thread of its own, so that other requests are answered.
