@@ -85,7 +85,7 @@ impl Board {
         self.0.words()[FINISHED].store(1, Release);
     }
 
-    /// Records that the server has continued everything and serves.
+    /// Records that the server serves: if it is killed from now on, the fault is not its own.
     pub fn serves(&self) {
         self.0.words()[SERVES].store(1, Release);
     }

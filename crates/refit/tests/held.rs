@@ -35,13 +35,22 @@ fn server(serving: &Serving) -> Pid {
     }
 }
 
+/// Makes the server end by a signal, and waits for the next one.
+fn end_by(signal: Signal, serving: &Serving) {
+    let ended = server(serving);
+    kill_process(ended, signal).expect("the server runs");
+    let began = Instant::now();
+    while server(serving) == ended {
+        assert!(began.elapsed() < SERVER_TIMEOUT, "there is no other server");
+        thread::yield_now();
+    }
+}
+
 /// Kills the server and waits until the next one has answered a request.
 fn crash(serving: &Serving) {
-    let killed = server(serving);
-    kill_process(killed, Signal::KILL).expect("the server runs");
+    end_by(Signal::KILL, serving);
     // A request that no cache answers.
     rustix::fs::statvfs(&serving.mountpoint).expect("the next server answers");
-    assert_ne!(server(serving), killed);
 }
 
 #[test]
@@ -236,17 +245,13 @@ fn no_request_is_lost_or_executed_twice() {
 fn the_holder_gives_up_when_the_server_crashes_again_and_again() {
     let stage = Stage::new();
     let Some(mut serving) = stage.serve_with(&["--hold"]) else { return };
-    let abort = |serving: &Serving| {
-        let server = server(serving);
-        kill_process(server, Signal::ABORT).expect("the server runs");
-    };
     for _ in 0..9 {
-        abort(&serving);
+        end_by(Signal::ABORT, &serving);
         rustix::fs::statvfs(&serving.mountpoint).expect("the next server answers");
     }
-    abort(&serving);
+    kill_process(server(&serving), Signal::ABORT).expect("the server runs");
     assert_eq!(serving.wait(), 101);
-    let error = rustix::fs::statvfs(&serving.mountpoint).unwrap_err();
+    let error = rustix::fs::statvfs(&serving.mountpoint).map(drop).unwrap_err();
     assert_eq!(error, rustix::io::Errno::NOTCONN);
     let mut said = String::new();
     serving.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();

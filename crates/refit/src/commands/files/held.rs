@@ -56,7 +56,10 @@ fn serve(
         }
         _ => {
             let instance = Instance::start(host(), options)?;
-            mount::mount(&instance, args, requests, out)?;
+            mount::mount(&instance, requests)?;
+            // Before anyone is told that the mounts are there.
+            record(&server.board, &instance);
+            mount::announce(&instance, args, out)?;
             instance
         }
     };
@@ -73,7 +76,11 @@ fn serve(
 fn adopt(instance: &Instance, board: &Board, inherited: &Inherited) {
     let images = board.words()[IMAGES..].iter();
     for image in images.take(board.words()[COUNT].load(Acquire) as usize) {
-        let publish = |number: RawFd| image.store(number as u64, Release);
+        let publish = |number: RawFd| {
+            image.store(number as u64, Release);
+            // Requests are answered from here on.
+            board.serves();
+        };
         let continued = inherited
             .take(image.load(Acquire) as RawFd)
             .map_err(|error| error.to_string())

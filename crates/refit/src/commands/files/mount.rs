@@ -112,17 +112,13 @@ pub(crate) fn run(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
     // behind.
     let events = events(args.until_eof)?;
     let instance = Instance::start(host(), InstanceOptions::of_this_user()?)?;
-    mount(&instance, args, &requests, out)?;
+    mount(&instance, &requests)?;
+    announce(&instance, args, out)?;
     until_the_end(&instance, &events, || {})
 }
 
-/// Makes the mounts of an instance, and says so.
-pub(super) fn mount(
-    instance: &Instance,
-    args: &MountArgs,
-    requests: &[MountRequest],
-    out: &mut Output,
-) -> Result<(), Failure> {
+/// Makes the mounts of an instance: all of them or none.
+pub(super) fn mount(instance: &Instance, requests: &[MountRequest]) -> Result<(), Failure> {
     for request in requests {
         if let Err(refusal) = instance.mount(request) {
             return match instance.unmount_all() {
@@ -134,6 +130,15 @@ pub(super) fn mount(
             };
         }
     }
+    Ok(())
+}
+
+/// Prints what an instance serves.
+pub(super) fn announce(
+    instance: &Instance,
+    args: &MountArgs,
+    out: &mut Output,
+) -> Result<(), Failure> {
     for mount in instance.mounts() {
         let (serving, source) = (&mount.mountpoint, &mount.source);
         if out.json() {
