@@ -92,6 +92,7 @@ journal\t'One line per event, with the priority prefix that systemd-journald rea
 complete -c refit -n "__fish_refit_using_subcommand mount" -l read-only -d 'Serve read-only: refuse writes'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l allow-other -d 'Let other users access the mount (their own permissions still apply)'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l until-eof -d 'Unmount also when standard input ends, even while the mount is in use: for programs that start refit and must not leave it running'
+complete -c refit -n "__fish_refit_using_subcommand mount" -l hold -d 'Keep the mounts through a crash of the server: another server continues them, and programs only wait meanwhile'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand mount" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c refit -n "__fish_refit_using_subcommand cache" -l instance -d 'Ask only the instance with this process ID (default: every instance of this user)' -r

@@ -13,12 +13,12 @@
 
 use crate::answer::Fuse;
 use crate::error::MountError;
-use crate::host::Access;
 use crate::image::header::{MountIdentity, Negotiation};
+use crate::image::layout::SLOTS;
 use crate::image::record::{Record, RecordedInode};
-use crate::image::request::{SLOTS, UnfinishedRequest};
+use crate::image::request::UnfinishedRequest;
 use crate::image::{Image, ImageError};
-use crate::inode::{HostKey, Inode};
+use crate::inode::Inode;
 use crate::kernel_mount::KernelMount;
 use crate::mount::{self, KnownState, Mount};
 use crate::negotiation;
@@ -27,6 +27,7 @@ use crate::requests::Requests;
 use crate::server::Server;
 use crate::source_lock::SourceLock;
 use crate::table::{ROOT, Table};
+use crate::values::{Access, HostKey};
 use refit_memory::{PAGE_SIZE, UnwrittenPages};
 use refit_sys::descriptors::Descriptors;
 use rustix::fs::FileType;
@@ -47,7 +48,7 @@ pub enum AdoptError {
     Image {
         /// The mount point.
         mountpoint: PathBuf,
-        /// What is wrong with the image.
+        /// The reason.
         #[source]
         error: ImageError,
     },
@@ -56,7 +57,7 @@ pub enum AdoptError {
     System {
         /// The mount point.
         mountpoint: PathBuf,
-        /// What was asked for.
+        /// The operation that failed.
         what: &'static str,
         /// The error of the system.
         #[source]
@@ -274,7 +275,7 @@ impl Server {
     }
 }
 
-/// What the owner of a mount needs for another server to continue it.
+/// The part of a mount that lets another server continue it.
 impl Mount {
     /// Records the options of the mount for the server that continues it. Returns whether there is
     /// room for them (64 KiB).

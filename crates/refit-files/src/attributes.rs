@@ -2,7 +2,7 @@
 //! does not have yet.
 
 use crate::inode::Inode;
-use crate::times::Time;
+use crate::values::Time;
 use fuser::{FileAttr, INodeNo};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;

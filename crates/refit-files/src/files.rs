@@ -3,11 +3,12 @@
 use crate::capability::Capability;
 use crate::data::Data;
 use crate::events;
-use crate::host::{Access, proc_path, reopen};
+use crate::host::{proc_path, reopen};
 use crate::image::record::{Flag, Uses};
 use crate::inode::Inode;
 use crate::server::{Caller, Server};
 use crate::times;
+use crate::values::Access;
 use crate::writing::Dirty;
 use fuser::{INodeNo, WriteFlags};
 use refit_sys::credentials::{self, CAP_FSETID};

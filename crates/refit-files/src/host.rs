@@ -1,6 +1,7 @@
 //! The file representative: the host's file behind a cache.
 
 use crate::image::record::{Record, RecordedInode};
+use crate::values::Access;
 use crate::version::KnownVersion;
 use parking_lot::RwLock;
 use refit_memory::{DiskWork, FileRepresentative, may_wait};
@@ -9,13 +10,6 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::IoSliceMut;
 use std::sync::{Arc, OnceLock};
-
-/// The access that a descriptor permits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Access {
-    Read,
-    Write,
-}
 
 /// An inode of the host, held by one descriptor, so that a mount needs no more descriptors than it
 /// has inodes.

@@ -16,6 +16,7 @@ use crate::directory::Stream;
 use crate::host::HostFile;
 use crate::image::record::{Flag, Record, RecordedInode};
 use crate::times::Times;
+use crate::values::HostKey;
 use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Stat};
@@ -24,19 +25,6 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
-
-/// The identity of an inode on the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct HostKey {
-    pub(crate) device: u64,
-    pub(crate) number: u64,
-}
-
-impl HostKey {
-    pub(crate) fn of(stat: &Stat) -> Self {
-        Self { device: stat.st_dev, number: stat.st_ino }
-    }
-}
 
 /// The directory and the name under which an inode was last seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,8 +41,8 @@ pub(crate) struct Inode {
     /// Keeps the inode in existence, so that its number is not reused while the kernel knows it.
     pub(crate) host: Arc<HostFile>,
     pub(crate) kind: FileType,
-    /// What the next server needs to know of the inode: among others `st_mode` as last seen, the
-    /// number of look-ups that the kernel has not forgotten yet, and the open files.
+    /// The state that the next server needs: among others `st_mode` as last seen, the number of
+    /// look-ups that the kernel has not forgotten yet, and the open files.
     pub(crate) record: Arc<Record>,
     /// The number of closes that have been counted in the record, but whose reply the kernel may
     /// not have received yet.

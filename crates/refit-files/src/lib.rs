@@ -56,6 +56,7 @@ mod table;
 mod times;
 mod unmount;
 mod unstored;
+mod values;
 mod version;
 mod writing;
 

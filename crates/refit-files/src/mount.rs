@@ -101,7 +101,7 @@ pub(crate) fn new_image(mountpoint: &Path) -> Result<Arc<Image>, MountError> {
         .map_err(|error| MountError::System { mountpoint: mountpoint.to_owned(), error })
 }
 
-/// What a server knows of the inodes when it begins: nothing, or what another server has left.
+/// The state with which a server begins: empty, or that of another server.
 pub(crate) struct KnownState {
     pub(crate) image: Arc<Image>,
     pub(crate) table: Table,

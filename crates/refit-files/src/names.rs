@@ -3,10 +3,11 @@
 use crate::attributes;
 use crate::host::{HostFile, proc_path};
 use crate::image::request::{self, Effect, Operation};
-use crate::inode::{HostKey, Inode, Place};
+use crate::inode::{Inode, Place};
 use crate::refused_opens::OpenTarget;
 use crate::server::{Caller, Server};
 use crate::times;
+use crate::values::HostKey;
 use fuser::FileAttr;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
@@ -229,12 +230,12 @@ impl Server {
         let name = checked(name)?;
         let stat = stat_of(&parent, name);
         let key = stat.as_ref().map(HostKey::of);
-        if let Some(before) = request::about_to(Effect::new(Operation::Remove, key)) {
-            if let Some(removed) = before.before[0].filter(|removed| key != Some(*removed)) {
-                // This request was executed before, and has removed the name.
-                self.lost_name_of(removed);
-                return Ok(());
-            }
+        if let Some(before) = request::about_to(Effect::new(Operation::Remove, key))
+            && let Some(removed) = before.before[0].filter(|removed| key != Some(*removed))
+        {
+            // This request was executed before, and has removed the name.
+            self.lost_name_of(removed);
+            return Ok(());
         }
         let known = stat.as_ref().and_then(|stat| self.table.find(stat));
         changing_each(&[known], || rustix::fs::unlinkat(&*parent.fd(), name, flags))?;

@@ -17,9 +17,10 @@
 //! finds nothing new therefore finds that the kernel has been notified, or is queued after the
 //! notification.
 
-use crate::inode::{HostKey, Inode};
+use crate::inode::Inode;
 use crate::refused_opens::OpenTarget;
 use crate::server::{Caller, Server};
+use crate::values::HostKey;
 use fuser::INodeNo;
 use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;

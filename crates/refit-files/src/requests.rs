@@ -15,7 +15,8 @@
 //! the server ends before it is answered, the kernel sends it again.
 
 use crate::image::Image;
-use crate::image::request::{self, Logged, RESENT, SLOTS, Slot};
+use crate::image::layout::SLOTS;
+use crate::image::request::{self, Logged, RESENT, Slot};
 use parking_lot::{Condvar, Mutex};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -62,7 +63,8 @@ struct Slots {
 #[derive(Debug)]
 pub(crate) struct InProgress<'a> {
     requests: &'a Requests,
-    /// What it counted when it was executed before, if it was; the caller takes that back.
+    /// The counts that it changed when it was executed before, if it was; the caller takes them
+    /// back.
     pub(crate) repeated: Option<Logged>,
 }
 

@@ -11,7 +11,7 @@
 
 use crate::data::{Data, Flush, Memory};
 use crate::flusher::Queue;
-use crate::host::{Access, HostFile};
+use crate::host::HostFile;
 use crate::image::Image;
 use crate::inode::Inode;
 use crate::jobs::JobQueue;
@@ -26,6 +26,7 @@ use crate::space::Space;
 use crate::table::Table;
 use crate::times;
 use crate::unstored::{NotStored, Unstored};
+use crate::values::Access;
 use fuser::Notifier;
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLockReadGuard};
 use refit_memory::{CacheParts, FileCacheFactory, ReplacementPolicyFactory};

@@ -9,9 +9,10 @@
 
 use crate::host::{HostFile, proc_path};
 use crate::image::Image;
-use crate::image::record::Uses;
-use crate::image::request::{Count, Logged};
-use crate::inode::{HostKey, Inode, Place};
+use crate::image::record::{Count, Uses};
+use crate::image::request::Logged;
+use crate::inode::{Inode, Place};
+use crate::values::HostKey;
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::Stat;
 use rustix::io::Errno;

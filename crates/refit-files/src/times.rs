@@ -7,11 +7,9 @@
 //! changes the file.
 
 use crate::image::record::{Record, RecordedInode};
+use crate::values::Time;
 use rustix::fs::Stat;
 use std::sync::Arc;
-
-/// Seconds and nanoseconds since 1970.
-pub(crate) type Time = (i64, i64);
 
 /// The times that differ from the host's, which the inode's record repeats.
 #[derive(Debug)]

@@ -14,7 +14,8 @@
 //! Lock order: `changes`, then `state`. No lock of an inode is taken with `changes` held.
 
 use crate::image::record::{Record, RecordedInode, RecordedVersion};
-use crate::times::{self, Time};
+use crate::times;
+use crate::values::Time;
 use parking_lot::Mutex;
 use rustix::fs::Stat;
 use rustix::io::Errno;

@@ -13,9 +13,9 @@
 //!   cache: the program receives the host's own result, including a short write.
 
 use crate::data::Data;
-use crate::host::Access;
 use crate::inode::Inode;
 use crate::server::Server;
+use crate::values::Access;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;

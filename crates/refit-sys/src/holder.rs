@@ -15,12 +15,12 @@
 //! # When a server has ended
 //!
 //! A server has ended when none of its threads has any effect any more. Usually all threads can be
-//! reaped then. A thread that waits in the kernel without being interruptible cannot, until its wait
-//! ends, and what it waits for may be the next server: a notification makes the kernel write back
-//! pages, and wait for the file server meanwhile. So the next server starts once the first thread
-//! has exited, which happens when all threads have been killed, and each other thread has exited or
-//! waits in the call that sends notifications ([`tasks::stuck`]). A write to the host that waits for
-//! the disk, however, is waited for: it must not overwrite what the next server writes.
+//! reaped then. A thread that waits in the kernel without being interruptible cannot, until its
+//! wait ends, and what it waits for may be the next server: a notification makes the kernel write
+//! back pages, and wait for the file server meanwhile. So the next server starts once the first
+//! thread has exited, which happens when all threads have been killed, and each other thread has
+//! exited or waits in the call that sends notifications (`tasks::stuck`). A write to the host that
+//! waits for the disk, however, is waited for: it must not overwrite what the next server writes.
 //!
 //! # Crash loops
 //!
@@ -112,8 +112,8 @@ pub struct Server {
 }
 
 /// Makes this process the holder of a server that runs `serve` and ends with the exit code that
-/// `serve` returns. Returns only in case of an error; otherwise the process ends as the server does,
-/// once that has [finished](Board::finish).
+/// `serve` returns. Returns only in case of an error; otherwise the process ends as the server
+/// does, once that has [finished](Board::finish).
 ///
 /// `serve` runs on a thread of its own: the first thread of a child that shares descriptors has,
 /// for the C library, the number of its parent's.

@@ -5,9 +5,10 @@
 //! - *this process*: [`processor`], the processor a thread runs on; [`placement`] and
 //!   [`adaptive_spin`], keeping workers near the programs they serve; [`barrier`], asymmetric
 //!   memory barriers; [`clock`], cheap time stamps; [`credentials`], per-thread identities for
-//!   files; [`descriptors`], descriptors taken over from another process; [`latest`], the latest of several `'static` values; [`waiting`], work that waits for a
-//!   ring; [`step`], counting instructions; [`keeper`], keeping descriptors open past the end of
-//!   the process; [`holder`], a process that keeps those of a server and starts it again
+//!   files; [`descriptors`], descriptors taken over from another process; [`latest`], the latest of
+//!   several `'static` values; [`waiting`], work that waits for a ring; [`step`], counting
+//!   instructions; [`keeper`], keeping descriptors open past the end of the process; [`holder`], a
+//!   process that keeps those of a server and starts it again
 //! - *memory that is a file*: [`memfd`], creating, sealing and punching; [`memory`], mapping;
 //!   [`words`], sharing as atomic words, on which [`futex`] waits; [`word_table`], words that
 //!   outlive the process; [`mod@ring`], rings of bytes; [`library`], loading libraries from bytes

@@ -13,9 +13,7 @@ use std::sync::atomic::AtomicU64;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::memfd::{self, Pages, Seals};
-
-/// Size of a word in bytes.
-const WORD: usize = size_of::<AtomicU64>();
+use crate::words::WORD;
 
 /// A memfd of words, and its mapping into this process.
 #[derive(Debug)]

@@ -36,6 +36,19 @@ impl Failure {
         Failure::Refused(Refusal::new(Kind::Failed, operation, obstacle, remedy))
     }
 
+    /// Prints the failure and returns the exit code for it.
+    pub(crate) fn report(&self) -> u8 {
+        match self {
+            Failure::Unread => return 0,
+            Failure::Said => {}
+            Failure::Several(refusals) => {
+                refusals.iter().for_each(|refusal| say!("refit: {refusal}"));
+            }
+            refused => say!("{refused}"),
+        }
+        if matches!(self, Failure::Usage(_)) { 2 } else { 1 }
+    }
+
     /// A command line that makes no sense. The usage of the command is added where it is shown.
     pub(crate) fn usage(kind: ErrorKind, text: impl Display) -> Self {
         Failure::Usage(clap::Error::raw(kind, text))

@@ -39,24 +39,8 @@ fn main() -> ExitCode {
         logging::start(&cli.log).and_then(|()| run(&cli, &mut out)).and_then(|()| out.flush());
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => ExitCode::from(report(failure)),
-    }
-}
-
-/// Prints a failure and returns the exit code for it.
-fn report(failure: Failure) -> u8 {
-    match failure {
-        Failure::Unread => 0,
-        Failure::Said => 1,
-        Failure::Usage(error) => error.format(&mut Cli::command()).exit(),
-        Failure::Several(refusals) => {
-            refusals.iter().for_each(|refusal| say!("refit: {refusal}"));
-            1
-        }
-        refused => {
-            say!("{refused}");
-            1
-        }
+        Err(Failure::Usage(error)) => error.format(&mut Cli::command()).exit(),
+        Err(failure) => ExitCode::from(failure.report()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The header of an image: its version, the connection to the kernel, and what was negotiated.
 
-use super::{DESCRIPTION, HEADER, Image, ImageError, record, request};
+use super::layout::{self, DESCRIPTION, HEADER};
+use super::{Image, ImageError};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -63,10 +64,10 @@ impl Image {
 
     pub(super) fn begin_header(&self, records: u64) {
         self.put(VERSION_WORD, VERSION);
-        self.put(RECORD_WORDS, record::WORDS as u64);
+        self.put(RECORD_WORDS, layout::RECORD_WORDS as u64);
         self.put(RECORDS, records);
-        self.put(SLOT_WORDS, request::WORDS as u64);
-        self.put(SLOTS, request::SLOTS as u64);
+        self.put(SLOT_WORDS, layout::SLOT_WORDS as u64);
+        self.put(SLOTS, layout::SLOTS as u64);
         for word in [DEVICE, FRAMES, FRAME_DESCRIPTORS] {
             self.put_descriptor(word, None);
         }
@@ -82,7 +83,7 @@ impl Image {
             return Err(ImageError::Version { found, oldest: VERSION, newest: VERSION });
         }
         let layout = [RECORD_WORDS, SLOT_WORDS, SLOTS].map(|word| self.get(word));
-        if layout != [record::WORDS, request::WORDS, request::SLOTS].map(|n| n as u64) {
+        if layout != [layout::RECORD_WORDS, layout::SLOT_WORDS, layout::SLOTS].map(|n| n as u64) {
             return Err(ImageError::Damaged("its layout is not that of its version"));
         }
         if self.get(RECORDS) != self.capacity() as u64 || self.get(USED) > self.get(RECORDS) {

@@ -1,11 +1,11 @@
 //! The image of a mount: what another server needs to continue it, in a memfd that is up to date at
 //! every instant.
 //!
-//! A server can end at any instant: it is killed, or another build takes its place. The kernel keeps
-//! the mount for as long as some process has its connection open, and the processes that use it
-//! wait. What the kernel knows of the server's state (numbers of inodes, look-ups that it has not
-//! forgotten, open files) is not asked for again, so the next server needs it. The server therefore
-//! keeps this state in the image in the first place:
+//! A server can end at any instant, if it is killed or aborts. The kernel keeps the mount for as
+//! long as some process has its connection open, and the processes that use it wait. The kernel
+//! does not ask again for what it knows of the server's state (numbers of inodes, look-ups that it
+//! has not forgotten, open files), so the next server needs it. The server therefore keeps this
+//! state in the image in the first place:
 //!
 //! | part | contents |
 //! |---|---|
@@ -22,25 +22,20 @@
 //! read from it is checked (`adopt`).
 
 pub(crate) mod header;
+pub(crate) mod layout;
 pub(crate) mod record;
 pub(crate) mod request;
 #[cfg(test)]
 mod tests;
 
+use layout::{FIRST_RECORD, FIRST_SLOT, RECORD_WORDS, SLOT_WORDS};
 use parking_lot::Mutex;
-use record::Record;
 use refit_sys::word_table::WordTable;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// The lengths of the parts, in words.
-const HEADER: usize = 1024;
-const DESCRIPTION: usize = 8192;
-const REQUESTS: usize = request::SLOTS * request::WORDS;
-/// Where the records begin.
-const RECORDS: usize = HEADER + DESCRIPTION + REQUESTS;
 /// The maximum number of records. Each inode needs a descriptor, too.
 const MAX_RECORDS: u64 = 1 << 22;
 
@@ -65,10 +60,10 @@ pub enum ImageError {
     /// The memfd cannot be mapped.
     #[error("the image cannot be mapped: {0}")]
     NotMapped(#[from] io::Error),
-    /// It is not an image, or was damaged.
+    /// The memfd is not an image, or it was damaged.
     #[error("it is not the image of a mount, or it is damaged ({0})")]
     Damaged(&'static str),
-    /// It was written by another version of refit, whose images this one cannot read.
+    /// The image was written by another version of refit, whose images this one cannot read.
     #[error(
         "the image has version {found}, and this refit reads versions {oldest} to {newest}; use a \
          refit that is as new as the one that serves the mount"
@@ -87,7 +82,7 @@ impl Image {
     /// Creates an image with room for the inodes of as many descriptors.
     pub(crate) fn new(descriptors: u64) -> io::Result<Arc<Self>> {
         let records = descriptors.clamp(1, MAX_RECORDS) as usize;
-        let table = WordTable::new(c"refit-mount", RECORDS + records * record::WORDS)?;
+        let table = WordTable::new(c"refit-mount", FIRST_RECORD + records * RECORD_WORDS)?;
         let image = Self { table, free: Mutex::default() };
         image.begin_header(records as u64);
         Ok(Arc::new(image))
@@ -106,25 +101,25 @@ impl Image {
 
     /// Returns the number of records that the image has room for.
     pub(crate) fn capacity(&self) -> usize {
-        self.words().len().saturating_sub(RECORDS) / record::WORDS
+        self.words().len().saturating_sub(FIRST_RECORD) / RECORD_WORDS
     }
 
     /// Returns the words of the record with this index.
-    pub(crate) fn record_words(&self, index: u32) -> &[AtomicU64; record::WORDS] {
-        let (records, _) = self.words()[RECORDS..].as_chunks();
+    pub(crate) fn record_words(&self, index: u32) -> &[AtomicU64; RECORD_WORDS] {
+        let (records, _) = self.words()[FIRST_RECORD..].as_chunks();
         &records[index as usize]
     }
 
     /// Returns the words of the slot with this index.
-    pub(crate) fn slot_words(&self, slot: u32) -> &[AtomicU64; request::WORDS] {
-        let (slots, _) = self.words()[HEADER + DESCRIPTION..RECORDS].as_chunks();
+    pub(crate) fn slot_words(&self, slot: u32) -> &[AtomicU64; SLOT_WORDS] {
+        let (slots, _) = self.words()[FIRST_SLOT..FIRST_RECORD].as_chunks();
         &slots[slot as usize]
     }
 
-    /// Takes a free record; `None` if the image is full.
-    pub(crate) fn take_record(self: &Arc<Self>) -> Option<Record> {
+    /// Takes the index of a free record; `None` if the image is full.
+    fn take_index(&self) -> Option<u32> {
         let mut free = self.free.lock();
-        let index = free.freed.pop().or_else(|| {
+        free.freed.pop().or_else(|| {
             let fresh = free.fresh;
             let found = (fresh as usize) < self.capacity();
             found.then(|| {
@@ -132,9 +127,7 @@ impl Image {
                 self.set_records_used(u64::from(free.fresh));
                 fresh
             })
-        })?;
-        drop(free);
-        Some(Record::new(Arc::clone(self), index))
+        })
     }
 
     /// Makes the records from `used` on the free ones, besides those of `freed`, in an image whose

@@ -9,17 +9,12 @@
 //! is about to do.
 
 use super::Image;
-use super::request::{self, Count, Unfinished};
-use crate::host::Access;
-use crate::inode::HostKey;
-use crate::times::Time;
+use super::layout::RECORD_WORDS as WORDS;
+use crate::values::{Access, HostKey, Time};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-
-/// Size of a record in words.
-pub(crate) const WORDS: usize = 24;
 
 /// The words of a record.
 const NODE: usize = 0;
@@ -98,6 +93,43 @@ impl Uses {
     }
 }
 
+/// A change of a count of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    /// One more look-up, or one less that the request made itself and takes back.
+    Lookups(i64),
+    /// One more open file.
+    Opened(Uses),
+    /// One open file less.
+    Closed(Uses),
+}
+
+impl Count {
+    pub(super) fn apply(self, before: u64) -> u64 {
+        match self {
+            Count::Lookups(by) => before.saturating_add_signed(by),
+            Count::Opened(uses) => before.wrapping_add(uses.word()),
+            Count::Closed(uses) => before.wrapping_sub(uses.word()),
+        }
+    }
+}
+
+/// A count that was being changed when the server ended: the record and the value to restore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    /// The look-ups of a record.
+    Lookups { record: u32, before: u64 },
+    /// The open files of a record.
+    Uses { record: u32, before: u64 },
+}
+
+impl Unfinished {
+    pub(crate) fn record(self) -> u32 {
+        let (Self::Lookups { record, .. } | Self::Uses { record, .. }) = self;
+        record
+    }
+}
+
 /// The record of one inode. Dropping it frees the record.
 #[derive(Debug)]
 pub(crate) struct Record {
@@ -109,10 +141,6 @@ pub(crate) struct Record {
 pub(crate) type RecordedVersion = (Time, Time, i64);
 
 impl Record {
-    pub(super) fn new(image: Arc<Image>, index: u32) -> Self {
-        Self { image, index }
-    }
-
     /// Returns the record with this index of an image whose records were copied.
     pub(crate) fn copied(image: &Arc<Image>, index: u32) -> Self {
         Self { image: Arc::clone(image), index }
@@ -188,12 +216,6 @@ impl Record {
     /// Returns the open files. Pairs with the release in [`count`](Self::count).
     pub(crate) fn uses(&self) -> Uses {
         Uses(self.words()[USES].load(Acquire))
-    }
-
-    /// Changes a count of the inode on behalf of the request that this thread executes, if it does.
-    /// The inode's shard must be locked.
-    pub(crate) fn count(&self, count: Count) {
-        request::count(self, count);
     }
 
     /// Returns the word that a count changes.
@@ -294,6 +316,11 @@ impl Drop for Record {
 }
 
 impl Image {
+    /// Takes a free record; `None` if the image is full.
+    pub(crate) fn take_record(self: &Arc<Self>) -> Option<Record> {
+        self.take_index().map(|index| Record { image: Arc::clone(self), index })
+    }
+
     /// Returns the node of the record with this index; `None` if it belongs to no inode.
     pub(crate) fn node_of(&self, record: u32) -> Option<u64> {
         let valid = (record as usize) < self.capacity();

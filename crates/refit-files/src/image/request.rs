@@ -1,41 +1,38 @@
 //! The slots of the requests that are being executed, so that none is executed twice.
 //!
 //! When a server has ended, the kernel sends the requests that were not answered again
-//! (`FUSE_NOTIFY_RESEND`). Such a request may have been executed already, in part or completely. Its
-//! slot says what it has done:
+//! (`FUSE_NOTIFY_RESEND`). Such a request may have been executed already, in part or completely.
+//! Its slot says what it has done:
 //!
 //! * **Counts.** What a request adds to the counts of inodes is logged in its slot. When it comes
 //!   again, these counts are taken back first, and it counts anew. A request that does not come
 //!   again was answered, and its counts are right.
-//! * **Effects on the host** that cannot be repeated, as the removal of a name. Before such a change
-//!   the slot gets the state that the change replaces ([`Effect`]). When the request comes again and
-//!   finds that state no more, the change was made, and is not made again. (Between the two, nobody
-//!   changes these names through the mount: the kernel keeps them locked until the reply.)
+//! * **Effects on the host** that cannot be repeated, as the removal of a name. Before such a
+//!   change the slot gets the state that the change replaces ([`Effect`]). When the request comes
+//!   again and finds that state no more, the change was made, and is not made again. (Between the
+//!   two, nobody changes these names through the mount: the kernel keeps them locked until the
+//!   reply.)
 //!
 //! # Why a count is right whatever instant the server ends at
 //!
 //! A count is a word of a record that one thread at a time changes, and one word of the slot that
-//! says what was logged. [`count`] stores in this order: both words' values before (`BEFORE`,
-//! `LOGGED_BEFORE`), the step (`STEP`), the new value, the new log word, no step. If the server ends
-//! while the step is set, the thread held the lock of the count, so no other thread has changed it
-//! since. If the log word is still the one before, the value before is restored, as if the change
-//! had not begun; otherwise both words have the change. If it ends with no step set, either both
-//! have it or neither does. Taking back is the same in the other direction. Each store is a release
-//! and the reader comes after the end of the writer, so it sees a prefix of the stores.
+//! says what was logged. [`Record::count`] stores in this order: both words' values before
+//! (`BEFORE`, `LOGGED_BEFORE`), the step (`STEP`), the new value, the new log word, no step. If the
+//! server ends while the step is set, the thread held the lock of the count, so no other thread has
+//! changed it since. If the log word is still the one before, the value before is restored, as if
+//! the change had not begun; otherwise both words have the change. If it ends with no step set,
+//! either both have it or neither does. Taking back is the same in the other direction. Each store
+//! is a release and the reader comes after the end of the writer, so it sees a prefix of the
+//! stores.
 
 use super::Image;
-use super::record::{Record, Uses};
-use crate::inode::HostKey;
+use super::layout::SLOT_WORDS as WORDS;
+use super::record::{Count, Record, Unfinished, Uses};
+use crate::values::HostKey;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-
-/// The number of slots: requests that can be executed at the same time, and those of servers that
-/// have ended.
-pub(crate) const SLOTS: usize = 2048;
-/// Size of a slot in words.
-pub(crate) const WORDS: usize = 1024;
 
 /// The words of a slot.
 const UNIQUE: usize = 0;
@@ -59,27 +56,6 @@ const STEP_USES: u64 = 2;
 /// The bit by which the kernel marks a request that it sends again (`FUSE_UNIQUE_RESEND`).
 pub(crate) const RESENT: u64 = 1 << 63;
 
-/// A change of a count of an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Count {
-    /// One more look-up, or one less that the request made itself and takes back.
-    Lookups(i64),
-    /// One more open file.
-    Opened(Uses),
-    /// One open file less.
-    Closed(Uses),
-}
-
-impl Count {
-    fn apply(self, before: u64) -> u64 {
-        match self {
-            Count::Lookups(by) => before.saturating_add_signed(by),
-            Count::Opened(uses) => before.wrapping_add(uses.word()),
-            Count::Closed(uses) => before.wrapping_sub(uses.word()),
-        }
-    }
-}
-
 /// A change of the host that must not be made twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
@@ -94,7 +70,7 @@ pub(crate) enum Operation {
     Xattr,
 }
 
-/// What is known of an unfinished change of the host: the operation, and the state before it.
+/// An unfinished change of the host: the operation, and the state before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Effect {
     pub(crate) operation: Operation,
@@ -172,14 +148,16 @@ pub(crate) fn about_to(effect: Effect) -> Option<Effect> {
     })?
 }
 
-/// Changes a count of an inode; see the module documentation.
-pub(super) fn count(record: &Record, count: Count) {
-    let counted = record.counted(count);
-    let before = counted.load(Relaxed);
-    let after = count.apply(before);
-    let logged = with_current(|slot| slot.count(record.index(), count, before, counted));
-    if logged.is_none() {
-        counted.store(after, Release);
+impl Record {
+    /// Changes a count of the inode on behalf of the request that this thread executes, if it does;
+    /// see the module documentation. The inode's shard must be locked.
+    pub(crate) fn count(&self, count: Count) {
+        let counted = self.counted(count);
+        let before = counted.load(Relaxed);
+        let logged = with_current(|slot| slot.count(self.index(), count, before, counted));
+        if logged.is_none() {
+            counted.store(count.apply(before), Release);
+        }
     }
 }
 
@@ -278,15 +256,15 @@ impl Slot {
     }
 
     /// Prepares to execute the request once more: returns the records whose look-ups it has counted
-    /// and the use that it has logged, which the caller takes back with [`count`], and remembers
-    /// the change that it may have made.
+    /// and the use that it has logged, which the caller takes back with [`Record::count`], and
+    /// remembers the change that it may have made.
     pub(crate) fn repeat(&mut self) -> Logged {
         self.repeated = Effect::read(self.words());
         logged(self.words())
     }
 }
 
-/// Stores a word of a slot or a count, one step of [`count`].
+/// Stores a word of a slot or a count, one step of [`Record::count`].
 fn put(word: &AtomicU64, value: u64) {
     word.store(value, Release);
     #[cfg(test)]
@@ -299,7 +277,7 @@ thread_local! {
         const { std::cell::RefCell::new(None) };
 }
 
-/// Calls `call` after each step of [`count`] on this thread.
+/// Calls `call` after each step of [`Record::count`] on this thread.
 #[cfg(test)]
 pub(super) fn after_each_store(call: Option<Box<dyn Fn()>>) {
     AFTER_STORE.set(call);
@@ -310,7 +288,7 @@ pub(crate) fn has_room() -> bool {
     with_current(Slot::has_room).unwrap_or(true)
 }
 
-/// What a request has added to the counts of inodes.
+/// The changes that a request has made to the counts of inodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Logged {
     /// The records that it has looked up, in order.
@@ -325,22 +303,6 @@ pub(super) fn logged(words: &[AtomicU64; WORDS]) -> Logged {
     let looked_up = (LOG..LOG + counted).map(|word| get(word) as u32).collect();
     let used = get(USED).checked_sub(1).filter(|_| get(USED_BY) != 0);
     Logged { looked_up, used: used.map(|record| (record as u32, Uses::from_word(get(USED_BY)))) }
-}
-
-/// A count that was being changed when the server ended: the record and the value to restore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unfinished {
-    /// The look-ups of a record.
-    Lookups { record: u32, before: u64 },
-    /// The open files of a record.
-    Uses { record: u32, before: u64 },
-}
-
-impl Unfinished {
-    pub(crate) fn record(self) -> u32 {
-        let (Self::Lookups { record, .. } | Self::Uses { record, .. }) = self;
-        record
-    }
 }
 
 /// A request that was being executed when a server ended, from its image.

@@ -1,23 +1,23 @@
 //! The counts of inodes at every instant at which a server can end.
 
 use super::Image;
-use super::record::{RecordedInode, Uses};
-use super::request::{self, Count, Logged, Slot, UnfinishedRequest, after_each_store};
-use crate::inode::HostKey;
+use super::record::{Count, RecordedInode, Uses};
+use super::request::{self, Logged, Slot, UnfinishedRequest, after_each_store};
+use crate::values::HostKey;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What another server finds in an image.
+/// The state that another server finds in an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Found {
+struct StateFound {
     lookups: u64,
     uses: Uses,
     logged: Logged,
 }
 
-fn found(image: &Image, slot: u32) -> Found {
+fn found(image: &Image, slot: u32) -> StateFound {
     let mut inode = RecordedInode::read(image, 0).expect("the record is valid");
     let (request, unfinished) = UnfinishedRequest::read(image, slot);
     if let Some(unfinished) = unfinished {
@@ -28,7 +28,7 @@ fn found(image: &Image, slot: u32) -> Found {
         let slot = image.slot_words(slot + 1);
         request::logged(slot)
     });
-    Found { lookups: inode.lookups, uses: inode.uses(), logged }
+    StateFound { lookups: inode.lookups, uses: inode.uses(), logged }
 }
 
 /// Returns a copy of an image.
@@ -43,8 +43,9 @@ fn copy(image: &Image) -> Arc<Image> {
     copy
 }
 
-/// Returns what is found at each instant of `act`, from before its first store to after its last.
-fn at_each_instant(before: &[Count], act: &[Count]) -> Vec<Found> {
+/// Returns the state that is found at each instant of `act`, from before its first store to after
+/// its last.
+fn at_each_instant(before: &[Count], act: &[Count]) -> Vec<StateFound> {
     let image = Image::new(4).unwrap();
     let record = image.take_record().unwrap();
     record.begin(7, HostKey { device: 1, number: 7 }, 0o100_644, false);
@@ -64,7 +65,7 @@ fn at_each_instant(before: &[Count], act: &[Count]) -> Vec<Found> {
 }
 
 /// Asserts that at each instant either both the counts and the log have a change or neither has.
-fn consistent(instants: &[Found]) {
+fn consistent(instants: &[StateFound]) {
     for found in instants {
         let logged = found.logged.looked_up.len() as u64;
         assert_eq!(found.lookups, 5 + logged, "{found:?}");

@@ -16,7 +16,6 @@ use refit_sys::holder::{self, Board, Server};
 use super::mount::{self, MountArgs};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::report;
 
 /// The word of the board with the socket, as a descriptor plus 1; 0 before the first server has
 /// mounted everything.
@@ -27,14 +26,15 @@ const COUNT: usize = 1;
 const IMAGES: usize = 2;
 
 /// Becomes the holder of a server that mounts and serves. Returns only why it could not.
-pub(super) fn hold(args: MountArgs, requests: Vec<MountRequest>, json: bool) -> Failure {
+pub(super) fn run(args: &MountArgs, json: bool) -> Result<(), Failure> {
+    let (args, requests) = (args.clone(), mount::requests(args)?);
     let error = holder::hold(move |server| {
         let mut out = Output::new(json);
         let served = serve(&args, &requests, &server, &mut out).and_then(|()| out.flush());
         server.board.finish();
-        served.map_or_else(|failure| report(failure).into(), |()| 0)
+        served.map_or_else(|failure| failure.report().into(), |()| 0)
     });
-    Failure::new("start a holder of the mounts", error.to_string(), "mount without --hold")
+    Err(Failure::new("start a holder of the mounts", error.to_string(), "mount without --hold"))
 }
 
 fn serve(

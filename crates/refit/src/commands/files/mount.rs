@@ -22,7 +22,6 @@ use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::held;
 use super::mounts::CacheArg;
 use crate::failure::Failure;
 use crate::format;
@@ -87,7 +86,7 @@ pub(crate) struct MountArgs {
     /// Keep the mounts through a crash of the server: another server continues them, and programs
     /// only wait meanwhile
     #[arg(long)]
-    hold: bool,
+    pub(super) hold: bool,
 }
 
 /// The interval at which the instance checks whether its mounts have been unmounted by others.
@@ -105,9 +104,6 @@ struct Serving<'a> {
 /// Mounts and serves.
 pub(crate) fn run(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
     let requests = requests(args)?;
-    if args.hold {
-        return Err(held::hold(args.clone(), requests, out.json()));
-    }
     // Installed before anything is mounted: a Ctrl-C during a slow start must not leave a mount
     // behind.
     let events = events(args.until_eof)?;
@@ -244,7 +240,8 @@ pub(super) fn events(until_eof: bool) -> Result<Receiver<Event>, Failure> {
     Ok(receiver)
 }
 
-fn requests(args: &MountArgs) -> Result<Vec<MountRequest>, Failure> {
+/// Returns the mounts that the arguments ask for.
+pub(super) fn requests(args: &MountArgs) -> Result<Vec<MountRequest>, Failure> {
     let (pairs, rest) = args.pairs.as_chunks::<2>();
     if let [alone] = rest {
         return Err(Failure::usage(
