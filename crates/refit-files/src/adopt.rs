@@ -37,7 +37,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use tracing::{info, warn};
 
 /// Why a mount could not be continued.
@@ -286,21 +285,5 @@ impl Mount {
     /// Returns the number of the memfd with the image of the mount, for [`adopt`].
     pub fn image(&self) -> i32 {
         self.server.image.as_fd().as_raw_fd()
-    }
-
-    /// Stores all data and keeps workers from beginning requests, until [`Mount::proceed`]. Returns
-    /// whether the requests in progress have ended within `timeout`; if not, work goes on.
-    pub fn park(&self, timeout: Duration) -> bool {
-        self.server.write_back_all();
-        if !self.server.requests.close(timeout) {
-            return false;
-        }
-        self.server.write_back_all();
-        true
-    }
-
-    /// Ends [`Mount::park`].
-    pub fn proceed(&self) {
-        self.server.requests.open();
     }
 }

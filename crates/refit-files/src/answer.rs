@@ -66,8 +66,7 @@ impl Fuse {
         self.server.spin.wait();
     }
 
-    /// Begins a request on this thread, once the gate is open. The result must be kept until the
-    /// reply has been sent.
+    /// Begins a request on this thread. The result must be kept until the reply has been sent.
     pub(crate) fn begin(&self, from: &Request) -> InProgress<'_> {
         let request = self.server.requests.begin(from.unique().0);
         if let Some(logged) = &request.repeated {

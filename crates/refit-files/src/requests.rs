@@ -1,35 +1,16 @@
-//! The requests that are being executed: their slots in the image, and the gate that keeps new ones
-//! from beginning.
+//! The requests that are being executed, and their slots in the image.
 //!
-//! # The gate
-//!
-//! [`Requests::close`] returns once no worker executes a request and none begins one. A worker
-//! stores its request in its slot and then looks whether the gate is closed; if so, it withdraws
-//! the request and waits. The closing thread closes the gate and then looks at the slots. Both use
-//! `SeqCst`, so in the single order of these accesses either the worker's look comes after the
-//! closing, and it withdraws, or its store comes before the closing thread's look, which then waits
-//! for the request to end.
-//!
-//! A request that has been passed to the thread of jobs is not waited for: it may wait for the
-//! kernel to write back pages, and the requests by which the kernel does so wait at the gate. If
-//! the server ends before it is answered, the kernel sends it again.
+//! A worker keeps its slot from request to request. A request that is passed to the thread of jobs
+//! takes its slot along.
 
 use crate::image::Image;
 use crate::image::layout::SLOTS;
 use crate::image::request::{self, Logged, RESENT, Slot};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool,
-    Ordering::{Relaxed, SeqCst},
-};
-use std::time::{Duration, Instant};
-
-/// The interval at which a closing thread looks at the slots. Requests are short, and a worker that
-/// notified the thread would do so at each request.
-const CLOSE_INTERVAL: Duration = Duration::from_micros(20);
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 thread_local! {
     /// The slot that this thread used last.
@@ -43,17 +24,11 @@ pub(crate) struct Requests {
     slots: Mutex<Slots>,
     /// Whether requests of a server that has ended are left in slots.
     repeats: AtomicBool,
-    closed: AtomicBool,
-    /// Protects the waits for the gate to open.
-    gate: Mutex<()>,
-    opened: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Slots {
     free: Vec<u32>,
-    /// The slots that workers have.
-    workers: Vec<Slot>,
     /// The slots of requests that a server that has ended did not finish, by request. Those of
     /// requests that it answered stay until the slots run short.
     unfinished: HashMap<u64, u32>,
@@ -71,11 +46,7 @@ pub(crate) struct InProgress<'a> {
 impl InProgress<'_> {
     /// Ends the execution on this thread. Another one continues with [`Requests::resume`].
     pub(crate) fn detach(self) -> Option<Slot> {
-        let slot = request::set_current(None);
-        if let Some(slot) = &slot {
-            self.requests.slots.lock().workers.retain(|worker| worker.index() != slot.index());
-        }
-        slot
+        request::set_current(None)
     }
 }
 
@@ -99,14 +70,11 @@ impl Requests {
         Self {
             image: Arc::clone(image),
             repeats: AtomicBool::new(!unfinished.is_empty()),
-            slots: Mutex::new(Slots { free, workers: Vec::new(), unfinished }),
-            closed: AtomicBool::new(false),
-            gate: Mutex::new(()),
-            opened: Condvar::new(),
+            slots: Mutex::new(Slots { free, unfinished }),
         }
     }
 
-    /// Begins a request on this thread, once the gate is open.
+    /// Begins a request on this thread.
     pub(crate) fn begin(&self, unique: u64) -> InProgress<'_> {
         let id = unique & !RESENT;
         let resent = unique != id && self.repeats.load(Relaxed);
@@ -117,12 +85,6 @@ impl Requests {
         let slot = slot.or_else(idle);
         if let Some(slot) = &slot {
             slot.begin(id);
-            // A request that is repeated passes, since its slot says what it has done.
-            while self.closed.load(SeqCst) && repeated.is_none() {
-                slot.withdraw();
-                self.wait_at_gate();
-                slot.begin(id);
-            }
         }
         request::set_current(slot);
         InProgress { requests: self, repeated }
@@ -132,13 +94,6 @@ impl Requests {
     pub(crate) fn resume(&self, slot: Option<Slot>) -> InProgress<'_> {
         request::set_current(slot);
         InProgress { requests: self, repeated: None }
-    }
-
-    fn wait_at_gate(&self) {
-        let mut gate = self.gate.lock();
-        while self.closed.load(SeqCst) {
-            self.opened.wait(&mut gate);
-        }
     }
 
     /// Returns a slot for this thread; `None` if thousands of requests wait for the thread of jobs.
@@ -153,7 +108,6 @@ impl Requests {
         })?;
         let slot = Slot::new(&self.image, index);
         slot.clear();
-        slots.workers.push(slot.clone());
         Some(slot)
     }
 
@@ -161,39 +115,10 @@ impl Requests {
     fn unfinished(&self, id: u64) -> Option<Slot> {
         let mut slots = self.slots.lock();
         let slot = Slot::new(&self.image, slots.unfinished.remove(&id)?);
-        slots.workers.push(slot.clone());
         Some(slot)
     }
 
     fn put_back(&self, slot: &Slot) {
-        let mut slots = self.slots.lock();
-        slots.workers.retain(|worker| worker.index() != slot.index());
-        slots.free.push(slot.index());
-    }
-
-    /// Closes the gate and waits until no worker executes a request. Returns whether that happened
-    /// within `timeout`; the gate is open again if it did not.
-    pub(crate) fn close(&self, timeout: Duration) -> bool {
-        let began = Instant::now();
-        self.closed.store(true, SeqCst);
-        loop {
-            let busy = self.slots.lock().workers.iter().any(Slot::occupied);
-            if !busy {
-                return true;
-            }
-            if began.elapsed() > timeout {
-                self.open();
-                return false;
-            }
-            // Polled; see `CLOSE_INTERVAL`. `timeout` bounds it.
-            std::thread::sleep(CLOSE_INTERVAL);
-        }
-    }
-
-    /// Opens the gate.
-    pub(crate) fn open(&self) {
-        let _gate = self.gate.lock();
-        self.closed.store(false, SeqCst);
-        self.opened.notify_all();
+        self.slots.lock().free.push(slot.index());
     }
 }

@@ -32,7 +32,7 @@ use crate::values::HostKey;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The words of a slot.
 const UNIQUE: usize = 0;
@@ -205,14 +205,9 @@ impl Slot {
         }
     }
 
-    /// Makes this the slot of the request `unique`. Pairs with the gate: `SeqCst`, see `requests`.
+    /// Makes this the slot of the request `unique`.
     pub(crate) fn begin(&self, unique: u64) {
-        self.words()[UNIQUE].store(unique, SeqCst);
-    }
-
-    /// Returns whether a request occupies the slot.
-    pub(crate) fn occupied(&self) -> bool {
-        self.words()[UNIQUE].load(SeqCst) != 0
+        self.words()[UNIQUE].store(unique, Release);
     }
 
     /// Adds an open or a close of a record to the log. A request makes one, and may take it back.
@@ -227,11 +222,6 @@ impl Slot {
         (self.words()[COUNTED].load(Relaxed) as usize) < MAX_LOGGED
     }
 
-    /// Withdraws a request that has not begun: it waits, or is sent again to another server.
-    pub(crate) fn withdraw(&self) {
-        self.words()[UNIQUE].store(0, SeqCst);
-    }
-
     /// Ends the request, which was answered.
     pub(crate) fn end(&mut self) {
         self.repeated = None;
@@ -242,7 +232,7 @@ impl Slot {
     pub(crate) fn clear(&self) {
         let words = self.words();
         // The request ends first: what remains after that belongs to none.
-        words[UNIQUE].store(0, SeqCst);
+        words[UNIQUE].store(0, Release);
         for word in [COUNTED, USED, USED_BY, OPERATION] {
             if words[word].load(Relaxed) != 0 {
                 words[word].store(0, Relaxed);
