@@ -282,8 +282,70 @@ impl Mount {
         self.server.image.set_description(options)
     }
 
-    /// Returns the number of the memfd with the image of the mount, for [`adopt`].
-    pub fn image(&self) -> i32 {
-        self.server.image.as_fd().as_raw_fd()
+    /// Returns the number of the memfd with the image of the mount, for [`adopt`]; `None` if no
+    /// other server can continue the mount, because the kernel cannot send requests again.
+    pub fn image(&self) -> Option<RawFd> {
+        let image = &self.server.image;
+        image.mount().is_some().then(|| image.as_fd().as_raw_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::layout;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    /// A process whose descriptors all refer to one file.
+    struct OneFile(OwnedFd);
+
+    impl Descriptors for OneFile {
+        fn take(&self, _: RawFd) -> io::Result<OwnedFd> {
+            self.0.try_clone()
+        }
+    }
+
+    #[test]
+    fn whatever_is_in_an_image_is_read_without_panic() {
+        let file = OneFile(tempfile::tempfile().unwrap().into());
+        let mut random = 7_u64;
+        let mut next = |below: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) as usize % below
+        };
+        let mut roots = 0;
+        for _ in 0..300 {
+            let old = Image::new(16).unwrap();
+            old.records_taken(16, Vec::new());
+            for _ in 0..200 {
+                let value = [0, 1, 2, 3, u64::MAX, 1 << 32, 1 << 63, 16][next(8)];
+                let (record, slot) = (next(16) as u32, next(4) as u32);
+                old.record_words(record)[next(layout::RECORD_WORDS)].store(value, Relaxed);
+                old.slot_words(slot)[next(20)].store(value, Relaxed);
+            }
+            let new = Image::new(16).unwrap();
+            roots += usize::from(continue_inodes(&old, &new, &file).is_ok());
+            continue_requests(&old, &new);
+        }
+        assert!(roots > 0, "some of the images have a root");
+    }
+
+    #[test]
+    fn a_descriptor_that_refers_to_another_inode_is_left_out() {
+        let old = Image::new(4).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let stat = rustix::fs::fstat(&file).unwrap();
+        for (node, key) in [(ROOT, HostKey::of(&stat)), (5, HostKey { device: 1, number: 5 })] {
+            let record = old.take_record().unwrap();
+            record.begin(node, key, stat.st_mode, false);
+            record.set_descriptor(3, None);
+            std::mem::forget(record);
+        }
+        let new = Image::new(4).unwrap();
+        let from = OneFile(file.into());
+        let (table, inodes) = continue_inodes(&old, &new, &from).unwrap();
+        assert_eq!(inodes.len(), 1);
+        assert!(table.get(ROOT).is_some() && table.get(5).is_none());
+        assert_eq!(new.take_record().map(|record| record.index()), Some(1));
     }
 }

@@ -219,9 +219,9 @@ pub(crate) fn acl(allow_other: bool) -> SessionACL {
 }
 
 /// Records the connection of an attached mount for the next server. Another one can continue the
-/// mount from then on.
+/// mount from then on, if the kernel can send requests again.
 pub(crate) fn record_connection(image: &Image, attached: &KernelMount, agreed: &Negotiation) {
-    if image.set_negotiation(agreed) {
+    if negotiation::offers_resend(agreed) && image.set_negotiation(agreed) {
         image.set_device(attached.device_number());
         image.set_mount(attached.identity());
     }

@@ -78,6 +78,13 @@ pub(crate) fn resume(
     Ok(session)
 }
 
+/// Returns whether the kernel can send requests again (`FUSE_HAS_RESEND`, Linux 6.9), by the flags
+/// of the extension in its request.
+pub(crate) fn offers_resend(agreed: &Negotiation) -> bool {
+    const HAS_RESEND: u32 = 1 << (39 - 32);
+    flags(&agreed.request, REQUEST_FLAGS[1]) & HAS_RESEND != 0
+}
+
 /// Makes the kernel send the requests again that were not answered. No server of the connection
 /// may execute any of them.
 pub(crate) fn resend(device: &OwnedFd) -> io::Result<()> {

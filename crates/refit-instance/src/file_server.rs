@@ -146,7 +146,7 @@ impl Served for FileServer {
     }
 
     fn image(&self) -> Option<RawFd> {
-        self.ask(None, |mount| Some(mount.image()))
+        self.ask(None, refit_files::Mount::image)
     }
 
     fn detach(&self) -> Result<(), Refusal> {

@@ -60,6 +60,12 @@ fn serve(
             // Before anyone is told that the mounts are there.
             record(&server.board, &instance);
             mount::announce(&instance, args, out)?;
+            if instance.descriptors().1.len() < instance.mounts().len() {
+                say!(
+                    "refit: the mounts will end if the server crashes, since the kernel cannot \
+                     send requests again (Linux 6.9 can)"
+                );
+            }
             instance
         }
     };

@@ -65,6 +65,7 @@ fn findings() -> Vec<Finding> {
         fuse::device(),
         fuse::mounting(),
         fuse::request_timeouts(),
+        resending(),
         memfd(),
         rseq(),
         membarrier(),
@@ -89,6 +90,19 @@ fn kernel() -> Finding {
     Finding::new("kernel", ok, format!("Linux {release}"))
         .required()
         .or("refit is not tested before Linux 5.4", "boot a newer kernel")
+}
+
+/// Checks whether the kernel sends requests again that a server has not answered.
+fn resending() -> Finding {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let ok = version(&release).is_some_and(|v| v >= (6, 9));
+    let found = if ok {
+        "the kernel sends unanswered requests again"
+    } else {
+        "the kernel does not send unanswered requests again"
+    };
+    Finding::new("held mounts", ok, found.to_owned())
+        .or("`refit mount --hold` does not keep mounts through a crash", "boot Linux 6.9 or newer")
 }
 
 /// Checks procfs, from which nearly all knowledge about processes is read.
