@@ -15,7 +15,7 @@ use crate::answer::Fuse;
 use crate::error::MountError;
 use crate::image::header::{MountIdentity, Negotiation};
 use crate::image::layout::SLOTS;
-use crate::image::record::{Record, RecordedInode};
+use crate::image::record::{Record, RecordedInode, Unfinished};
 use crate::image::request::UnfinishedRequest;
 use crate::image::{Image, ImageError};
 use crate::inode::Inode;
@@ -93,7 +93,7 @@ struct Left {
 ///
 /// # Errors
 ///
-/// See [`AdoptError`]. The mount can then be continued by another server.
+/// See [`AdoptError`]. The descriptors that were taken are closed then: the mount ends.
 pub fn adopt(
     options: MountOptions,
     image: OwnedFd,
@@ -174,7 +174,7 @@ fn continue_inodes(
     let mut recorded: HashMap<u32, RecordedInode> =
         (0..used).filter_map(|index| Some((index, RecordedInode::read(old, index)?))).collect();
     for slot in 0..SLOTS as u32 {
-        if let (_, Some(unfinished)) = UnfinishedRequest::read(old, slot)
+        if let Some(unfinished) = Unfinished::read(old, slot)
             && let Some(inode) = recorded.get_mut(&unfinished.record())
         {
             inode.restore(unfinished);
@@ -208,7 +208,7 @@ fn continue_inodes(
 fn continue_requests(old: &Image, new: &Image) -> HashMap<u64, u32> {
     let mut slots = HashMap::new();
     for slot in 0..SLOTS as u32 {
-        if let (Some(request), _) = UnfinishedRequest::read(old, slot) {
+        if let Some(request) = UnfinishedRequest::read(old, slot) {
             request.continue_in(new, slot);
             slots.insert(request.unique, slot);
         }

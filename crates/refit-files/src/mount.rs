@@ -7,8 +7,8 @@ use crate::data::Memory;
 use crate::error::MountError;
 use crate::flusher::Queue;
 use crate::host::HostFile;
+use crate::image::Image;
 use crate::image::header::Negotiation;
-use crate::image::{Image, capacity_for};
 use crate::jobs::{Jobs, job_queue};
 use crate::journal::{Journal, MountStats, RequestEvent};
 use crate::kernel_mount::{KernelMount, MountParameters, UnattachedMount};
@@ -124,6 +124,7 @@ pub(crate) fn new_server(
     let MountObjects { physical, caches, policies, objects } =
         compose(&options.composition, &name, &frames)?;
     let (job_queue, jobs) = job_queue();
+    let capacity = image.capacity() as u64;
     let server = Server {
         table: Arc::new(table),
         memory: Memory { physical, frames, part: part(options.frames_bytes) },
@@ -135,7 +136,7 @@ pub(crate) fn new_server(
         image,
         requests,
         modes: Modes::new(options.cache),
-        pressure: Pressure::new(capacity_for(raise_open_files())),
+        pressure: Pressure::new(capacity),
         space: Space::new(crate::modes::memory(), held(options)),
         refused: RefusedOpens::default(),
         source_lock: Mutex::new(Some(lock)),
@@ -308,7 +309,7 @@ fn mount_failed(error: io::Error, mountpoint: &Path, root: bool) -> MountError {
 
 /// Raises the limit on open files as far as permitted, since each inode that the kernel knows needs
 /// a descriptor. Returns the new limit.
-pub(crate) fn raise_open_files() -> u64 {
+fn raise_open_files() -> u64 {
     let allowed = rustix::process::getrlimit(Resource::Nofile);
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok();
     let most = most.and_then(|most| most.trim().parse::<u64>().ok());

@@ -338,7 +338,7 @@ impl Server {
     }
 
     pub(crate) fn forget(&self, node: u64, count: u64) {
-        if let Some(inode) = self.table.forget(node, count, count) {
+        if let Some(inode) = self.table.forget(node, count) {
             self.forgotten(&inode);
         }
     }

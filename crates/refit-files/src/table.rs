@@ -30,6 +30,13 @@ const SHARDS: usize = 16;
 /// kernel, and ends the walk if the places form a cycle.
 const MAX_DEPTH: usize = 4096;
 
+/// Takes back a count of a request. No more look-ups are outdated than there are.
+fn uncount(inode: &Inode, count: Count) {
+    inode.record.count(count);
+    let outdated = inode.record.outdated_lookups().min(inode.record.lookups());
+    inode.record.set_outdated_lookups(outdated);
+}
+
 /// The first number of an inode that does not have the host's.
 const FIRST_FOREIGN: u64 = 1 << 63 | 1;
 
@@ -190,7 +197,7 @@ impl Table {
             let Some(node) = self.image.node_of(record) else { continue };
             let shard = self.shard(node).write();
             if let Some(inode) = shard.get(&node).filter(|it| it.record.index() == record) {
-                inode.record.count(count);
+                uncount(inode, count);
             }
         }
     }
@@ -206,9 +213,9 @@ impl Table {
         inode.record.set_outdated_lookups(inode.record.lookups());
     }
 
-    /// Subtracts `count` look-ups, the oldest of which, up to `outdated`, are outdated ones.
-    /// Returns the inode if none are left; it stays in the table until [`Table::remove`].
-    pub(crate) fn forget(&self, node: u64, count: u64, outdated: u64) -> Option<Arc<Inode>> {
+    /// Subtracts `count` look-ups, of which outdated ones are the oldest. Returns the inode if none
+    /// are left; it stays in the table until [`Table::remove`].
+    pub(crate) fn forget(&self, node: u64, count: u64) -> Option<Arc<Inode>> {
         if node == ROOT {
             return None;
         }
@@ -216,7 +223,7 @@ impl Table {
         let inode = shard.get(&node)?;
         let left = inode.record.lookups().saturating_sub(count);
         inode.record.set_lookups(left);
-        let still = inode.record.outdated_lookups().saturating_sub(outdated).min(left);
+        let still = inode.record.outdated_lookups().saturating_sub(count).min(left);
         inode.record.set_outdated_lookups(still);
         (left == 0).then(|| inode.clone())
     }
@@ -226,7 +233,7 @@ impl Table {
     pub(crate) fn take_back_lookup(&self, node: u64) -> Option<Arc<Inode>> {
         let shard = self.shard(node).write();
         let inode = shard.get(&node)?;
-        inode.record.count(Count::Lookups(-1));
+        uncount(inode, Count::Lookups(-1));
         (inode.record.lookups() == 0).then(|| inode.clone())
     }
 

@@ -47,7 +47,7 @@ impl Server {
     ) -> Result<usize, Errno> {
         let data = self.data(inode, Access::Write)?;
         let put = self.put(&data, offset, bytes);
-        inode.record.grow(offset + *put.as_ref().unwrap_or(&0) as u64);
+        inode.record.grow(data.cache.size());
         // Where the kernel does not report a close, there is no occasion to report a failure.
         let stored = match put {
             Ok(n) if self.write_back => self.memory.flush(&data, offset, offset + n as u64),
@@ -81,10 +81,9 @@ impl Server {
         let outcome = {
             let data = self.data(inode, Access::Write)?;
             let end = offset + bytes.len() as u64;
-            inode.record.grow(end);
-            self.put_all(&data, offset, bytes)
-                .and_then(|()| self.memory.flush(&data, offset, end))
-                .map(|()| bytes.len())
+            let put = self.put_all(&data, offset, bytes);
+            inode.record.grow(data.cache.size());
+            put.and_then(|()| self.memory.flush(&data, offset, end)).map(|()| bytes.len())
         };
         self.written(inode, true);
         let Err(errno) = outcome else { return outcome };

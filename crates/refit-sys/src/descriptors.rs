@@ -6,23 +6,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use parking_lot::Mutex;
 
-use crate::pidfd::Pidfd;
-
 /// A process whose descriptors can be taken over.
 pub trait Descriptors {
     /// Takes over the descriptor `number`.
     ///
     /// # Errors
-    /// `EBADF`: there is no such descriptor, or it was taken before. The other errors of
-    /// [`Pidfd::get_fd`].
+    /// `EBADF`: there is no such descriptor, or it was taken before.
     fn take(&self, number: RawFd) -> io::Result<OwnedFd>;
-}
-
-/// Copies the descriptors of another process, which keeps its own.
-impl Descriptors for Pidfd {
-    fn take(&self, number: RawFd) -> io::Result<OwnedFd> {
-        self.get_fd(u32::try_from(number).map_err(|_| bad_descriptor())?)
-    }
 }
 
 /// The descriptors of this process that were opened by a process with which it shares, or shared,

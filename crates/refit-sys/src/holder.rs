@@ -26,22 +26,23 @@
 //!
 //! A server that ends by itself within ten seconds, or is killed before it
 //! [serves](Board::serves), counts as a crash at the start. After three in a row the holder waits
-//! before it starts another one, twice as long each time; after [`MAX_CRASHES`] it gives up and
+//! before it starts another one, twice as long each time; after ten such crashes it gives up and
 //! ends, which closes the descriptors.
 
 mod tasks;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
 use crate::descriptors::Inherited;
+use crate::pidfd::Pidfd;
 use crate::word_table::WordTable;
 
 /// The number of crashes at the start after which the holder gives up.
-pub const MAX_CRASHES: u64 = 10;
+const MAX_CRASHES: u64 = 10;
 /// A server that ends by itself before this time has crashed at its start.
 const START: Duration = Duration::from_secs(10);
 /// The number of such crashes after which the holder waits before it starts a server.
@@ -60,10 +61,8 @@ const READY: usize = 0;
 const FINISHED: usize = 1;
 /// The descriptor by which the holder watches the server.
 const WATCH: usize = 2;
-/// The number of servers that have crashed, in all.
-const CRASHED: usize = 3;
 /// Whether the server has begun to serve.
-const SERVES: usize = 4;
+const SERVES: usize = 3;
 /// The words that belong to the server.
 const OF_SERVER: usize = 16;
 
@@ -88,11 +87,6 @@ impl Board {
     /// Records that the server serves: if it is killed from now on, the fault is not its own.
     pub fn serves(&self) {
         self.0.words()[SERVES].store(1, Release);
-    }
-
-    /// Returns the number of servers that have ended without having finished.
-    pub fn crashes(&self) -> u64 {
-        self.0.words()[CRASHED].load(Acquire)
     }
 
     fn finished(&self) -> bool {
@@ -174,7 +168,7 @@ impl Holder {
                 Ok(watch) => watch,
                 Err(error) => return error,
             };
-            self.board.0.words()[WATCH].store(watch.as_raw_fd() as u64, Release);
+            self.board.0.words()[WATCH].store(watch.as_fd().as_raw_fd() as u64, Release);
             self.board.0.words()[READY].store(number, Release);
             let status = match self.wait(child, &watch) {
                 Woken::Ended(status) => status,
@@ -183,7 +177,6 @@ impl Holder {
             if self.board.finished() {
                 end_as(status);
             }
-            self.board.0.words()[CRASHED].fetch_add(1, Release);
             let killed = status
                 .is_none_or(|it| libc::WIFSIGNALED(it) && libc::WTERMSIG(it) == libc::SIGKILL);
             let served = self.board.0.words()[SERVES].load(Acquire) != 0;
@@ -200,18 +193,21 @@ impl Holder {
             }
             say(b"refit: the server has crashed, and is started again\n");
             if crashes_at_start > PROMPT_RESTARTS {
-                pause(FIRST_PAUSE * (1 << (crashes_at_start - PROMPT_RESTARTS - 1)));
+                std::thread::sleep(FIRST_PAUSE * (1 << (crashes_at_start - PROMPT_RESTARTS - 1)));
             }
         }
         unreachable!("servers are counted with 64 bits")
     }
 
     /// Waits for the end of the server, and passes signals on to it.
-    fn wait(&self, child: libc::pid_t, watch: &OwnedFd) -> Woken {
-        let poll_of =
-            |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    fn wait(&self, child: libc::pid_t, watch: &Pidfd) -> Woken {
+        let poll_of = |fd: BorrowedFd<'_>| libc::pollfd {
+            fd: fd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
         loop {
-            let mut polled = [poll_of(&self.signals), poll_of(watch)];
+            let mut polled = [poll_of(self.signals.as_fd()), poll_of(watch.as_fd())];
             // SAFETY: the array has the length that is passed.
             let woken = unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
             let error = io::Error::last_os_error();
@@ -302,7 +298,7 @@ fn ending(child: libc::pid_t) -> Option<i32> {
             return None; // It is reaped later, when its last thread has ended (`pass_on`).
         }
         // Polled; see `ENDING_INTERVAL`. All threads have been killed.
-        pause(ENDING_INTERVAL);
+        std::thread::sleep(ENDING_INTERVAL);
     }
 }
 
@@ -328,17 +324,9 @@ fn clone_sharing_descriptors() -> io::Result<libc::pid_t> {
 
 /// Opens a descriptor that reports the end of the first thread of a process, or, before Linux 6.9,
 /// of all of them.
-fn watch(child: libc::pid_t) -> io::Result<OwnedFd> {
-    // `PIDFD_THREAD`.
-    for flags in [libc::O_EXCL, 0] {
-        // SAFETY: the call takes no pointers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child, flags) };
-        if fd >= 0 {
-            // SAFETY: the descriptor was just opened and belongs to nothing else.
-            return Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
-        }
-    }
-    Err(io::Error::last_os_error())
+fn watch(child: libc::pid_t) -> io::Result<Pidfd> {
+    let child = child.cast_unsigned();
+    Pidfd::open_thread(child).or_else(|_| Pidfd::open(child))
 }
 
 /// Blocks signals and returns a descriptor that reports them, and the mask before.
@@ -362,14 +350,4 @@ fn signal_descriptor(signals: &[i32]) -> io::Result<(OwnedFd, libc::sigset_t)> {
 fn say(line: &[u8]) {
     // SAFETY: the line is valid for its length.
     unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
-}
-
-fn pause(time: Duration) {
-    std::thread::sleep(time);
-}
-
-impl AsFd for Board {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.0.as_fd()
-    }
 }

@@ -7,27 +7,17 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-use rustix::mm::{MapFlags, ProtFlags};
-
 use crate::memfd::{self, Pages, Seals};
+use crate::memory::SharedMapping;
 use crate::words::WORD;
 
 /// A memfd of words, and its mapping into this process.
 #[derive(Debug)]
 pub struct WordTable {
-    fd: OwnedFd,
-    words: NonNull<AtomicU64>,
-    count: usize,
+    memory: SharedMapping,
 }
-
-// SAFETY: `words` points at a mapping that belongs to this value alone and lives as long as it. A
-// mapping is not tied to a thread, and its contents are atomics.
-unsafe impl Send for WordTable {}
-// SAFETY: as for `Send`; shared references give access to the atomics only.
-unsafe impl Sync for WordTable {}
 
 impl WordTable {
     /// Creates a memfd of `count` words of zero, which is closed on `exec` and cannot be shrunk,
@@ -39,7 +29,7 @@ impl WordTable {
         let length = count.checked_mul(WORD).ok_or(io::ErrorKind::InvalidInput)?;
         let fd = memfd::create(name, length as u64, Pages::Base)?;
         memfd::seal(&fd, Seals::SHRINK)?;
-        Self::map(fd, count)
+        Ok(Self { memory: SharedMapping::of(fd, length)? })
     }
 
     /// Maps a memfd that [`new`](Self::new) created, here or in another process.
@@ -51,45 +41,24 @@ impl WordTable {
         if !rustix::fs::fcntl_get_seals(&fd)?.contains(Seals::SHRINK) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let length = rustix::fs::fstat(&fd)?.st_size;
-        Self::map(fd, usize::try_from(length).unwrap_or(0) / WORD)
-    }
-
-    fn map(fd: OwnedFd, count: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
-        let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                count * WORD,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-                &fd,
-                0,
-            )
-        }?;
-        let words = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(Self { fd, words, count })
+        let length = usize::try_from(rustix::fs::fstat(&fd)?.st_size).unwrap_or(0);
+        Ok(Self { memory: SharedMapping::of(fd, length)? })
     }
 
     /// Returns the words.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is page-aligned, `count` words long, readable and writable, and lives
-        // as long as `self`. The memfd cannot be shrunk. Other processes access their mappings of
-        // it by atomics, or change its bytes as if by those.
-        unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.count) }
+        let (length, whole) = (self.memory.len(), self.memory.place(0, self.memory.len()));
+        // SAFETY: the mapping is page-aligned, `length` bytes long, readable and writable, and
+        // lives as long as `self`. Only this method gives access to it. The memfd cannot be shrunk.
+        // Other processes access their mappings of it by atomics, or change its bytes as if by
+        // those.
+        unsafe { std::slice::from_raw_parts(whole.cast::<AtomicU64>(), length / WORD) }
     }
 }
 
 impl AsFd for WordTable {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-impl Drop for WordTable {
-    fn drop(&mut self) {
-        // SAFETY: the mapping belongs to this value, and no reference to its words is left.
-        let _ = unsafe { rustix::mm::munmap(self.words.as_ptr().cast(), self.count * WORD) };
+        self.memory.as_fd()
     }
 }
 

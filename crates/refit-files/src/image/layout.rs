@@ -14,4 +14,4 @@ pub(crate) const FIRST_SLOT: usize = HEADER + DESCRIPTION;
 /// The place of the first record.
 pub(crate) const FIRST_RECORD: usize = FIRST_SLOT + SLOTS * SLOT_WORDS;
 /// Size of a record.
-pub(crate) const RECORD_WORDS: usize = 24;
+pub(crate) const RECORD_WORDS: usize = 22;

@@ -147,8 +147,3 @@ impl AsFd for Image {
         self.table.as_fd()
     }
 }
-
-/// Returns the number of records that images have room for, if this many descriptors can be open.
-pub(crate) fn capacity_for(descriptors: u64) -> u64 {
-    descriptors.min(MAX_RECORDS)
-}

@@ -18,22 +18,20 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The words of a record.
 const NODE: usize = 0;
-/// Changes whenever the record gets another inode or another descriptor.
-const STAMP: usize = 1;
-const DESCRIPTOR: usize = 2;
-const DEVICE: usize = 3;
-const NUMBER: usize = 4;
-const MODE: usize = 5;
-const FLAGS: usize = 6;
-const LOOKUPS: usize = 7;
-const OUTDATED: usize = 8;
-const USES: usize = 9;
-const CACHE: usize = 10;
-const SIZE: usize = 11;
-const MODIFIED: usize = 12;
-const CHANGED: usize = 14;
-const CHANGED_HOST: usize = 16;
-const VERSION: usize = 18;
+const DESCRIPTOR: usize = 1;
+const DEVICE: usize = 2;
+const NUMBER: usize = 3;
+const MODE: usize = 4;
+const FLAGS: usize = 5;
+const LOOKUPS: usize = 6;
+const OUTDATED: usize = 7;
+const USES: usize = 8;
+const CACHE: usize = 9;
+const SIZE: usize = 10;
+const MODIFIED: usize = 11;
+const CHANGED: usize = 13;
+const CHANGED_HOST: usize = 15;
+const VERSION: usize = 17;
 
 /// The flags of a record, each a bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +169,6 @@ impl Record {
         for word in [LOOKUPS, OUTDATED, USES, CACHE, SIZE] {
             self.put(word, 0);
         }
-        self.words()[STAMP].fetch_add(1, Relaxed);
         self.words()[NODE].store(node, Release);
     }
 
@@ -251,13 +248,11 @@ impl Record {
             Some(Access::Read) => 1,
             Some(Access::Write) => 2,
         };
-        self.words()[STAMP].fetch_add(1, Relaxed);
         self.words()[DESCRIPTOR].store(descriptor as u64 | access << 32, Release);
     }
 
     /// Records that the inode has no descriptor of its own any more.
     pub(crate) fn clear_descriptor(&self) {
-        self.words()[STAMP].fetch_add(1, Relaxed);
         self.words()[DESCRIPTOR].store(u64::MAX, Release);
     }
 

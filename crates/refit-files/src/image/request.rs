@@ -74,7 +74,7 @@ pub(crate) enum Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Effect {
     pub(crate) operation: Operation,
-    /// The inodes that the names led to, the source of a rename first; or a number.
+    /// The inodes that the names led to, the source of a rename first.
     pub(crate) before: [Option<HostKey>; 2],
 }
 
@@ -170,7 +170,7 @@ impl Slot {
         self.index
     }
 
-    pub(crate) fn words(&self) -> &[AtomicU64; WORDS] {
+    fn words(&self) -> &[AtomicU64; WORDS] {
         self.image.slot_words(self.index)
     }
 
@@ -302,21 +302,29 @@ pub(crate) struct UnfinishedRequest {
     words: Box<[u64]>,
 }
 
-impl UnfinishedRequest {
-    /// Reads a slot: the request in it, and the count that was being changed.
-    pub(crate) fn read(image: &Image, slot: u32) -> (Option<Self>, Option<Unfinished>) {
+impl Unfinished {
+    /// Reads the count that the request in a slot was changing.
+    pub(crate) fn read(image: &Image, slot: u32) -> Option<Self> {
         let words = image.slot_words(slot);
         let get = |word: usize| words[word].load(Acquire);
         let (record, before) = (get(RECORD) as u32, get(BEFORE));
         let not_logged = |word: usize| get(word) == get(LOGGED_BEFORE);
-        let unfinished = match get(STEP) {
-            STEP_LOOKUPS if not_logged(COUNTED) => Some(Unfinished::Lookups { record, before }),
-            STEP_USES if not_logged(USED_BY) => Some(Unfinished::Uses { record, before }),
+        match get(STEP) {
+            STEP_LOOKUPS if not_logged(COUNTED) => Some(Self::Lookups { record, before }),
+            STEP_USES if not_logged(USED_BY) => Some(Self::Uses { record, before }),
             _ => None,
-        };
+        }
+    }
+}
+
+impl UnfinishedRequest {
+    /// Reads the request in a slot.
+    pub(crate) fn read(image: &Image, slot: u32) -> Option<Self> {
+        let words = image.slot_words(slot);
+        let get = |word: usize| words[word].load(Acquire);
         let unique = get(UNIQUE);
         let copy = || (0..LOG + (get(COUNTED) as usize).min(MAX_LOGGED)).map(get).collect();
-        ((unique != 0).then(|| Self { unique, words: copy() }), unfinished)
+        (unique != 0).then(|| Self { unique, words: copy() })
     }
 
     /// Puts the request into a slot of the image that continues the one that it was read from.

@@ -1,7 +1,7 @@
 //! The counts of inodes at every instant at which a server can end.
 
 use super::Image;
-use super::record::{Count, RecordedInode, Uses};
+use super::record::{Count, RecordedInode, Unfinished, Uses};
 use super::request::{self, Logged, Slot, UnfinishedRequest, after_each_store};
 use crate::values::HostKey;
 use std::cell::RefCell;
@@ -19,8 +19,8 @@ struct StateFound {
 
 fn found(image: &Image, slot: u32) -> StateFound {
     let mut inode = RecordedInode::read(image, 0).expect("the record is valid");
-    let (request, unfinished) = UnfinishedRequest::read(image, slot);
-    if let Some(unfinished) = unfinished {
+    let request = UnfinishedRequest::read(image, slot);
+    if let Some(unfinished) = Unfinished::read(image, slot) {
         inode.restore(unfinished);
     }
     let logged = request.map_or_else(Logged::default, |request| {
