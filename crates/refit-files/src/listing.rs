@@ -89,8 +89,8 @@ impl Listing for ReplyDirectoryPlus {
     fn add(&mut self, server: &Server, directory: &Inode, entry: &Entry) -> Result<bool, Errno> {
         let dots = matches!(entry.name.as_encoded_bytes(), b"." | b"..");
         if !request::has_room() {
-            // The slot logs no further look-up, so a request that came again could not take it back.
-            // The kernel asks for the next entries with another request.
+            // The slot logs no further look-up, so a request that came again could not take it
+            // back. The kernel asks for the next entries with another request.
             return Ok(true);
         }
         let child = if dots { Err(Errno::NOENT) } else { server.child(directory, &entry.name) };
