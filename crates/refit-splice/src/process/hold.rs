@@ -121,7 +121,8 @@ impl<'p> Still<'p> {
         let mut sharers = Sharers::default();
         sharers.of(program.face(), program.id());
         let began = Instant::now();
-        let deadlines = Deadlines { waiting: began + turn, running: began + within.max(turn) };
+        let (waiting, running) = (began + turn, began + within.max(turn));
+        let deadlines = Deadlines { waiting, running, grace: tasks::GRACE };
         let (threads, asleep) = (BTreeMap::new(), BTreeMap::new());
         let (own, ended) = (BTreeSet::new(), BTreeSet::new());
         let limited = BTreeMap::new();
@@ -173,8 +174,8 @@ impl<'p> Still<'p> {
                     continue;
                 }
                 Err((held, refusal)) => {
-                    held.leave();
-                    return Err(Self::give_up(stopping.collect(), refusal));
+                    let unseen = std::iter::once((held, own)).chain(stopping).collect();
+                    return Err(Self::give_up(unseen, refusal));
                 }
             }
             if own {

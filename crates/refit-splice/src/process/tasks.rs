@@ -21,7 +21,7 @@ use refit_sys::trace::{RETURNING, Stop, Tracee};
 use super::refusal::Refusal;
 
 /// Time that a task may take to stop before its state is examined.
-const GRACE: Duration = Duration::from_millis(5);
+pub(super) const GRACE: Duration = Duration::from_millis(5);
 
 /// The state in which a task was found once it was asked to stop.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub(super) struct Deadlines {
     pub(super) waiting: Instant,
     /// Deadline for tasks that only need a processor.
     pub(super) running: Instant,
+    /// Time that a task may take to stop before its state is examined: [`GRACE`], besides in tests.
+    pub(super) grace: Duration,
 }
 
 /// Asks a task to stop; `None` if it has ended.
@@ -67,7 +69,7 @@ pub(super) fn settle(
 ) -> Result<StopOutcome, (Tracee, Refusal)> {
     let thread = held.thread();
     loop {
-        let slice = (Instant::now() + GRACE).min(deadlines.running);
+        let slice = (Instant::now() + deadlines.grace).min(deadlines.running);
         match held.settle(slice) {
             Ok(Stop::Exec) if is_own => {
                 return Err((held, Refusal::Replaced { id: program }));
@@ -89,9 +91,9 @@ pub(super) fn settle(
         if let Some(waits) = asleep(thread) {
             return Ok(StopOutcome::Asleep(held, waits));
         }
-        let now = Instant::now();
-        let runs = life(thread).is_some_and(|life| life.state == b'R');
-        if now >= if runs { deadlines.running } else { deadlines.waiting } {
+        // A task in state t has stopped since the last look.
+        let stops = life(thread).is_some_and(|life| matches!(life.state, b'R' | b't'));
+        if Instant::now() >= if stops { deadlines.running } else { deadlines.waiting } {
             let refusal = Refusal::restless(program, thread);
             return Err((held, refusal));
         }
@@ -140,4 +142,42 @@ fn has_ended(thread: u32) -> bool {
 
 fn tracer(thread: u32) -> Option<u32> {
     Status::of(thread).ok()?.number("TracerPid").filter(|&by| by != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command, Stdio};
+
+    struct Waiting(Child);
+
+    impl Drop for Waiting {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// A task that stops between two looks at it is not taken for one that does not stop: it would
+    /// be released, and its call would fail with `EINTR`.
+    #[test]
+    fn a_task_that_stops_late_has_stopped() {
+        let waiting = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+        let waiting = Waiting(waiting.expect("it starts"));
+        let id = waiting.0.id();
+        for round in 0..20_000 {
+            let held = seize(id, id).expect("nobody traces it").expect("it has not ended");
+            let now = Instant::now();
+            let running = now + Duration::from_secs(60);
+            let deadlines = Deadlines { waiting: now, running, grace: Duration::ZERO };
+            match settle(id, true, held, deadlines) {
+                Ok(StopOutcome::Stopped(held)) => held.let_go().expect("it is stopped"),
+                Ok(other) => panic!("round {round}: {other:?}"),
+                Err((held, refusal)) => {
+                    held.leave();
+                    panic!("round {round}: {refusal}");
+                }
+            }
+        }
+    }
 }
