@@ -4,6 +4,7 @@
 //! client, so that callers need no asynchronous code.
 
 mod requests;
+mod starved;
 
 use std::io;
 use std::marker::PhantomData;
@@ -29,6 +30,8 @@ use crate::wire::OBJECTS_HEADER;
 /// The time for which an instance may be silent before it is taken to hang. Streams send a line
 /// every two seconds.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The number of times that it may be silent that long because it gets no processor.
+const MAX_STARVED: u32 = 6;
 
 /// The time that an instance may take for a request that is work and not only a query, such as
 /// writing everything back and unmounting.
@@ -51,6 +54,8 @@ pub struct Lines<T> {
     pub(crate) timeout: Duration,
     /// The time for which the client has waited for data without receiving any.
     waited: Duration,
+    /// The number of times that it waited longer, since the instance got no processor.
+    starved: u32,
     body: Incoming,
     read: Vec<u8>,
     at: usize,
@@ -119,6 +124,7 @@ impl Client {
             runtime,
             timeout: self.timeout,
             waited: Duration::ZERO,
+            starved: 0,
             expected: expected.and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok()),
             body: response.into_body(),
             read: Vec::new(),
@@ -135,8 +141,17 @@ impl Client {
         runtime: &Runtime,
         answer: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Refusal> {
-        let in_time = runtime.block_on(async { tokio::time::timeout(timeout, answer).await });
-        in_time.unwrap_or_else(|_| Err(silent(&self.socket, operation, timeout)))
+        let mut answer = std::pin::pin!(answer);
+        for _ in 0..=MAX_STARVED {
+            let in_time = async { tokio::time::timeout(timeout, &mut answer).await };
+            if let Ok(answer) = runtime.block_on(in_time) {
+                return answer;
+            }
+            if !starved::waits_for_a_processor(&self.socket) {
+                break;
+            }
+        }
+        Err(silent(&self.socket, operation, timeout))
     }
 }
 
@@ -191,7 +206,7 @@ impl<T> Lines<T> {
                 self.runtime.block_on(async { tokio::time::timeout(wait, body.frame()).await });
             match frame {
                 Ok(Some(Ok(frame))) => {
-                    self.waited = Duration::ZERO;
+                    (self.waited, self.starved) = (Duration::ZERO, 0);
                     self.read.extend(frame.data_ref().into_iter().flatten());
                     return Ok(true);
                 }
@@ -200,6 +215,10 @@ impl<T> Lines<T> {
                 Err(_) => self.waited += began.elapsed(),
             }
             if self.waited >= self.timeout {
+                if self.starved < MAX_STARVED && starved::waits_for_a_processor(&self.socket) {
+                    (self.waited, self.starved) = (Duration::ZERO, self.starved + 1);
+                    continue;
+                }
                 return Err(silent(&self.socket, &self.operation, self.timeout));
             }
         }

@@ -1,0 +1,64 @@
+//! Whether an instance is silent because it gets no processor.
+//!
+//! Linux can leave a runnable thread waiting for many seconds while others use the processors
+//! (`CAVEATS.md`, "Hosts"). An instance that waits for one is neither stopped nor dead, and answers
+//! when it gets it.
+
+use std::path::Path;
+
+use refit_sys::process::{life, name, threads};
+
+/// The thread that serves the control API.
+const CONTROL: &str = "refit-control";
+
+/// Returns whether the thread that would answer at `socket` is waiting for a processor.
+pub(super) fn waits_for_a_processor(socket: &Path) -> bool {
+    let number = socket.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
+    let Some(first) = number else { return false };
+    // The process that was started, or what serves in its place.
+    let mut processes = vec![first];
+    let mut at = 0;
+    while let Some(process) = processes.get(at).copied() {
+        processes.extend(children(process));
+        at += 1;
+    }
+    let mut control = processes.into_iter().flat_map(threads).filter(|id| name(*id) == CONTROL);
+    control.any(|thread| life(thread).is_some_and(|life| life.state == b'R'))
+}
+
+/// Returns the children of the first thread of a process; none if the kernel does not list them.
+fn children(process: u32) -> Vec<u32> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let list = std::fs::read_to_string(path).unwrap_or_default();
+    list.split_whitespace().filter_map(|number| number.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::thread;
+
+    #[test]
+    fn a_control_thread_that_runs_or_could_run_is_told_from_one_that_waits() {
+        let socket = format!("/run/{}.sock", std::process::id());
+        let end = Arc::new(AtomicBool::new(false));
+        let spin = {
+            let end = Arc::clone(&end);
+            move || {
+                while !end.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            }
+        };
+        let control = thread::Builder::new().name(CONTROL.into()).spawn(spin).unwrap();
+        while !waits_for_a_processor(Path::new(&socket)) {
+            thread::yield_now();
+        }
+        end.store(true, Relaxed);
+        control.join().unwrap();
+        assert!(!waits_for_a_processor(Path::new("/run/none.sock")));
+        assert!(!waits_for_a_processor(Path::new("/run/1.sock")));
+    }
+}
