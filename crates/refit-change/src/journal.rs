@@ -91,6 +91,19 @@ impl Journal {
         self.written.notify_all();
     }
 
+    /// Continues the journal of another instance, of which `entries` are kept, in an empty one.
+    pub fn continue_with(&self, entries: Vec<Entry>) {
+        let mut inner = self.lock();
+        let last = entries.last().map_or(0, |entry| entry.seq + 1);
+        inner.next_seq = inner.next_seq.max(last);
+        for entry in entries {
+            inner.last_id = inner.last_id.max(entry.report.change.id);
+            inner.entries.push_back(entry);
+        }
+        let surplus = inner.entries.len().saturating_sub(self.capacity);
+        inner.entries.drain(..surplus);
+    }
+
     /// Returns all entries that are still kept, oldest first.
     pub fn entries(&self) -> Vec<Entry> {
         self.lock().entries.iter().cloned().collect()

@@ -1,6 +1,7 @@
 //! The file representative: the host's file behind a cache.
 
-use crate::image::record::{Record, RecordedInode};
+use crate::image::record::Record;
+use crate::image::recorded::RecordedInode;
 use crate::values::Access;
 use crate::version::KnownVersion;
 use parking_lot::RwLock;
@@ -56,7 +57,7 @@ impl HostFile {
 
     /// Creates the host file of an inode that another server has served.
     pub(crate) fn continued(fd: OwnedFd, inode: &RecordedInode) -> Self {
-        let file = Self::with(fd, inode.access);
+        let file = Self::with(fd, inode.access());
         file.version.continued(inode);
         file
     }

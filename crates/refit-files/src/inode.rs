@@ -14,7 +14,8 @@ use crate::capability::Capability;
 use crate::data::Data;
 use crate::directory::Stream;
 use crate::host::HostFile;
-use crate::image::record::{Flag, Record, RecordedInode};
+use crate::image::record::{Flag, Record};
+use crate::image::recorded::RecordedInode;
 use crate::times::Times;
 use crate::values::HostKey;
 use parking_lot::{Mutex, RwLock};
@@ -109,7 +110,7 @@ impl Inode {
         inode.continue_in(&record);
         host.keep_in(&record);
         let times = Times::continued(Arc::clone(&record), inode);
-        Self::with(inode.node, inode.key, host, None, record, times)
+        Self::with(inode.node(), inode.key(), host, None, record, times)
     }
 
     fn with(

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod adopt;
+mod adopted_inodes;
 mod answer;
 mod attributes;
 mod capability;
@@ -60,7 +61,7 @@ mod values;
 mod version;
 mod writing;
 
-pub use adopt::{AdoptError, adopt, description};
+pub use adopt::{AdoptError, Adopted, Adoption, description};
 pub use composition::composition;
 pub use error::MountError;
 pub use image::ImageError;

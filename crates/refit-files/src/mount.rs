@@ -31,7 +31,6 @@ use refit_sys::adaptive_spin::AdaptiveSpin;
 use refit_sys::{glob, printable};
 use rustix::fs::StatVfsMountFlags;
 use rustix::process::{Resource, Rlimit};
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -74,7 +73,7 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
     let inherited = rustix::fs::fstatvfs(&root).map_or(StatVfsMountFlags::empty(), |s| s.f_flag);
     let image = new_image(&mountpoint)?;
     let table = Table::new(&image, HostFile::new(root), &stat);
-    let requests = Requests::new(&image, HashMap::new());
+    let requests = Requests::new(&image);
     let known = KnownState { image, table, requests, lock };
     let (server, jobs) = new_server(&options, &mountpoint, known)?;
     let started = try_implementation(&server).and_then(|()| {

@@ -8,7 +8,7 @@ use crate::image::layout::SLOTS;
 use crate::image::request::{self, Logged, RESENT, Slot};
 use parking_lot::Mutex;
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -62,16 +62,24 @@ impl Drop for InProgress<'_> {
 }
 
 impl Requests {
-    /// Creates the requests of a server with this image, which already contains those of
-    /// `unfinished`, by request.
-    pub(crate) fn new(image: &Arc<Image>, unfinished: HashMap<u64, u32>) -> Self {
-        let taken = |slot: &u32| unfinished.values().any(|taken| taken == slot);
-        let free = (0..SLOTS as u32).rev().filter(|slot| !taken(slot)).collect();
+    /// Creates the requests of a server with this image.
+    pub(crate) fn new(image: &Arc<Image>) -> Self {
+        let free = (0..SLOTS as u32).rev().collect();
         Self {
             image: Arc::clone(image),
-            repeats: AtomicBool::new(!unfinished.is_empty()),
-            slots: Mutex::new(Slots { free, unfinished }),
+            repeats: AtomicBool::new(false),
+            slots: Mutex::new(Slots { free, unfinished: HashMap::new() }),
         }
+    }
+
+    /// Adds the requests of a server that has ended, whose slots, by request, the image contains
+    /// already. No request is executed yet.
+    pub(crate) fn continue_unfinished(&self, unfinished: HashMap<u64, u32>) {
+        let taken: HashSet<u32> = unfinished.values().copied().collect();
+        let mut slots = self.slots.lock();
+        slots.free.retain(|slot| !taken.contains(slot));
+        self.repeats.store(!unfinished.is_empty(), Relaxed);
+        slots.unfinished = unfinished;
     }
 
     /// Begins a request on this thread.

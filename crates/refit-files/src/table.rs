@@ -68,15 +68,16 @@ impl Table {
 
     /// Creates a table without inodes, to which those of another server are added.
     pub(crate) fn empty(image: &Arc<Image>, device: u64, next_foreign: u64) -> Self {
-        image.set_next_foreign(next_foreign);
-        Self {
+        let table = Self {
             device,
             shards: std::array::from_fn(|_| RwLock::new(HashMap::new())),
             foreign: Mutex::new(HashMap::new()),
             next_foreign: AtomicU64::new(next_foreign),
             count: AtomicU64::new(0),
             image: Arc::clone(image),
-        }
+        };
+        table.continue_numbers(next_foreign);
+        table
     }
 
     /// Adds an inode that the kernel knows already.
@@ -87,6 +88,26 @@ impl Table {
         }
         if self.shard(node).write().insert(node, inode).is_none() {
             self.count.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Continues to number inodes of other devices with `next`.
+    pub(crate) fn continue_numbers(&self, next: u64) {
+        self.next_foreign.store(next, Relaxed);
+        self.image.set_next_foreign(next);
+    }
+
+    /// Removes an inode that was added by [`insert_continued`](Self::insert_continued), unless
+    /// another one with its number has been added since.
+    pub(crate) fn discard(&self, inode: &Arc<Inode>) {
+        let mut shard = self.shard(inode.node).write();
+        if shard.get(&inode.node).is_some_and(|other| Arc::ptr_eq(other, inode)) {
+            shard.remove(&inode.node);
+            self.count.fetch_sub(1, Relaxed);
+            let mut foreign = self.foreign.lock();
+            if foreign.get(&inode.key) == Some(&inode.node) {
+                foreign.remove(&inode.key);
+            }
         }
     }
 

@@ -6,7 +6,8 @@
 //! be set on the host: the time shown before write-back stays visible for as long as nothing else
 //! changes the file.
 
-use crate::image::record::{Record, RecordedInode};
+use crate::image::record::Record;
+use crate::image::recorded::RecordedInode;
 use crate::values::Time;
 use rustix::fs::Stat;
 use std::sync::Arc;
@@ -35,8 +36,8 @@ impl Times {
 
     /// Creates the times of a file that another server has served.
     pub(crate) fn continued(record: Arc<Record>, inode: &RecordedInode) -> Self {
-        let changed = inode.changed.map(|(shown, host)| Changed { shown, host });
-        Self { record, modified: inode.modified, changed }
+        let changed = inode.changed().map(|(shown, host)| Changed { shown, host });
+        Self { record, modified: inode.modified(), changed }
     }
 
     fn keep(&self) {

@@ -13,7 +13,8 @@
 //!
 //! Lock order: `changes`, then `state`. No lock of an inode is taken with `changes` held.
 
-use crate::image::record::{Record, RecordedInode, RecordedVersion};
+use crate::image::record::{Record, RecordedVersion};
+use crate::image::recorded::RecordedInode;
 use crate::times;
 use crate::values::Time;
 use parking_lot::Mutex;
@@ -111,8 +112,8 @@ impl KnownVersion {
     /// Continues with the version that another server's caches knew.
     pub(crate) fn continued(&self, inode: &RecordedInode) {
         let mut state = self.state.lock();
-        state.version = inode.version.map(Version::recorded);
-        state.by_others = inode.by_others;
+        state.version = inode.version().map(Version::recorded);
+        state.by_others = inode.by_others();
     }
 
     /// Returns whether the file, whose status is `stat`, may have been changed by others. While the

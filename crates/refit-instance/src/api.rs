@@ -24,6 +24,7 @@ use crate::context::{Peer, Shared};
 use crate::debug;
 use crate::document;
 use crate::glob::Glob;
+use crate::handover;
 use crate::kernel;
 use crate::memory;
 use crate::metrics;
@@ -92,6 +93,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .routes(routes!(mounts, mount))
         .routes(routes!(unmount))
         .routes(routes!(cache))
+        .routes(routes!(handover::handed_over, handover::hand_over))
         .split_for_parts();
     let document = Arc::new(document::complete(&document));
     let served = Arc::clone(&document);
@@ -432,6 +434,7 @@ async fn mount(
     let Json(request) = request.map_err(|e| rejected("mount", e.status(), &e.body_text()))?;
     blocking("mount", move || {
         let id = shared.core.mount(&request)?;
+        shared.core.record();
         let mount = shared.core.mounted(id).ok_or_else(|| no_such_mount(id))?;
         Ok((StatusCode::CREATED, Json(mount)))
     })
@@ -461,7 +464,11 @@ async fn unmount(
     let id = id.parse().map_err(|_| malformed("unmount", &format!("{id} is not a number")))?;
     let Query(UnmountQuery { discard }) =
         query.map_err(|e| malformed("unmount", &e.body_text()))?;
-    let unmount = move || shared.core.unmount(id, discard).map(|()| StatusCode::NO_CONTENT);
+    let unmount = move || {
+        shared.core.unmount(id, discard)?;
+        shared.core.record();
+        Ok(StatusCode::NO_CONTENT)
+    };
     blocking("unmount", unmount).await
 }
 

@@ -20,28 +20,66 @@ pub(crate) fn mount(request: &MountRequest) -> Result<Box<dyn Served>, Refusal> 
     Ok(served(mount))
 }
 
-/// Continues a mount whose server has ended.
-pub(crate) fn adopt(
-    image: OwnedFd,
-    from: &dyn Descriptors,
-    publish: &dyn Fn(RawFd),
-) -> Result<Box<dyn Served>, Refusal> {
-    let unreadable = |error: &dyn std::fmt::Display| {
-        Refusal::new(
-            Kind::Failed,
-            "continue a mount",
-            error.to_string(),
-            "mount again; `umount -l` removes what is left of the mount",
-        )
-    };
-    let copy = image.try_clone().map_err(|error| unreadable(&error))?;
-    let description = refit_files::description(copy).map_err(|error| unreadable(&error))?;
-    let request: MountRequest =
-        serde_json::from_slice(&description).map_err(|error| unreadable(&error))?;
-    match refit_files::adopt(options(&request), image, from, publish) {
-        Ok(mount) => Ok(served(mount)),
-        Err(AdoptError::Server(error)) => Err(not_mounted(&error)),
-        Err(error) => Err(refusal(Kind::Failed, &error.to_string())),
+/// A mount that is about to be continued, and that another server may still serve.
+pub struct PreparedMount(refit_files::Adoption);
+
+/// A mount that is continued as soon as its server begins.
+pub struct AdoptedMount(refit_files::Adopted);
+
+impl PreparedMount {
+    /// Prepares to continue a mount by its image, with the descriptors of its server's process.
+    ///
+    /// # Errors
+    ///
+    /// Returns what prevented it.
+    pub fn new(image: OwnedFd, from: &dyn Descriptors) -> Result<Self, Refusal> {
+        let copy = image.try_clone().map_err(|error| not_continued(&error))?;
+        let description = refit_files::description(copy).map_err(|error| not_continued(&error))?;
+        let request: MountRequest =
+            serde_json::from_slice(&description).map_err(|error| not_continued(&error))?;
+        let prepared = refit_files::Adoption::prepare(options(&request), image, from);
+        prepared.map(Self).map_err(not_adopted)
+    }
+
+    /// Takes over the state of the mount, whose server has ended.
+    ///
+    /// # Errors
+    ///
+    /// Returns what prevented it.
+    pub fn complete(self, from: &dyn Descriptors) -> Result<AdoptedMount, Refusal> {
+        self.0.complete(from).map(AdoptedMount).map_err(not_adopted)
+    }
+}
+
+impl AdoptedMount {
+    /// Returns the number of the memfd by which another server can continue the mount.
+    pub fn image(&self) -> RawFd {
+        self.0.image()
+    }
+
+    /// Begins to serve the mount.
+    ///
+    /// # Errors
+    ///
+    /// Returns what prevented it.
+    pub fn serve(self) -> Result<Box<dyn Served>, Refusal> {
+        self.0.serve().map(served).map_err(not_adopted)
+    }
+}
+
+fn not_continued(error: &dyn std::fmt::Display) -> Refusal {
+    Refusal::new(
+        Kind::Failed,
+        "continue a mount",
+        error.to_string(),
+        "mount again; `umount -l` removes what is left of the mount",
+    )
+}
+
+fn not_adopted(error: AdoptError) -> Refusal {
+    match error {
+        AdoptError::Server(error) => not_mounted(&error),
+        error => refusal(Kind::Failed, &error.to_string()),
     }
 }
 
@@ -143,6 +181,11 @@ impl Served for FileServer {
             UnmountError::Lost { .. } => {}
         }
         Err(refusal)
+    }
+
+    fn write_back(&self) {
+        // What cannot be stored is tried again later.
+        let _ = self.ask(Ok(()), refit_files::Mount::write_back);
     }
 
     fn image(&self) -> Option<RawFd> {

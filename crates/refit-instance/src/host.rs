@@ -1,6 +1,5 @@
 //! The production implementation of [`System`]: the objects of this process and its file servers.
 
-use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +8,6 @@ use refit_limits::{LimitError, Memory};
 use refit_memory::ReplacementPolicyInterface;
 use refit_migrate::Node;
 use refit_objects::{ObjectId, SwapOptions, UpgradeOptions, Which, WrapperId};
-use refit_sys::descriptors::Descriptors;
 use refit_tracer::{Process, Supervisor};
 
 use crate::file_server;
@@ -245,15 +243,6 @@ impl System for Host {
 
     fn mount(&self, request: &MountRequest) -> Result<Box<dyn Served>, Refusal> {
         file_server::mount(request)
-    }
-
-    fn adopt(
-        &self,
-        image: OwnedFd,
-        from: &dyn Descriptors,
-        publish: &dyn Fn(RawFd),
-    ) -> Result<Box<dyn Served>, Refusal> {
-        file_server::adopt(image, from, publish)
     }
 }
 

@@ -1,18 +1,17 @@
 //! The instance: several mounts, one journal, one control socket.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use refit_change::Journal;
-use refit_sys::descriptors::Descriptors;
 
 use crate::directory::{SocketDirectory, reason};
+use crate::held::{Held, Left};
 use crate::refusal::{Kind, Refusal};
 use crate::server::Server;
 use crate::state::Core;
-use crate::system::System;
+use crate::system::{Served, System};
 use crate::wire::{Mount, MountRequest};
 
 /// The maximum number of reports in the journal, which take about ten megabytes at somewhat over
@@ -33,6 +32,8 @@ pub struct InstanceOptions {
     pub number: u32,
     /// The socket of the instance if it listens already, for a server before this one.
     pub listener: Option<UnixListener>,
+    /// The holder of this server, if it has one.
+    pub held: Option<Held>,
 }
 
 impl InstanceOptions {
@@ -53,6 +54,7 @@ impl InstanceOptions {
             journal_reports: JOURNAL_REPORTS,
             number: std::process::id(),
             listener: None,
+            held: None,
         }
     }
 }
@@ -64,8 +66,6 @@ pub struct Instance {
     server: Server,
     /// Records in the journal which wrappers had to be detached, for as long as it exists.
     _failures: Arc<dyn Fn(&refit_objects::WrapperFailure) + Send + Sync>,
-    /// The descriptor on which it listens.
-    listener: RawFd,
 }
 
 impl Instance {
@@ -77,7 +77,6 @@ impl Instance {
     pub fn start(system: Arc<dyn System>, options: InstanceOptions) -> Result<Self, Refusal> {
         let number = options.number;
         let socket = options.directory.socket(number);
-        let core = Arc::new(Core::new(system, options.journal_reports, options.uid, number));
         let failed = |e: std::io::Error| {
             Refusal::new(
                 Kind::Failed,
@@ -90,11 +89,15 @@ impl Instance {
             Some(listener) => listener,
             None => options.directory.listen(number).map_err(failed)?,
         };
-        let number = listener.as_raw_fd();
+        if let Some(held) = &options.held {
+            held.listens(&listener);
+        }
+        let InstanceOptions { journal_reports, uid, held, .. } = options;
+        let core = Arc::new(Core::new(system, journal_reports, uid, number, held));
         let server = Server::start(Arc::clone(&core), listener, socket.clone()).map_err(failed)?;
         crate::recording::listen();
         let failures = write_down_failures(&core);
-        Ok(Instance { core, server, _failures: failures, listener: number })
+        Ok(Instance { core, server, _failures: failures })
     }
 
     /// Returns the number of the instance.
@@ -116,26 +119,20 @@ impl Instance {
         self.core.mount(request)
     }
 
-    /// Continues a mount whose server has ended, by its image and the descriptors of that server's
-    /// process. Calls `publish` with the new image before any request is executed. Returns the
-    /// number of the mount.
-    ///
-    /// # Errors
-    ///
-    /// Returns what prevented it.
-    pub fn adopt(
-        &self,
-        image: OwnedFd,
-        from: &dyn Descriptors,
-        publish: &dyn Fn(RawFd),
-    ) -> Result<u32, Refusal> {
-        self.core.adopt(image, from, publish)
+    /// Adds a mount that another server has served before. Returns the number of the mount.
+    pub fn add(&self, served: Box<dyn Served>) -> u32 {
+        self.core.add(served)
     }
 
-    /// Returns the descriptors that a server needs to continue this instance: its socket, and the
-    /// images of its mounts.
-    pub fn descriptors(&self) -> (RawFd, Vec<RawFd>) {
-        (self.listener, self.core.images())
+    /// Returns whether another server can continue all mounts, which needs a kernel that can send
+    /// requests again.
+    pub fn can_be_continued(&self) -> bool {
+        self.core.images().len() == self.core.mount_ids().len()
+    }
+
+    /// Records what another server needs to continue this instance, if it has a holder.
+    pub fn record(&self) {
+        self.core.record();
     }
 
     /// Returns all mounts.
@@ -174,6 +171,11 @@ impl Instance {
     /// Returns a refusal per mount that could not even be detached.
     pub fn detach_all(&self) -> Result<(), Vec<Refusal>> {
         self.each_mount(|id| self.core.leave(id, |served| served.detach()))
+    }
+
+    /// Continues the journal of the server before.
+    pub fn continue_journal(&self, left: Left) {
+        self.core.continue_journal(left);
     }
 
     /// Returns the journal.

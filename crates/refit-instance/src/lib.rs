@@ -26,6 +26,8 @@ mod document;
 pub mod exporter;
 mod file_server;
 mod glob;
+mod handover;
+mod held;
 mod host;
 mod instance;
 mod kernel;
@@ -51,7 +53,9 @@ mod wraps;
 
 pub use client::{Client, Lines};
 pub use directory::{RunningInstances, SocketDirectory, find};
+pub use file_server::{AdoptedMount, PreparedMount};
 pub use glob::Glob;
+pub use held::{Held, Left};
 pub use host::{host, host_of, host_of_kernel};
 pub use instance::{Instance, InstanceOptions};
 pub use metrics::merged as merged_metrics;

@@ -6,15 +6,15 @@
 //! not appear idle.
 
 use std::collections::BTreeMap;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use refit_change::{Journal, Report};
-use refit_sys::descriptors::Descriptors;
+use refit_change::{Entry, Journal, Report};
 
 use crate::glob::Glob;
+use crate::held::{Held, Left};
 use crate::placement;
 use crate::refusal::{Kind, Refusal};
 use crate::system::{Served, System};
@@ -32,6 +32,8 @@ pub(crate) struct Core {
     pub(crate) uid: u32,
     /// The number of the instance.
     pub(crate) number: u32,
+    /// What the holder of this server needs, if it has one.
+    pub(crate) held: Option<Held>,
     slots: Mutex<Slots>,
     /// Reports of data that mounts that have ended could not store.
     lost: Mutex<Vec<Refusal>>,
@@ -56,6 +58,7 @@ impl Core {
         journal_reports: usize,
         uid: u32,
         number: u32,
+        held: Option<Held>,
     ) -> Self {
         Core {
             system,
@@ -65,6 +68,7 @@ impl Core {
             totals: Mutex::default(),
             uid,
             number,
+            held,
             slots: Mutex::default(),
             lost: Mutex::default(),
             began: Instant::now(),
@@ -94,16 +98,8 @@ impl Core {
         Ok(self.add(self.system.mount(request)?))
     }
 
-    pub(crate) fn adopt(
-        &self,
-        image: OwnedFd,
-        from: &dyn Descriptors,
-        publish: &dyn Fn(RawFd),
-    ) -> Result<u32, Refusal> {
-        Ok(self.add(self.system.adopt(image, from, publish)?))
-    }
-
-    fn add(&self, served: Box<dyn Served>) -> u32 {
+    /// Adds a mount that is being served. Returns its number.
+    pub(crate) fn add(&self, served: Box<dyn Served>) -> u32 {
         let served: Arc<dyn Served> = Arc::from(served);
         let mut slots = self.slots();
         slots.last += 1;
@@ -115,6 +111,28 @@ impl Core {
     /// Returns the images of all mounts that another server can continue.
     pub(crate) fn images(&self) -> Vec<RawFd> {
         self.slots().mounts.values().filter_map(|slot| slot.served.image()).collect()
+    }
+
+    /// Records what the next server needs, if there is a holder.
+    pub(crate) fn record(&self) {
+        if let Some(held) = &self.held {
+            held.record(self.images(), Vec::new());
+        }
+    }
+
+    /// Records the same with the journal, for a server to which this one hands over.
+    pub(crate) fn record_all(&self) {
+        if let Some(held) = &self.held {
+            let entries = self.journal.entries().into_iter();
+            let entries = entries.map(|entry| (entry.seq, (*entry.report).clone()));
+            held.record(self.images(), entries.collect());
+        }
+    }
+
+    /// Continues the journal of another server.
+    pub(crate) fn continue_journal(&self, left: Left) {
+        let entry = |(seq, report)| Entry { seq, report: Arc::new(report) };
+        self.journal.continue_with(left.journal.into_iter().map(entry).collect());
     }
 
     pub(crate) fn mounts(&self) -> Vec<Mount> {
@@ -193,6 +211,13 @@ impl Core {
         ended_mounts.len()
     }
 
+    /// Stores all data that can be stored, in all mounts.
+    pub(crate) fn write_back(&self) {
+        let slots: Vec<Arc<dyn Served>> =
+            self.slots().mounts.values().map(|slot| Arc::clone(&slot.served)).collect();
+        slots.iter().for_each(|served| served.write_back());
+    }
+
     pub(crate) fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize {
         let all: Vec<Arc<dyn Served>> =
             self.slots().mounts.values().map(|s| Arc::clone(&s.served)).collect();
@@ -222,6 +247,7 @@ impl Core {
     pub(crate) fn health(&self) -> Health {
         Health {
             pid: self.number,
+            server: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ms: millis(self.began.elapsed()),
         }

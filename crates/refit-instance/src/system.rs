@@ -5,7 +5,7 @@
 //! requires.
 
 use std::collections::BTreeMap;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use refit_change::{Change, ChangeId, Report};
 use refit_objects::{Clustering, Handover, Probation, UpgradeControl};
-use refit_sys::descriptors::Descriptors;
 
-use crate::refusal::{Kind, Refusal, alone, loads_nothing, no_program};
+use crate::refusal::{Refusal, alone, loads_nothing, no_program};
 use crate::wire::{
     CacheMode, ClassInfo, FollowRequest, KernelInfo, LimitAnswer, MemoryInfo, MountRequest,
     MoveRequest, MovesInfo, ObjectActivity, ObjectInfo, PluginInfo, ProcessInfo, ProcessMemory,
@@ -239,27 +238,6 @@ pub trait System: Send + Sync + 'static {
     ///
     /// Returns what prevented it. Nothing is left mounted.
     fn mount(&self, request: &MountRequest) -> Result<Box<dyn Served>, Refusal>;
-
-    /// Continues a mount whose server has ended, by its [image](Served::image) and the descriptors
-    /// of that server's process. Calls `publish` with the new image before any request is executed.
-    ///
-    /// # Errors
-    ///
-    /// Returns what prevented it.
-    fn adopt(
-        &self,
-        image: OwnedFd,
-        from: &dyn Descriptors,
-        publish: &dyn Fn(RawFd),
-    ) -> Result<Box<dyn Served>, Refusal> {
-        let _ = (image, from, publish);
-        Err(Refusal::new(
-            Kind::Failed,
-            "continue a mount",
-            "this instance cannot serve any",
-            "start one with `refit mount`",
-        ))
-    }
 }
 
 /// A directory that is being served.
@@ -288,6 +266,9 @@ pub trait Served: Send + Sync + 'static {
     /// stored. The mount continues. If it has [ended](Self::ended) nevertheless, the data that
     /// could not be stored is lost.
     fn unmount(&self, discard: bool) -> Result<(), Refusal>;
+
+    /// Stores all data that can be stored, without waiting for the disk.
+    fn write_back(&self) {}
 
     /// Returns the number of the memfd by which another server can continue the mount, if one can.
     fn image(&self) -> Option<RawFd> {

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 pub use crate::debug::{EventInfo, EventsInfo};
+pub use crate::handover::{HandoverInfo, HandoverRequest, HandoverState, HandoverStatus};
 pub use crate::recording::{EndRecordQuery, RecordRequest, Recorded};
 pub use activity::{Activity, ActivityQuery, ObjectActivity};
 pub use kernel::{
@@ -486,8 +487,11 @@ pub struct CacheAnswer {
 /// The health of an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
-    /// Its process.
+    /// Its number, which is that of the process that was started.
     pub pid: u32,
+    /// The process that serves: the same one, or one that it has started.
+    #[serde(default)]
+    pub server: u32,
     /// Its version.
     pub version: String,
     /// The time since its start, in milliseconds.

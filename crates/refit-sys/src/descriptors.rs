@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use parking_lot::Mutex;
 
+use crate::pidfd::Pidfd;
+
 /// A process whose descriptors can be taken over.
 pub trait Descriptors {
     /// Takes over the descriptor `number`.
@@ -71,8 +73,45 @@ impl Descriptors for Inherited {
     }
 }
 
+/// Another process, whose descriptors are copied.
+#[derive(Debug)]
+pub struct OtherProcess {
+    process: Pidfd,
+}
+
+impl OtherProcess {
+    /// Opens the process with this number.
+    ///
+    /// # Errors
+    /// As for [`Pidfd::open`].
+    pub fn open(process: u32) -> io::Result<Self> {
+        Ok(Self { process: Pidfd::open(process)? })
+    }
+}
+
+impl Descriptors for OtherProcess {
+    /// Copies the descriptor `number`; the process keeps its own. See [`Pidfd::get_fd`].
+    fn take(&self, number: RawFd) -> io::Result<OwnedFd> {
+        self.process.get_fd(u32::try_from(number).map_err(|_| bad_descriptor())?)
+    }
+}
+
 fn bad_descriptor() -> io::Error {
     io::Error::from_raw_os_error(libc::EBADF)
+}
+
+/// Takes over a descriptor that the process that executed this program has passed to it by its
+/// number. The descriptor is closed on `exec`.
+///
+/// # Errors
+/// `EBADF`: there is no such descriptor.
+pub(crate) fn passed(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the call has no effect on memory.
+    if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open, and whoever passed it left it to this function.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Returns a number that is greater than that of any descriptor of this process.

@@ -28,18 +28,32 @@
 //! [serves](Board::serves), counts as a crash at the start. After three in a row the holder waits
 //! before it starts another one, twice as long each time; after ten such crashes it gives up and
 //! ends, which closes the descriptors.
+//!
+//! # Hand-over
+//!
+//! A server can also hand over to one that is another program ([`handover`]). That program becomes
+//! a holder of its own ([`take_over`]), with its own table of descriptors, into which the new
+//! server copies those of the old one. The first holder starts it, and remains when it has handed
+//! over: it has no descriptors any more, but it keeps the number by which the instance and the
+//! process are known, passes signals on, and ends as the last server does.
 
+mod board;
+mod children;
+pub mod handover;
+#[cfg(test)]
+mod model;
 mod tasks;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use crate::descriptors::Inherited;
-use crate::pidfd::Pidfd;
-use crate::word_table::WordTable;
+pub use board::Board;
+use board::{READY, SERVES, WATCH};
+use children::Child;
+use handover::{Handover, Phase, Succession};
+
+use crate::descriptors::{self, Inherited};
 
 /// The number of crashes at the start after which the holder gives up.
 const MAX_CRASHES: u64 = 10;
@@ -49,60 +63,25 @@ const START: Duration = Duration::from_secs(10);
 const PROMPT_RESTARTS: u64 = 3;
 /// The first such wait.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The interval at which the holder looks whether the threads of a server that is ending have
-/// ended. The kernel reports only the end of all of them.
-const ENDING_INTERVAL: Duration = Duration::from_micros(500);
-
-/// The words of the board.
-const BOARD_WORDS: usize = 512;
-/// The number of the server for which the holder is ready.
-const READY: usize = 0;
-/// Whether the server has finished: when it ends, the holder ends as well.
-const FINISHED: usize = 1;
-/// The descriptor by which the holder watches the server.
-const WATCH: usize = 2;
-/// Whether the server has begun to serve.
-const SERVES: usize = 3;
-/// The words that belong to the server.
-const OF_SERVER: usize = 16;
+/// The interval at which the holder looks at the phase of a hand-over, in milliseconds.
+const HANDOVER_INTERVAL: i32 = 1;
 
 /// The exit code of a server whose thread has panicked, and of a holder that gives up.
 const PANICKED: i32 = 101;
-
-/// The memory that the holder and all of its servers share.
-#[derive(Debug)]
-pub struct Board(WordTable);
-
-impl Board {
-    /// Returns the words that belong to the servers, which are zero in the beginning.
-    pub fn words(&self) -> &[AtomicU64] {
-        &self.0.words()[OF_SERVER..]
-    }
-
-    /// Records that the server has finished, and that no other one is to continue its work.
-    pub fn finish(&self) {
-        self.0.words()[FINISHED].store(1, Release);
-    }
-
-    /// Records that the server serves: if it is killed from now on, the fault is not its own.
-    pub fn serves(&self) {
-        self.0.words()[SERVES].store(1, Release);
-    }
-
-    fn finished(&self) -> bool {
-        self.0.words()[FINISHED].load(Acquire) != 0
-    }
-}
 
 /// A server that a holder has started.
 #[derive(Debug)]
 pub struct Server {
     /// The memory that it shares with the holder and with the servers before and after it.
     pub board: Board,
-    /// The process of the holder.
-    pub holder: u32,
-    /// The descriptors of the server before; `None` in the first server.
+    /// The process of the first holder, which stays through hand-overs.
+    pub first: u32,
+    /// The descriptors of the server before; `None` in the first server of a holder.
     pub inherited: Option<Inherited>,
+    /// The hand-over by which this server takes over, if it does.
+    pub succession: Option<Succession>,
+    /// The hand-over to another server.
+    pub handover: Handover,
 }
 
 /// Makes this process the holder of a server that runs `serve` and ends with the exit code that
@@ -116,7 +95,24 @@ pub struct Server {
 /// `WouldBlock`: this process has more than one thread. The errors of `memfd_create`, `signalfd`,
 /// `clone` and `pidfd_open`.
 pub fn hold(serve: impl FnOnce(Server) -> i32 + Send + 'static) -> io::Error {
-    match Holder::new() {
+    match Holder::new(None) {
+        Ok(holder) => holder.run(serve),
+        Err(error) => error,
+    }
+}
+
+/// Makes this process, which the first holder has started with the descriptor of its board, the
+/// holder of a server that takes over. See [`hold`].
+///
+/// # Errors
+/// As for [`hold`]. `InvalidData`, `InvalidInput`, `EBADF`: `board` is no board. `Unsupported`: the
+/// server before uses a protocol that this one does not know.
+pub fn take_over(
+    board: RawFd,
+    serve: impl FnOnce(Server) -> i32 + Send + 'static,
+) -> io::Error {
+    let board = descriptors::passed(board);
+    match board.and_then(|board| Holder::new(Some(Board::open(board)?))) {
         Ok(holder) => holder.run(serve),
         Err(error) => error,
     }
@@ -124,151 +120,270 @@ pub fn hold(serve: impl FnOnce(Server) -> i32 + Send + 'static) -> io::Error {
 
 struct Holder {
     board: Board,
+    handover: Handover,
+    /// Whether this is the holder of the process that was started.
+    is_first: bool,
     /// Reports the signals that end the process, and the ends of children.
     signals: OwnedFd,
     /// The signals that were blocked before.
     mask: libc::sigset_t,
-    /// The descriptors that were open before the first server.
+    /// The descriptors that were open before the first server, in order.
     own: Vec<RawFd>,
 }
 
-/// Why the holder continues.
-enum Woken {
-    /// The server has ended, with this status of `waitpid`, or `None` if some of its threads cannot
-    /// be reaped yet.
-    Ended(Option<i32>),
-    /// The holder cannot watch the server any more.
-    Failed(io::Error),
+/// What a holder does when its server has ended.
+enum Next {
+    /// It starts another one. The flag says whether that counts as a crash.
+    Restart { crashed: bool },
+    /// Another holder has taken over.
+    HandedOver,
 }
 
 impl Holder {
-    fn new() -> io::Result<Self> {
+    fn new(first: Option<Board>) -> io::Result<Self> {
         if tasks::count(std::process::id())? != 1 {
             let what = "a process with several threads cannot become a holder";
             return Err(io::Error::new(io::ErrorKind::WouldBlock, what));
         }
-        let board = Board(WordTable::new(c"refit-board", BOARD_WORDS)?);
-        let watched = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGCHLD];
+        let board = Board::new()?;
+        let handover = Handover::of(first.as_ref().unwrap_or(&board));
+        match &first {
+            Some(_) => handover.check()?,
+            None => handover.begin(board.as_fd().as_raw_fd()),
+        }
+        let watched = [
+            libc::SIGINT,
+            libc::SIGTERM,
+            libc::SIGHUP,
+            libc::SIGQUIT,
+            libc::SIGUSR1,
+            libc::SIGCHLD,
+        ];
         let (signals, mask) = signal_descriptor(&watched)?;
         let own = Inherited::open_descriptors();
-        Ok(Self { board, signals, mask, own })
+        Ok(Self { board, handover, is_first: first.is_none(), signals, mask, own })
     }
 
     fn run(self, serve: impl FnOnce(Server) -> i32 + Send + 'static) -> io::Error {
         let mut crashes_at_start = 0;
+        let mut successor = None;
         for number in 1.. {
             let began = Instant::now();
-            self.board.0.words()[SERVES].store(0, Release);
-            let child = match clone_sharing_descriptors() {
+            self.board.put(SERVES, 0);
+            let started = match clone_sharing_descriptors() {
                 Ok(0) => self.become_server(number, serve),
-                Ok(child) => child,
+                started => started.and_then(Child::server),
+            };
+            let server = match started {
+                Ok(server) => server,
                 Err(error) => return error,
             };
-            let watch = match watch(child) {
-                Ok(watch) => watch,
-                Err(error) => return error,
-            };
-            self.board.0.words()[WATCH].store(watch.as_fd().as_raw_fd() as u64, Release);
-            self.board.0.words()[READY].store(number, Release);
-            let status = match self.wait(child, &watch) {
-                Woken::Ended(status) => status,
-                Woken::Failed(error) => return error,
-            };
+            if !self.is_first && number == 1 {
+                self.handover.set_successor_server(server.process.cast_unsigned());
+            }
+            self.board.put(WATCH, server.watch.as_fd().as_raw_fd() as u64);
+            self.board.put(READY, number);
+            if let Err(error) = self.wait(&server, &mut successor) {
+                return error;
+            }
+            let status = server.ending(|| self.handover.server_ended(server.process));
             if self.board.finished() {
                 end_as(status);
             }
+            match self.next(&mut successor) {
+                Next::HandedOver => self.retire(successor),
+                Next::Restart { crashed: false } => continue,
+                Next::Restart { crashed: true } => {}
+            }
             let killed = status
                 .is_none_or(|it| libc::WIFSIGNALED(it) && libc::WTERMSIG(it) == libc::SIGKILL);
-            let served = self.board.0.words()[SERVES].load(Acquire) != 0;
+            let served = self.board.get(SERVES) != 0;
             if began.elapsed() >= START {
                 crashes_at_start = 0;
             } else if !(killed && served) {
                 crashes_at_start += 1;
             }
-            if crashes_at_start >= MAX_CRASHES {
-                say(
-                    b"refit: the server has crashed ten times in a row, and is not started again\n",
-                );
-                end_as(Some(PANICKED << 8));
-            }
-            say(b"refit: the server has crashed, and is started again\n");
-            if crashes_at_start > PROMPT_RESTARTS {
-                std::thread::sleep(FIRST_PAUSE * (1 << (crashes_at_start - PROMPT_RESTARTS - 1)));
-            }
+            pause_after(crashes_at_start);
         }
         unreachable!("servers are counted with 64 bits")
     }
 
-    /// Waits for the end of the server, and passes signals on to it.
-    fn wait(&self, child: libc::pid_t, watch: &Pidfd) -> Woken {
-        let poll_of = |fd: BorrowedFd<'_>| libc::pollfd {
-            fd: fd.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        loop {
-            let mut polled = [poll_of(self.signals.as_fd()), poll_of(watch.as_fd())];
-            // SAFETY: the array has the length that is passed.
-            let woken = unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
-            let error = io::Error::last_os_error();
-            if woken < 0 && error.kind() != io::ErrorKind::Interrupted {
-                return Woken::Failed(error);
-            }
-            if polled[0].revents != 0 {
-                self.pass_on(child);
-            }
-            if polled[1].revents != 0 {
-                return Woken::Ended(ending(child));
-            }
+    /// Waits for the end of the server, passes signals on to it, and looks after the holder that
+    /// takes over.
+    fn wait(&self, server: &Child, successor: &mut Option<Child>) -> io::Result<()> {
+        while !self.poll(Some(server), successor, -1)? {}
+        Ok(())
+    }
+
+    /// Waits at most `timeout` milliseconds for events, and handles them. Returns whether `watched`
+    /// has ended.
+    fn poll(
+        &self,
+        watched: Option<&Child>,
+        successor: &mut Option<Child>,
+        timeout: i32,
+    ) -> io::Result<bool> {
+        let none = libc::pollfd { fd: -1, events: 0, revents: 0 };
+        let signals = libc::pollfd { fd: self.signals.as_raw_fd(), events: libc::POLLIN, ..none };
+        let of = |child: Option<&Child>| child.map_or(none, Child::polled);
+        let mut polled = [signals, of(watched), of(successor.as_ref())];
+        // SAFETY: the array has the length that is passed.
+        let woken = unsafe { libc::poll(polled.as_mut_ptr(), 3, timeout) };
+        let error = io::Error::last_os_error();
+        if woken < 0 && error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
         }
+        if polled[0].revents != 0 {
+            self.take_signal(watched, successor.as_ref());
+        }
+        if self.is_first {
+            self.look_after(successor, polled[2].revents != 0);
+        }
+        Ok(polled[1].revents != 0)
     }
 
     /// Passes a signal on to the server. A signal of the terminal reaches both by itself.
-    fn pass_on(&self, child: libc::pid_t) {
+    fn take_signal(&self, server: Option<&Child>, successor: Option<&Child>) {
         // SAFETY: the structure is plain data, and as long as what is read into it.
-        unsafe {
+        let (signal, of_terminal) = unsafe {
             let mut info: libc::signalfd_siginfo = std::mem::zeroed();
             let size = size_of::<libc::signalfd_siginfo>();
-            let read = libc::read(self.signals.as_raw_fd(), (&raw mut info).cast(), size);
-            let signal = info.ssi_signo.cast_signed();
-            let of_terminal = info.ssi_code == libc::SI_KERNEL;
-            if read == size.cast_signed() && signal == libc::SIGCHLD {
-                Self::reap(child);
-            } else if read == size.cast_signed() && !of_terminal {
-                libc::kill(child, signal);
+            if libc::read(self.signals.as_raw_fd(), (&raw mut info).cast(), size)
+                != size.cast_signed()
+            {
+                return;
+            }
+            (info.ssi_signo.cast_signed(), info.ssi_code == libc::SI_KERNEL)
+        };
+        let number = |child: Option<&Child>| child.map_or(-1, |child| child.process);
+        match (signal, server) {
+            (libc::SIGCHLD, _) => children::reap(&[number(server), number(successor)]),
+            // Of the first holder: a hand-over has begun. `look_after` sees to the rest.
+            (libc::SIGUSR1, _) => self.handover.permit_successor(),
+            // SAFETY: the call has no effect on memory. The child was not reaped.
+            (_, Some(server)) if !of_terminal => unsafe {
+                libc::kill(server.process, signal);
+            },
+            _ => {}
+        }
+    }
+
+    /// Starts the holder that takes over, or notices its end. `ended` says that it has ended.
+    fn look_after(&self, successor: &mut Option<Child>, ended: bool) {
+        let (number, phase) = self.handover.phase();
+        match successor {
+            None if phase == Phase::Requested => {
+                let board = self.board.as_fd().as_raw_fd();
+                match children::start_successor(&self.handover, board, &self.mask) {
+                    Ok(child) => {
+                        self.handover.set_successor(child.process.cast_unsigned());
+                        self.handover.permit_successor();
+                        *successor = Some(child);
+                    }
+                    Err(_) => {
+                        self.handover.fail(number, "no process could be made for the new server");
+                    }
+                }
+            }
+            Some(child) if phase != Phase::Committed && (ended || phase == Phase::Failed) => {
+                self.handover.fail(number, "the new program has ended before it could take over");
+                self.handover.end_successor();
+                self.handover.no_successor();
+                child.reap();
+                *successor = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Decides what to do when the server has ended.
+    fn next(&self, successor: &mut Option<Child>) -> Next {
+        let (number, phase) = self.handover.phase();
+        if self.handover.holder() != std::process::id() {
+            // This holder was to take over.
+            if phase != Phase::Committed {
+                end_as(Some(1 << 8));
+            }
+            return Next::Restart { crashed: true };
+        }
+        match phase {
+            Phase::Idle | Phase::Committed => return Next::Restart { crashed: true },
+            Phase::Requested | Phase::Ready => {
+                self.handover.fail(number, "the server has crashed meanwhile");
+            }
+            Phase::Switching | Phase::Stopped | Phase::Failed => {
+                self.handover.advance(number, Phase::Stopped);
+            }
+        }
+        while self.handover.phase() == (number, Phase::Stopped) {
+            // What cannot be polled is not waited for, and the deadline ends the wait.
+            let _ = self.poll(None, successor, HANDOVER_INTERVAL);
+            if self.handover.time_left().is_zero() {
+                self.handover.fail(number, "the new server did not take over in time");
+            }
+        }
+        if self.handover.phase() == (number, Phase::Committed) {
+            return Next::HandedOver;
+        }
+        self.handover.end_successor();
+        Next::Restart { crashed: !self.handover.take_switched() }
+    }
+
+    /// Ends this holder, whose server has handed over. The first holder remains without
+    /// descriptors.
+    fn retire(&self, successor: Option<Child>) -> ! {
+        let Some(mut current) = successor.filter(|_| self.is_first) else {
+            // SAFETY: the process ends.
+            unsafe { libc::_exit(0) }
+        };
+        self.close_all_but(current.watch.as_fd().as_raw_fd());
+        self.handover.no_successor();
+        let mut successor = None;
+        loop {
+            match self.poll(Some(&current), &mut successor, -1) {
+                Ok(false) => {}
+                Ok(true) if self.handover.phase().1 == Phase::Committed && successor.is_some() => {
+                    current.reap();
+                    current = successor.take().expect("it is some");
+                    self.handover.no_successor();
+                }
+                Ok(true) | Err(_) => {
+                    self.handover.end_successor();
+                    end_as(Some(current.reap()));
+                }
             }
         }
     }
 
-    /// Reaps the servers before `child` whose last threads have ended.
-    fn reap(child: libc::pid_t) {
-        let mut ended = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-        loop {
-            let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-            // SAFETY: the structure receives the answer, and its process number is zero if there is
-            // none.
-            let process = unsafe {
-                libc::waitid(libc::P_ALL, 0, ended.as_mut_ptr(), how);
-                ended.assume_init_ref().si_pid()
-            };
-            if process == 0 || process == child {
-                return;
+    /// Closes the descriptors that were opened after the first server was started, but not `kept`.
+    fn close_all_but(&self, kept: RawFd) {
+        let close = |first: RawFd, last: RawFd| {
+            if first <= last {
+                // SAFETY: no value of this process that is still used owns these descriptors.
+                unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
             }
-            // SAFETY: no status is stored.
-            unsafe { libc::waitpid(process, std::ptr::null_mut(), libc::WNOHANG) };
-            ended = std::mem::MaybeUninit::zeroed();
+        };
+        let mut first = 0;
+        for own in self.own.iter().copied().chain([RawFd::MAX]) {
+            if (first..own).contains(&kept) {
+                close(first, kept - 1);
+                close(kept + 1, own - 1);
+            } else {
+                close(first, own - 1);
+            }
+            first = own.saturating_add(1);
         }
     }
 
     fn become_server(self, number: u64, serve: impl FnOnce(Server) -> i32 + Send + 'static) -> ! {
-        let Self { board, mask, mut own, signals } = self;
+        let Self { board, handover, is_first, mask, mut own, signals } = self;
         // SAFETY: the mask is the one that the process had before.
         unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut()) };
-        while board.0.words()[READY].load(Acquire) != number {
+        while board.get(READY) != number {
             // The holder needs a moment until it watches this process, which is what it does next.
             std::thread::yield_now();
         }
-        own.push(board.0.words()[WATCH].load(Acquire) as RawFd);
+        own.push(board.get(WATCH) as RawFd);
         // SAFETY: this process has the memory of the holder, whose values own the descriptors that
         // were open before the first server, and the one that watches this process.
         let inherited = (number > 1).then(|| unsafe { Inherited::new(&own) });
@@ -276,29 +391,39 @@ impl Holder {
         let holder = unsafe { libc::getppid() }.cast_unsigned();
         // The holder reads from it, and the table of descriptors is its as well.
         std::mem::forget(signals);
-        let served = std::thread::Builder::new()
-            .name("refit".into())
-            .spawn(move || serve(Server { board, holder, inherited }));
+        let serve = move || {
+            let succession = if is_first || number > 1 {
+                handover.held_by(holder, board.as_fd().as_raw_fd());
+                None
+            } else {
+                match Succession::new(&handover, holder, &board) {
+                    Ok(succession) => Some(succession),
+                    Err(error) => {
+                        let (hand_over, _) = handover.phase();
+                        handover.fail(hand_over, &format!("it cannot reach the server: {error}"));
+                        return 1;
+                    }
+                }
+            };
+            let first = handover.first();
+            serve(Server { board, first, inherited, succession, handover })
+        };
+        let served = std::thread::Builder::new().name("refit".into()).spawn(serve);
         let code = served.map(std::thread::JoinHandle::join);
         std::process::exit(code.ok().and_then(Result::ok).unwrap_or(PANICKED))
     }
 }
 
-/// Waits until no thread of a process whose first thread has exited executes an instruction any
-/// more. Returns the status of the process if it could be reaped.
-fn ending(child: libc::pid_t) -> Option<i32> {
-    loop {
-        let mut status = 0;
-        // SAFETY: `status` receives the answer.
-        let reaped = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
-        if reaped == child {
-            return Some(status);
-        }
-        if reaped < 0 || tasks::stuck(child.cast_unsigned()) {
-            return None; // It is reaped later, when its last thread has ended (`pass_on`).
-        }
-        // Polled; see `ENDING_INTERVAL`. All threads have been killed.
-        std::thread::sleep(ENDING_INTERVAL);
+/// Says that the server is started again, and waits if it has crashed at its start too often. Ends
+/// the process if it has done so ten times.
+fn pause_after(crashes_at_start: u64) {
+    if crashes_at_start >= MAX_CRASHES {
+        say(b"refit: the server has crashed ten times in a row, and is not started again\n");
+        end_as(Some(PANICKED << 8));
+    }
+    say(b"refit: the server has crashed, and is started again\n");
+    if crashes_at_start > PROMPT_RESTARTS {
+        std::thread::sleep(FIRST_PAUSE * (1 << (crashes_at_start - PROMPT_RESTARTS - 1)));
     }
 }
 
@@ -320,13 +445,6 @@ fn clone_sharing_descriptors() -> io::Result<libc::pid_t> {
     // the child has its own memory. Its first thread only starts another one and waits for it.
     let child = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     if child < 0 { Err(io::Error::last_os_error()) } else { Ok(child as libc::pid_t) }
-}
-
-/// Opens a descriptor that reports the end of the first thread of a process, or, before Linux 6.9,
-/// of all of them.
-fn watch(child: libc::pid_t) -> io::Result<Pidfd> {
-    let child = child.cast_unsigned();
-    Pidfd::open_thread(child).or_else(|_| Pidfd::open(child))
 }
 
 /// Blocks signals and returns a descriptor that reports them, and the mask before.

@@ -1,18 +1,16 @@
 //! Mounts that outlive their server: `refit mount --hold`, whose server is killed again and again
 //! while programs use the mount.
 
+mod load;
 mod stage;
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use load::Load;
 use rustix::process::{Pid, Signal, kill_process};
 use stage::{Serving, Stage};
 
@@ -113,131 +111,19 @@ fn pages_that_were_not_stored_are_taken_over() {
     assert_eq!(fs::metadata(&source).unwrap().modified().unwrap(), modified);
 }
 
-/// Appends numbers to a file until `stop`. Returns how many.
-fn append(path: &Path, stop: &AtomicBool) -> u64 {
-    let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
-    let mut count = 0;
-    while !stop.load(Relaxed) {
-        writeln!(file, "{count:015}").unwrap();
-        count += 1;
-    }
-    count
-}
-
-/// The names of a directory, and what is in the files.
-type Model = BTreeMap<String, String>;
-
-/// Creates, links, renames and removes names, each of which must succeed or fail as in the model.
-fn change_names(directory: &Path, stop: &AtomicBool) -> Model {
-    fs::create_dir(directory).unwrap();
-    let mut model = Model::new();
-    let mut random = 1_u64;
-    let mut next = |below: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888);
-        (random >> 33) % below
-    };
-    while !stop.load(Relaxed) {
-        let (name, other) = (format!("f{}", next(8)), format!("f{}", next(8)));
-        let (path, to) = (directory.join(&name), directory.join(&other));
-        let (there, taken) = (model.get(&name).cloned(), model.contains_key(&other));
-        match next(5) {
-            0 => {
-                let made = File::create_new(&path).map(|mut file| {
-                    let text = format!("{}", next(1 << 30));
-                    file.write_all(text.as_bytes()).unwrap();
-                    text
-                });
-                expect(&made, there.is_some().then_some(ErrorKind::AlreadyExists), "create");
-                made.ok().map(|text| model.insert(name, text));
-            }
-            1 => {
-                let removed = fs::remove_file(&path);
-                expect(&removed, there.is_none().then_some(ErrorKind::NotFound), "unlink");
-                model.remove(&name);
-            }
-            2 => {
-                let renamed = fs::rename(&path, &to);
-                expect(&renamed, there.is_none().then_some(ErrorKind::NotFound), "rename");
-                let same = there.is_some() && there.as_ref() == model.get(&other);
-                if let Some(text) = there.filter(|_| !same) {
-                    model.remove(&name);
-                    model.insert(other, text);
-                }
-            }
-            3 => {
-                let linked = fs::hard_link(&path, &to);
-                let refused = match (&there, taken) {
-                    (None, _) => Some(ErrorKind::NotFound),
-                    (_, true) => Some(ErrorKind::AlreadyExists),
-                    _ => None,
-                };
-                expect(&linked, refused, "link");
-                there.filter(|_| !taken).map(|text| model.insert(other, text));
-            }
-            _ => {
-                let made = directory.join("made");
-                fs::create_dir(&made).unwrap();
-                fs::remove_dir(&made).unwrap();
-                assert_eq!(fs::read_to_string(&path).ok(), there);
-            }
-        }
-    }
-    model
-}
-
-fn expect<T: std::fmt::Debug>(done: &std::io::Result<T>, error: Option<ErrorKind>, what: &str) {
-    assert_eq!(done.as_ref().err().map(std::io::Error::kind), error, "{what}: {done:?}");
-}
-
-fn contents(directory: &Path) -> Model {
-    let text = |entry: fs::DirEntry| {
-        let name = entry.file_name().into_string().unwrap();
-        (name, fs::read_to_string(entry.path()).unwrap())
-    };
-    fs::read_dir(directory).unwrap().map(|entry| text(entry.unwrap())).collect()
-}
-
 #[test]
 fn no_request_is_lost_or_executed_twice() {
     let stage = Stage::new();
     for cache in ["auto", "direct"] {
         let Some(mut serving) = stage.serve_with(&["--hold", "--cache", cache]) else { return };
-        let stop = Arc::new(AtomicBool::new(false));
-        let at = |name: &str| serving.mountpoint.join(format!("{cache}-{name}"));
-        let worker = |work: Box<dyn FnOnce(&AtomicBool) + Send>| {
-            let stop = Arc::clone(&stop);
-            thread::spawn(move || work(&stop))
-        };
-        let (results, found) = std::sync::mpsc::channel();
-        let mut workers = Vec::new();
-        for name in ["one", "two"] {
-            let (path, results) = (at(name), results.clone());
-            workers.push(worker(Box::new(move |stop| {
-                let model = change_names(&path, stop);
-                results.send((path, model)).unwrap();
-            })));
-        }
-        let log = at("log");
-        let appender = {
-            let (log, stop) = (log.clone(), Arc::clone(&stop));
-            thread::spawn(move || append(&log, &stop))
-        };
+        let load = Load::start(&serving.mountpoint, cache);
         for _ in 0..25 {
             crash(&serving);
         }
-        stop.store(true, Relaxed);
-        workers.into_iter().for_each(|worker| worker.join().expect("it saw no error"));
-        let appended = appender.join().expect("it saw no error");
-        drop(results);
+        let expected = load.end();
         serving.signal(Signal::TERM);
         assert_eq!(serving.wait(), 0);
-        let source = |path: &Path| stage.path("source").join(path.file_name().unwrap());
-        for (path, model) in found {
-            assert_eq!(contents(&source(&path)), model);
-        }
-        let log = fs::read_to_string(source(&log)).unwrap();
-        let numbers: Vec<u64> = log.lines().map(|line| line.parse().unwrap()).collect();
-        assert!(numbers.into_iter().eq(0..appended), "{appended} appended");
+        expected.is_in(&stage.path("source"));
     }
 }
 

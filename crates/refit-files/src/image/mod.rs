@@ -24,6 +24,7 @@
 pub(crate) mod header;
 pub(crate) mod layout;
 pub(crate) mod record;
+pub(crate) mod recorded;
 pub(crate) mod request;
 #[cfg(test)]
 mod tests;

@@ -17,21 +17,21 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The words of a record.
-const NODE: usize = 0;
-const DESCRIPTOR: usize = 1;
-const DEVICE: usize = 2;
-const NUMBER: usize = 3;
-const MODE: usize = 4;
-const FLAGS: usize = 5;
-const LOOKUPS: usize = 6;
-const OUTDATED: usize = 7;
-const USES: usize = 8;
-const CACHE: usize = 9;
-const SIZE: usize = 10;
-const MODIFIED: usize = 11;
-const CHANGED: usize = 13;
-const CHANGED_HOST: usize = 15;
-const VERSION: usize = 17;
+pub(super) const NODE: usize = 0;
+pub(super) const DESCRIPTOR: usize = 1;
+pub(super) const DEVICE: usize = 2;
+pub(super) const NUMBER: usize = 3;
+pub(super) const MODE: usize = 4;
+pub(super) const FLAGS: usize = 5;
+pub(super) const LOOKUPS: usize = 6;
+pub(super) const OUTDATED: usize = 7;
+pub(super) const USES: usize = 8;
+pub(super) const CACHE: usize = 9;
+pub(super) const SIZE: usize = 10;
+pub(super) const MODIFIED: usize = 11;
+pub(super) const CHANGED: usize = 13;
+pub(super) const CHANGED_HOST: usize = 15;
+pub(super) const VERSION: usize = 17;
 
 /// The flags of a record, each a bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +156,7 @@ impl Record {
         self.words()[word].load(Relaxed)
     }
 
-    fn put(&self, word: usize, value: u64) {
+    pub(super) fn put(&self, word: usize, value: u64) {
         self.words()[word].store(value, Relaxed);
     }
 
@@ -328,92 +328,5 @@ fn counted_word(count: Count) -> usize {
     match count {
         Count::Lookups(_) => LOOKUPS,
         Count::Opened(_) | Count::Closed(_) => USES,
-    }
-}
-
-/// The state of an inode, read from the image of another server.
-#[derive(Clone, Debug)]
-pub(crate) struct RecordedInode {
-    pub(crate) node: u64,
-    pub(crate) key: HostKey,
-    pub(crate) mode: u32,
-    pub(crate) descriptor: RawFd,
-    pub(crate) access: Option<Access>,
-    pub(crate) lookups: u64,
-    pub(crate) cache: u64,
-    pub(crate) size: u64,
-    pub(crate) modified: Option<Time>,
-    pub(crate) changed: Option<(Time, Option<Time>)>,
-    /// `None` if it is not known, or was being replaced.
-    pub(crate) version: Option<RecordedVersion>,
-    pub(crate) by_others: bool,
-    pub(crate) gone: bool,
-    /// The words, for the record that continues this one.
-    words: [u64; WORDS],
-}
-
-impl RecordedInode {
-    /// Reads the record with this index; `None` if no inode has it, or one that has been forgotten
-    /// and stored.
-    pub(crate) fn read(image: &Image, index: u32) -> Option<Self> {
-        let shared = image.record_words(index);
-        let node = shared[NODE].load(Acquire);
-        let words: [u64; WORDS] = std::array::from_fn(|word| shared[word].load(Relaxed));
-        let has = |flag: Flag| words[FLAGS] & flag as u64 != 0;
-        let time = |word: usize| (words[word].cast_signed(), words[word + 1].cast_signed());
-        let access = match words[DESCRIPTOR] >> 32 {
-            0 => None,
-            1 => Some(Access::Read),
-            2 => Some(Access::Write),
-            _ => return None,
-        };
-        let descriptor = RawFd::try_from(words[DESCRIPTOR] & u64::from(u32::MAX)).ok()?;
-        let host = has(Flag::ChangedHost).then(|| time(CHANGED_HOST));
-        let version = (time(VERSION), time(VERSION + 2), words[VERSION + 4].cast_signed());
-        let settled = has(Flag::Version) && !has(Flag::VersionChanging);
-        (node != 0).then(|| Self {
-            node,
-            key: HostKey { device: words[DEVICE], number: words[NUMBER] },
-            mode: words[MODE] as u32,
-            descriptor,
-            access,
-            lookups: words[LOOKUPS],
-            cache: words[CACHE],
-            size: words[SIZE],
-            modified: has(Flag::Modified).then(|| time(MODIFIED)),
-            changed: has(Flag::Changed).then(|| (time(CHANGED), host)),
-            version: settled.then_some(version),
-            by_others: has(Flag::ByOthers),
-            gone: has(Flag::Gone),
-            words,
-        })
-    }
-
-    /// Returns the open files.
-    #[cfg(test)]
-    pub(crate) fn uses(&self) -> Uses {
-        Uses(self.words[USES])
-    }
-
-    /// Restores a count of this inode that was being changed when the server ended.
-    pub(crate) fn restore(&mut self, unfinished: Unfinished) {
-        match unfinished {
-            Unfinished::Lookups { before, .. } => {
-                self.words[LOOKUPS] = before;
-                self.lookups = before;
-            }
-            Unfinished::Uses { before, .. } => self.words[USES] = before,
-        }
-    }
-
-    /// Makes `record` the continuation of this one, without its descriptor, cache and version.
-    pub(crate) fn continue_in(&self, record: &Record) {
-        let flags = self.words[FLAGS] & (Flag::StaleInKernel as u64 | Flag::Gone as u64);
-        record.begin(self.node, self.key, self.mode, self.gone);
-        record.put(FLAGS, flags);
-        for word in [LOOKUPS, OUTDATED, USES] {
-            record.put(word, self.words[word]);
-        }
-        record.set_times(self.modified, self.changed);
     }
 }

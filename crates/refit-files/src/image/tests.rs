@@ -1,7 +1,8 @@
 //! The counts of inodes at every instant at which a server can end.
 
 use super::Image;
-use super::record::{Count, RecordedInode, Unfinished, Uses};
+use super::record::{Count, Unfinished, Uses};
+use super::recorded::RecordedInode;
 use super::request::{self, Logged, Slot, UnfinishedRequest, after_each_store};
 use crate::values::HostKey;
 use std::cell::RefCell;
@@ -28,7 +29,7 @@ fn found(image: &Image, slot: u32) -> StateFound {
         let slot = image.slot_words(slot + 1);
         request::logged(slot)
     });
-    StateFound { lookups: inode.lookups, uses: inode.uses(), logged }
+    StateFound { lookups: inode.lookups(), uses: inode.uses(), logged }
 }
 
 /// Returns a copy of an image.

@@ -1,117 +1,214 @@
-//! `refit mount --hold`: the mounts outlive the server.
+//! `refit mount --hold`, and the program that takes over in a hand-over.
 //!
-//! The process that was started becomes the holder ([`refit_sys::holder`]), and its child the
-//! server. If the server is killed or aborts, the next one finds on the board the socket of the
-//! instance and the images of its mounts, and continues them. The instance keeps its number, which
-//! is that of the holder's process.
+//! The process that was started becomes a holder ([`refit_sys::holder`]), and its child the server.
+//! If the server is killed or aborts, or if it hands over, the next one finds what it has left
+//! ([`Left`]), and continues it. The instance keeps its number, which is that of the first holder's
+//! process.
 
-use std::os::fd::RawFd;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::mpsc::Receiver;
 
 use refit_instance::wire::MountRequest;
-use refit_instance::{Instance, InstanceOptions, host};
-use refit_sys::descriptors::{Descriptors, Inherited};
-use refit_sys::holder::{self, Board, Server};
+use refit_instance::{
+    AdoptedMount, Held, Instance, InstanceOptions, Left, PreparedMount, Refusal, Served, host,
+};
+use refit_sys::descriptors::Descriptors;
+use refit_sys::holder::handover::Succession;
+use refit_sys::holder::{self, Server};
 
-use super::mount::{self, MountArgs};
+use super::mount::{self, Event, MountArgs};
 use crate::failure::Failure;
 use crate::output::Output;
-
-/// The word of the board with the socket, as a descriptor plus 1; 0 before the first server has
-/// mounted everything.
-const LISTENER: usize = 0;
-/// The number of images.
-const COUNT: usize = 1;
-/// The first image.
-const IMAGES: usize = 2;
 
 /// Becomes the holder of a server that mounts and serves. Returns only why it could not.
 pub(super) fn run(args: &MountArgs, json: bool) -> Result<(), Failure> {
     let (args, requests) = (args.clone(), mount::requests(args)?);
     let error = holder::hold(move |server| {
         let mut out = Output::new(json);
-        let served = serve(&args, &requests, &server, &mut out).and_then(|()| out.flush());
-        server.board.finish();
-        served.map_or_else(|failure| failure.report().into(), |()| 0)
+        let begin = |server: &Server| begin(&args, &requests, server, &mut out);
+        finish(&server, serve(&server, begin))
     });
     Err(Failure::new("start a holder of the mounts", error.to_string(), "mount without --hold"))
 }
 
+/// Becomes the holder of a server that takes over from another one, whose first holder has the
+/// descriptor `board`. Returns only why it could not.
+pub(super) fn take_over(board: RawFd) -> Result<(), Failure> {
+    let error = holder::take_over(board, |server| {
+        finish(&server, serve(&server, |_| Err(nothing_left().into())))
+    });
+    let remedy = "use `refit handover`, which starts this command";
+    Err(Failure::new("take over the mounts of another server", error.to_string(), remedy))
+}
+
+fn nothing_left() -> Refusal {
+    let (operation, obstacle) = ("take over the mounts", "the server before has left none");
+    Refusal::new(refit_instance::Kind::Failed, operation, obstacle, "mount again")
+}
+
+/// Ends the server: no other one is to continue its work.
+fn finish(server: &Server, served: Result<(), Failure>) -> i32 {
+    server.board.finish();
+    served.map_or_else(|failure| failure.report().into(), |()| 0)
+}
+
+/// Serves what the server before has left. If there was none, `begin` starts an instance and
+/// serves it.
 fn serve(
+    server: &Server,
+    begin: impl FnOnce(&Server) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let left = match (&server.succession, &server.inherited) {
+        (Some(succession), _) => return serve_after(server, succession),
+        (None, Some(inherited)) => Left::read(&server.board, inherited)?.map(|it| (it, inherited)),
+        (None, None) => None,
+    };
+    let Some(((left, document), inherited)) = left else { return begin(server) };
+    let events = mount::events(left.until_eof)?;
+    let prepared = prepare(&left, inherited).into_iter().filter_map(reported);
+    let adopted = prepared.map(|prepared| prepared.complete(inherited)).filter_map(reported);
+    let adopted: Vec<_> = adopted.collect();
+    let continued = Continued::record(server, left, inherited, adopted, document)?;
+    let instance = continued.serve(server)?;
+    // Not before: the requests of the last server were bound to some of these descriptors.
+    inherited.close_rest();
+    mount::until_the_end(&instance, &events, || instance.record())
+}
+
+/// Starts the instance and its mounts, and serves them.
+fn begin(
     args: &MountArgs,
     requests: &[MountRequest],
     server: &Server,
     out: &mut Output,
 ) -> Result<(), Failure> {
+    // Installed before anything is mounted, as by `mount::run`.
     let events = mount::events(args.until_eof)?;
-    let mut options = InstanceOptions::of_this_user()?;
-    options.number = server.holder;
-    let instance = match &server.inherited {
-        Some(inherited) if listener(&server.board).is_some() => {
-            let continued = listener(&server.board).and_then(|number| inherited.take(number).ok());
-            options.listener = continued.map(Into::into);
-            let instance = Instance::start(host(), options)?;
-            adopt(&instance, &server.board, inherited);
-            instance
-        }
-        _ => {
-            let instance = Instance::start(host(), options)?;
-            mount::mount(&instance, requests)?;
-            // Before anyone is told that the mounts are there.
-            record(&server.board, &instance);
-            mount::announce(&instance, args, out)?;
-            if instance.descriptors().1.len() < instance.mounts().len() {
-                say!(
-                    "refit: the mounts will end if the server crashes, since the kernel cannot \
-                     send requests again (Linux 6.9 can)"
-                );
-            }
-            instance
+    let instance = Instance::start(host(), options(server, args.until_eof)?)?;
+    mount::mount(&instance, requests)?;
+    // Before anyone is told that the mounts are there.
+    instance.record();
+    mount::announce(&instance, args, out)?;
+    if !instance.can_be_continued() {
+        say!(
+            "refit: the mounts will end if the server crashes, since the kernel cannot send \
+             requests again (Linux 6.9 can)"
+        );
+    }
+    server.board.serves();
+    mount::until_the_end(&instance, &events, || instance.record())
+}
+
+/// Takes over from another server, which serves until this one is ready.
+fn serve_after(server: &Server, succession: &Succession) -> Result<(), Failure> {
+    let (events, continued) = match take(server, succession) {
+        Ok(taken) => taken,
+        Err(refusal) => {
+            succession.fail(&refusal.to_string());
+            // Without dropping anything: the other server continues the mounts.
+            std::process::exit(1);
         }
     };
-    if let Some(inherited) = &server.inherited {
-        // Not before: the requests of the last server were bound to some of these descriptors.
-        inherited.close_rest();
+    if !succession.commit() {
+        std::process::exit(1);
     }
-    record(&server.board, &instance);
-    server.board.serves();
-    mount::until_the_end(&instance, &events, || record(&server.board, &instance))
+    let instance = continued.serve(server)?;
+    mount::until_the_end(&instance, &events, || instance.record())
 }
 
-/// Continues the mounts of the server before.
-fn adopt(instance: &Instance, board: &Board, inherited: &Inherited) {
-    let images = board.words()[IMAGES..].iter();
-    for image in images.take(board.words()[COUNT].load(Acquire) as usize) {
-        let publish = |number: RawFd| {
-            image.store(number as u64, Release);
-            // Requests are answered from here on.
-            board.serves();
-        };
-        let continued = inherited
-            .take(image.load(Acquire) as RawFd)
-            .map_err(|error| error.to_string())
-            .and_then(|memfd| {
-                instance.adopt(memfd, inherited, &publish).map_err(|refusal| refusal.to_string())
-            });
-        if let Err(reason) = continued {
+/// Takes over the state of the server before, and begins to receive the events that end the
+/// instance.
+fn take(
+    server: &Server,
+    succession: &Succession,
+) -> Result<(Receiver<Event>, Continued), Failure> {
+    let Succession { descriptors, board, .. } = succession;
+    let read = || Left::read(board, descriptors)?.ok_or_else(nothing_left);
+    let (before, _) = read()?;
+    let events = mount::events(before.until_eof)?;
+    let prepared = prepare(&before, descriptors).into_iter().collect::<Result<Vec<_>, _>>()?;
+    if !succession.wait_for_end() {
+        return Err(failed("the server before has given the hand-over up").into());
+    }
+    let (left, document) = read()?;
+    if left.images != before.images {
+        return Err(failed("the mounts have changed meanwhile").into());
+    }
+    let adopted = prepared.into_iter().map(|prepared| prepared.complete(descriptors));
+    let adopted = adopted.collect::<Result<Vec<_>, _>>()?;
+    Ok((events, Continued::record(server, left, descriptors, adopted, document)?))
+}
+
+fn failed(obstacle: &str) -> Refusal {
+    let kind = refit_instance::Kind::Failed;
+    Refusal::new(kind, "take over the mounts", obstacle, "hand over again")
+}
+
+/// Prepares to continue the mounts of a server.
+fn prepare(left: &Left, from: &dyn Descriptors) -> Vec<Result<PreparedMount, Refusal>> {
+    let prepare = |image: &RawFd| {
+        let image = from.take(*image).map_err(|error| failed(&error.to_string()))?;
+        PreparedMount::new(image, from)
+    };
+    left.images.iter().map(prepare).collect()
+}
+
+/// Reports the mounts that cannot be continued after a crash. The others are.
+fn reported<T>(outcome: Result<T, Refusal>) -> Option<T> {
+    outcome
+        .inspect_err(|reason| {
             say!("refit: a mount could not be continued after the crash: {reason}");
+        })
+        .ok()
+}
+
+/// An instance that is continued as soon as its mounts are served.
+struct Continued {
+    left: Left,
+    mounts: Vec<AdoptedMount>,
+    options: InstanceOptions,
+    /// What the server before has left. It is not needed any more when this server has recorded
+    /// the same.
+    _document: OwnedFd,
+}
+
+impl Continued {
+    /// Records everything that the next server needs if this one ends.
+    fn record(
+        server: &Server,
+        left: Left,
+        from: &dyn Descriptors,
+        mounts: Vec<AdoptedMount>,
+        _document: OwnedFd,
+    ) -> Result<Self, Refusal> {
+        let mut options = options(server, left.until_eof)?;
+        let listener = left.listener(from).map_err(|error| failed(&error.to_string()))?;
+        if let Some(held) = &options.held {
+            held.record_adopted(&listener, mounts.iter().map(AdoptedMount::image).collect());
         }
+        options.listener = Some(listener);
+        Ok(Self { left, mounts, options, _document })
+    }
+
+    /// Serves the mounts, and then the instance.
+    fn serve(self, server: &Server) -> Result<Instance, Failure> {
+        let Self { left, mounts, options, _document } = self;
+        server.board.serves();
+        let served: Vec<Box<dyn Served>> =
+            mounts.into_iter().map(AdoptedMount::serve).filter_map(reported).collect();
+        let instance = Instance::start(host(), options)?;
+        instance.continue_journal(left);
+        for served in served {
+            instance.add(served);
+        }
+        instance.record();
+        Ok(instance)
     }
 }
 
-fn listener(board: &Board) -> Option<RawFd> {
-    let number = board.words()[LISTENER].load(Acquire);
-    number.checked_sub(1).map(|number| number as RawFd)
-}
-
-/// Records what the next server needs to continue this instance.
-fn record(board: &Board, instance: &Instance) {
-    let (listener, images) = instance.descriptors();
-    let words = board.words();
-    let images = &images[..images.len().min(words.len() - IMAGES)];
-    for (word, image) in words[IMAGES..].iter().zip(images) {
-        word.store(*image as u64, Release);
-    }
-    words[COUNT].store(images.len() as u64, Release);
-    words[LISTENER].store(listener as u64 + 1, Release);
+fn options(server: &Server, until_eof: bool) -> Result<InstanceOptions, Refusal> {
+    let mut options = InstanceOptions::of_this_user()?;
+    options.number = server.first;
+    options.held = Some(Held::new(server.board.clone(), server.handover.clone(), until_eof));
+    Ok(options)
 }

@@ -1,5 +1,6 @@
 //! Serve files: `refit mount` and what is done with mounts.
 
+mod handover;
 mod held;
 mod mount;
 mod mounts;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use clap::builder::ValueHint;
 
+use self::handover::HandoverArgs;
 use self::mount::MountArgs;
 use self::mounts::CacheArg;
 use crate::failure::Failure;
@@ -33,6 +35,17 @@ pub(crate) enum FilesCommand {
     #[command(after_help = "Example:\n  refit mounts --json")]
     Mounts,
 
+    /// Let another build of refit continue the mounts, while programs use them
+    Handover(HandoverArgs),
+
+    /// Continue the mounts of another server, which starts this command
+    #[command(hide = true, after_help = "Example:\n  refit handover /mnt/data")]
+    TakeOver {
+        /// Descriptor of the board of the first holder
+        #[arg(value_parser = clap::value_parser!(i32).range(3..))]
+        board: i32,
+    },
+
     /// Write everything back and unmount
     #[command(after_help = "Example:\n  refit umount /mnt/data")]
     Umount {
@@ -54,6 +67,8 @@ impl FilesCommand {
             FilesCommand::Mount(args) => mount::run(args, out),
             FilesCommand::Cache { glob, mode } => mounts::cache(glob, *mode, only, out),
             FilesCommand::Mounts => mounts::list(only, out),
+            FilesCommand::Handover(args) => handover::run(args, only, out),
+            FilesCommand::TakeOver { board } => held::take_over(*board),
             FilesCommand::Umount { mountpoint, discard } => {
                 mounts::unmount(mountpoint, *discard, only, out)
             }

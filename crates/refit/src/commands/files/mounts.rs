@@ -128,7 +128,7 @@ pub(crate) fn cache(
 
 /// The path as the instance knows it. The mount point itself is not accessed: if its server hangs,
 /// so would this process.
-fn absolute(path: &Path) -> PathBuf {
+pub(super) fn absolute(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let named = path.parent().zip(path.file_name());
     let resolved = named.and_then(|(parent, name)| Some(parent.canonicalize().ok()?.join(name)));

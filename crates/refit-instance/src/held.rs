@@ -1,0 +1,186 @@
+//! What a server leaves for the next one of its instance, on the board of its
+//! [holder](refit_sys::holder).
+//!
+//! A word of the board names a memfd with a document ([`Left`]), which in turn names the socket and
+//! the images of the mounts. When something changes the server writes another document and then
+//! replaces the word, so that one of both is complete at every instant.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use parking_lot::{Mutex, MutexGuard};
+use refit_change::Report;
+use refit_sys::descriptors::Descriptors;
+use refit_sys::holder::Board;
+use refit_sys::holder::handover::Handover;
+use refit_sys::memfd::{self, Pages};
+use serde::{Deserialize, Serialize};
+
+use crate::refusal::{Kind, Refusal};
+
+/// The word of the board with the memfd of the document, as a descriptor plus 1; 0 before the first
+/// server has mounted everything.
+const DOCUMENT: usize = 0;
+/// The name of the memfd.
+const NAME: &CStr = c"refit-instance";
+/// The version of the document that this version of refit writes, and the only one that it reads.
+const VERSION: u32 = 1;
+/// The maximum length of a document, in bytes.
+const MAX_LENGTH: u64 = 256 << 20;
+
+/// The holder of a server, as the instance of that server sees it.
+#[derive(Debug)]
+pub struct Held {
+    board: Board,
+    pub(crate) handover: Handover,
+    /// Whether the instance ends together with its standard input.
+    until_eof: bool,
+    listener: AtomicI32,
+    /// The memfd that the board names, and what it contains.
+    written: Mutex<Option<(OwnedFd, Vec<u8>)>>,
+    /// Locked by the request that hands over.
+    hands_over: Mutex<()>,
+}
+
+/// What a server has left.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Left {
+    version: u32,
+    /// The descriptor of the socket.
+    listener: RawFd,
+    /// The descriptors of the images of the mounts.
+    pub images: Vec<RawFd>,
+    /// Whether the instance ends together with its standard input.
+    pub until_eof: bool,
+    /// The journal by the positions of its entries, only if the server has handed over.
+    #[serde(default)]
+    pub(crate) journal: Vec<(u64, Report)>,
+}
+
+impl Left {
+    /// Reads what the servers with this board have left, of whose process `from` has the
+    /// descriptors. Returns the memfd as well; it must stay open until another document has been
+    /// [recorded](Held::record_adopted). `None`: the first server has not mounted everything yet.
+    ///
+    /// # Errors
+    ///
+    /// There is no document that this version can read.
+    pub fn read(
+        board: &Board,
+        from: &dyn Descriptors,
+    ) -> Result<Option<(Self, OwnedFd)>, Refusal> {
+        let word = board.words()[DOCUMENT].load(Acquire);
+        let Some(number) = word.checked_sub(1) else { return Ok(None) };
+        let refused = |error: &dyn std::fmt::Display| {
+            let remedy = "mount again; `umount -l` removes what is left of the mounts";
+            Refusal::new(Kind::Failed, "continue an instance", error.to_string(), remedy)
+        };
+        let memfd = from.take(number as RawFd).map_err(|error| refused(&error))?;
+        let text = contents(&memfd).map_err(|error| refused(&error))?;
+        let Versioned { version } = serde_json::from_slice(&text).map_err(|e| refused(&e))?;
+        if version != VERSION {
+            let what = format!(
+                "the server has left version {version} of its state, and this refit reads version \
+                 {VERSION}"
+            );
+            return Err(refused(&what));
+        }
+        let left = serde_json::from_slice(&text).map_err(|error| refused(&error))?;
+        Ok(Some((left, memfd)))
+    }
+
+    /// Takes over the socket.
+    ///
+    /// # Errors
+    ///
+    /// The process has no such descriptor.
+    pub fn listener(&self, from: &dyn Descriptors) -> io::Result<UnixListener> {
+        from.take(self.listener).map(UnixListener::from)
+    }
+}
+
+/// The part of the document that every version has.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
+impl Held {
+    /// Creates what the instance of a server needs to know of its holder.
+    pub fn new(board: Board, handover: Handover, until_eof: bool) -> Self {
+        let (written, hands_over) = (Mutex::default(), Mutex::default());
+        Self { board, handover, until_eof, listener: AtomicI32::new(-1), written, hands_over }
+    }
+
+    pub(crate) fn listens(&self, listener: &UnixListener) {
+        self.listener.store(listener.as_raw_fd(), Relaxed);
+    }
+
+    /// Records the socket and the images of a server that is about to continue an instance.
+    pub fn record_adopted(&self, listener: &UnixListener, images: Vec<RawFd>) {
+        self.listens(listener);
+        self.record(images, Vec::new());
+    }
+
+    /// Records what the next server needs. Without room for it, the old document stays.
+    pub(crate) fn record(&self, images: Vec<RawFd>, journal: Vec<(u64, Report)>) {
+        let listener = self.listener.load(Relaxed);
+        let left =
+            Left { version: VERSION, listener, images, until_eof: self.until_eof, journal };
+        let Ok(text) = serde_json::to_vec(&left) else { return };
+        let mut written = self.written.lock();
+        if written.as_ref().is_some_and(|(_, last)| *last == text) {
+            return;
+        }
+        let memfd = memfd::create(NAME, text.len() as u64, Pages::Base).and_then(|memfd| {
+            let file = File::from(memfd);
+            file.write_all_at(&text, 0)?;
+            Ok(OwnedFd::from(file))
+        });
+        match memfd {
+            Ok(memfd) => {
+                // Pairs with the acquire in `Left::read`. The memfd before is closed after it.
+                self.board.words()[DOCUMENT].store(memfd.as_raw_fd() as u64 + 1, Release);
+                *written = Some((memfd, text));
+            }
+            Err(error) => tracing::warn!(%error, "cannot record the state of the instance"),
+        }
+    }
+
+    /// Locks the hand-over of the instance; `None` if it is being made.
+    pub(crate) fn begin_handover(&self) -> Option<MutexGuard<'_, ()>> {
+        self.hands_over.try_lock()
+    }
+}
+
+/// Returns what a memfd contains.
+fn contents(memfd: &OwnedFd) -> io::Result<Vec<u8>> {
+    let length = rustix::fs::fstat(memfd)?.st_size.cast_unsigned();
+    if length > MAX_LENGTH {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the document is too long"));
+    }
+    let mut text = vec![0; length as usize];
+    File::from(memfd.try_clone()?).read_exact_at(&mut text, 0)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_of_another_version_is_refused_by_its_number() {
+        let Versioned { version } =
+            serde_json::from_str(r#"{"version": 7, "unknown": [1]}"#).unwrap();
+        assert_eq!(version, 7);
+        let left = Left { version: VERSION, images: vec![3, 4], ..Left::default() };
+        let text = serde_json::to_string(&left).unwrap();
+        assert_eq!(serde_json::from_str::<Left>(&text).unwrap(), left);
+    }
+}

@@ -1,0 +1,189 @@
+//! `refit handover`: servers that are replaced by another program again and again while programs
+//! use the mount.
+
+mod load;
+mod stage;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use load::Load;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use stage::running::until;
+use stage::{Serving, Stage};
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// Hands over to this program and returns what was printed.
+fn hand_over(stage: &Stage, serving: &Serving) -> Value {
+    let (code, stdout, stderr) =
+        stage.run(&["--json", "handover", text(&serving.mountpoint), "--timeout", "60s"]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    serde_json::from_str(&stdout).expect("a JSON object")
+}
+
+/// Returns the process that serves.
+fn server(stage: &Stage, serving: &Serving) -> Pid {
+    let instance = serving.pid().as_raw_nonzero().to_string();
+    let socket = stage.path("sockets").join(format!("{instance}.sock"));
+    let client = refit_instance::Client::new(&socket).expect("descriptors");
+    let server = client.health().expect("it answers").server;
+    Pid::from_raw(server.cast_signed()).expect("it is no zero")
+}
+
+#[test]
+fn what_is_open_stays_open_and_everything_keeps_its_number() {
+    let stage = Stage::new();
+    for cache in ["auto", "direct"] {
+        let Some(mut serving) = stage.serve_with(&["--hold", "--cache", cache]) else { return };
+        let at = |name: &str| serving.mountpoint.join(name);
+        let mut file = File::create_new(at("file")).unwrap();
+        let mut nameless =
+            OpenOptions::new().create_new(true).read(true).write(true).open(at("gone")).unwrap();
+        fs::remove_file(at("gone")).unwrap();
+        nameless.write_all(b"nobody names this").unwrap();
+        let inode = file.metadata().unwrap().ino();
+        let mut servers = vec![server(&stage, &serving)];
+        for round in 0..5_u64 {
+            file.write_all(format!("line {round}\n").as_bytes()).unwrap();
+            let told = hand_over(&stage, &serving);
+            assert_eq!(told["instance"], u64::from(serving.child.id()));
+            assert_eq!(told["last"]["number"], round + 1);
+            assert_eq!(told["last"]["state"], "committed");
+            let now = server(&stage, &serving);
+            assert!(!servers.contains(&now), "another process serves");
+            servers.push(now);
+            assert_eq!(file.metadata().unwrap().ino(), inode);
+            assert_eq!(fs::read_to_string(at("file")).unwrap().lines().count() as u64, round + 1);
+        }
+        let mut read = String::new();
+        nameless.seek(SeekFrom::Start(0)).unwrap();
+        nameless.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "nobody names this");
+        drop((file, nameless));
+        // The process that was started passes the signal on, and ends as the last server does.
+        serving.signal(Signal::TERM);
+        assert_eq!(serving.wait(), 0);
+        for server in servers {
+            until("its end", || rustix::process::test_kill_process(server).is_err());
+        }
+        let written = fs::read_to_string(stage.path("source/file")).unwrap();
+        assert_eq!(written, "line 0\nline 1\nline 2\nline 3\nline 4\n");
+        fs::remove_file(stage.path("source/file")).unwrap();
+    }
+}
+
+#[test]
+fn no_request_is_lost_or_executed_twice_beside_crashes() {
+    let stage = Stage::new();
+    for cache in ["auto", "direct"] {
+        let Some(mut serving) = stage.serve_with(&["--hold", "--cache", cache]) else { return };
+        let load = Load::start(&serving.mountpoint, cache);
+        for round in 0..15 {
+            hand_over(&stage, &serving);
+            if round % 3 == 2 {
+                let ended = server(&stage, &serving);
+                kill_process(ended, Signal::KILL).expect("it runs");
+                until("another server", || server(&stage, &serving) != ended);
+            }
+        }
+        let expected = load.end();
+        serving.signal(Signal::TERM);
+        assert_eq!(serving.wait(), 0);
+        expected.is_in(&stage.path("source"));
+    }
+}
+
+#[test]
+fn pages_that_were_not_stored_are_taken_over() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve_with(&["--hold", "--cache", "direct"]) else { return };
+    let path = serving.mountpoint.join("file");
+    let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path).unwrap();
+    let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+    file.write_all_at(&bytes, 10_000).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    hand_over(&stage, &serving);
+    let mut read = vec![1; bytes.len() + 10_000];
+    file.read_exact_at(&mut read, 0).unwrap();
+    assert!(read[..10_000].iter().all(|byte| *byte == 0) && read[10_000..] == bytes);
+    assert_eq!(file.metadata().unwrap().modified().unwrap(), modified);
+    drop(file);
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+    assert!(fs::read(stage.path("source/file")).unwrap()[10_000..] == bytes);
+}
+
+/// Writes a program that is run in the place of refit.
+fn program(stage: &Stage, text: &str) -> String {
+    let path = stage.path("program");
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+#[test]
+fn the_server_goes_on_when_the_new_one_is_broken() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve_with(&["--hold"]) else { return };
+    let load = Load::start(&serving.mountpoint, "broken");
+    let before = server(&stage, &serving);
+    let mountpoint = text(&serving.mountpoint);
+    let refuses = |program: &str, timeout: &str, says: &str| {
+        let args = ["handover", mountpoint, "--binary", program, "--timeout", timeout];
+        stage.refuses(&args, says);
+        assert_eq!(server(&stage, &serving), before, "{program}");
+    };
+    refuses("/nonexistent/refit", "10s", "there is no such program");
+    refuses("/etc/passwd", "10s", "not permitted to execute");
+    refuses("/bin/false", "10s", "has ended before it could take over");
+    let empty = program(&stage, "\u{1}\u{2}");
+    refuses(&empty, "10s", "no program of this machine");
+    let hangs = program(&stage, "#!/bin/sh\nexec sleep 1000\n");
+    refuses(&hangs, "300ms", "was not ready in time");
+    // Afterwards it works.
+    hand_over(&stage, &serving);
+    assert_ne!(server(&stage, &serving), before);
+    let expected = load.end();
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+    expected.is_in(&stage.path("source"));
+}
+
+#[test]
+fn what_cannot_be_handed_over_is_refused() {
+    let stage = Stage::new();
+    let Some(serving) = stage.serve() else { return };
+    stage.refuses(&["handover", text(&serving.mountpoint)], "--hold");
+    stage.refuses(&["handover", "/proc"], "no instance serves /proc");
+    stage.refuses(&["take-over", "7"], "take over the mounts of another server");
+}
+
+#[test]
+fn the_journal_is_handed_over() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve_with(&["--hold", "--cache", "direct"]) else { return };
+    fs::write(serving.mountpoint.join("file"), "text").unwrap();
+    let swap = |to: &str| {
+        let (code, stdout, stderr) = stage.run(&["swap", "fcm:/file", to]);
+        assert_eq!(code, 0, "{stdout}{stderr}");
+    };
+    let journal = || {
+        let (code, stdout, _) = stage.run(&["--json", "changes"]);
+        assert_eq!(code, 0);
+        let line = |line: &str| serde_json::from_str::<Value>(line).expect("a JSON object");
+        stdout.lines().map(line).collect::<Vec<_>>()
+    };
+    swap("partitioned");
+    let before = journal();
+    assert_eq!(before.len(), 1);
+    hand_over(&stage, &serving);
+    assert_eq!(journal(), before);
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+}
