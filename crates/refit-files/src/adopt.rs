@@ -25,6 +25,7 @@ use crate::image::{Image, ImageError};
 use crate::inode::Inode;
 use crate::jobs::Jobs;
 use crate::kernel_mount::KernelMount;
+use crate::modes::CacheMode;
 use crate::mount::{self, KnownState, Mount};
 use crate::negotiation;
 use crate::options::MountOptions;
@@ -103,11 +104,14 @@ pub struct Adoption {
 /// A mount that is continued as soon as its server begins.
 pub struct Adopted {
     options: MountOptions,
-    device: OwnedFd,
     attached: KernelMount,
     server: Arc<Server>,
     jobs: Jobs<Server>,
     session: Session<Fuse>,
+    /// The inodes whose data was in a cache.
+    cached: Vec<Arc<Inode>>,
+    /// What the other server has left, which stays until this one serves.
+    left: Left,
 }
 
 impl Adoption {
@@ -132,6 +136,11 @@ impl Adoption {
         let known = KnownState { image: Arc::clone(&image), table, requests, lock };
         let (server, jobs) = mount::new_server(&options, &mountpoint, known)?;
         Ok(Self { options, left, image, inodes, server, jobs })
+    }
+
+    /// Returns the options of the mount in the words of its owner, as they are now.
+    pub fn description(&self) -> Vec<u8> {
+        self.left.image.description()
     }
 
     /// Takes over the state of the mount, whose server has ended.
@@ -161,7 +170,9 @@ impl Adoption {
         }
         mount::record_connection(&image, &attached, &left.agreed);
         info!(?mountpoint, inodes = inodes.len(), "continues a mount");
-        Ok(Adopted { options, device: left.device, attached, server, jobs, session })
+        let cached = inodes.iter().filter(|(recorded, _)| recorded.cache() != 0);
+        let cached = cached.map(|(_, inode)| Arc::clone(inode)).collect();
+        Ok(Adopted { options, attached, server, jobs, session, cached, left })
     }
 }
 
@@ -171,14 +182,30 @@ impl Adopted {
         self.server.image.as_fd().as_raw_fd()
     }
 
+    /// Adds a cache mode; see [`Mount::set_cache_mode`].
+    pub fn add_cache_mode(&self, path_glob: &str, mode: CacheMode) {
+        self.server.modes.add(path_glob, mode);
+    }
+
+    /// Creates the objects of the files whose path in the mount is `wanted`, if their data was in a
+    /// cache.
+    pub fn open_data(&self, wanted: impl Fn(&[u8]) -> bool) {
+        for inode in &self.cached {
+            if wanted(&self.server.table.path(inode)) {
+                // Without its objects it has none to change.
+                let _ = self.server.data(inode, Access::Read).map(drop);
+            }
+        }
+    }
+
     /// Begins to serve.
     ///
     /// # Errors
     ///
     /// See [`AdoptError`]. The mount ends.
     pub fn serve(self) -> Result<Mount, AdoptError> {
-        let Self { options, device, attached, server, jobs, session } = self;
-        if let Err(error) = negotiation::resend(&device) {
+        let Self { options, attached, server, jobs, session, left, .. } = self;
+        if let Err(error) = negotiation::resend(&left.device) {
             // The mount was being unmounted, or the kernel is too old. What was not stored still
             // is.
             let _ = server.finish();

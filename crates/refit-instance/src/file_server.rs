@@ -2,29 +2,66 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use refit_files::{AdoptError, MountError, MountOptions, MountStats, UnmountError};
+use refit_objects::composition::Plan;
 use refit_sys::descriptors::Descriptors;
+use refit_sys::printable;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use crate::refusal::{Kind, Refusal};
 use crate::system::Served;
-use crate::wire::{CacheMode, MountRequest};
+use crate::wire::{CacheMode, ClassInfo, MountRequest};
 
 /// Mounts a directory.
 pub(crate) fn mount(request: &MountRequest) -> Result<Box<dyn Served>, Refusal> {
     let mount = refit_files::mount(options(request)).map_err(|e| not_mounted(&e))?;
-    // The next server reads it. A request that does not fit keeps the mount from being continued.
-    let _ = mount.describe(&serde_json::to_vec(request).unwrap_or_default());
-    Ok(served(mount))
+    let description = Description { request: request.clone(), rules: Vec::new() };
+    let served = FileServer::new(mount, description);
+    served.remember(&[]);
+    Ok(Box::new(served))
 }
 
 /// A mount that is about to be continued, and that another server may still serve.
-pub struct PreparedMount(refit_files::Adoption);
+pub struct PreparedMount {
+    adoption: refit_files::Adoption,
+    description: Description,
+    /// The description as the image contained it.
+    text: Vec<u8>,
+}
 
 /// A mount that is continued as soon as its server begins.
-pub struct AdoptedMount(refit_files::Adopted);
+pub struct AdoptedMount {
+    adopted: refit_files::Adopted,
+    description: Description,
+}
+
+/// What the next server needs to know of a mount besides its state. It is in the image as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Description {
+    /// The request for the mount. Its composition has the implementations that serve now.
+    request: MountRequest,
+    /// The cache modes that were set since, by patterns.
+    rules: Vec<(String, CacheMode)>,
+}
+
+impl Description {
+    fn plan(&self) -> Plan {
+        match &self.request.composition {
+            Some(plan) => plan.clone(),
+            None => refit_files::composition(&self.request.implementation),
+        }
+    }
+
+    /// Returns the name of the mount among the objects.
+    fn name(&self) -> String {
+        printable::name(self.request.mountpoint.as_os_str().as_bytes())
+    }
+}
 
 impl PreparedMount {
     /// Prepares to continue a mount by its image, with the descriptors of its server's process.
@@ -34,11 +71,12 @@ impl PreparedMount {
     /// Returns what prevented it.
     pub fn new(image: OwnedFd, from: &dyn Descriptors) -> Result<Self, Refusal> {
         let copy = image.try_clone().map_err(|error| not_continued(&error))?;
-        let description = refit_files::description(copy).map_err(|error| not_continued(&error))?;
-        let request: MountRequest =
-            serde_json::from_slice(&description).map_err(|error| not_continued(&error))?;
-        let prepared = refit_files::Adoption::prepare(options(&request), image, from);
-        prepared.map(Self).map_err(not_adopted)
+        let text = refit_files::description(copy).map_err(|error| not_continued(&error))?;
+        let description: Description =
+            serde_json::from_slice(&text).map_err(|error| not_continued(&error))?;
+        let options = options(&description.request);
+        let prepared = refit_files::Adoption::prepare(options, image, from);
+        prepared.map(|adoption| Self { adoption, description, text }).map_err(not_adopted)
     }
 
     /// Takes over the state of the mount, whose server has ended.
@@ -47,14 +85,34 @@ impl PreparedMount {
     ///
     /// Returns what prevented it.
     pub fn complete(self, from: &dyn Descriptors) -> Result<AdoptedMount, Refusal> {
-        self.0.complete(from).map(AdoptedMount).map_err(not_adopted)
+        let Self { adoption, description, text } = self;
+        if adoption.description() != text {
+            return Err(not_continued(&"its options have changed meanwhile"));
+        }
+        let adopted = adoption.complete(from).map_err(not_adopted)?;
+        description.rules.iter().for_each(|(glob, mode)| {
+            adopted.add_cache_mode(glob, (*mode).into());
+        });
+        Ok(AdoptedMount { adopted, description })
     }
 }
 
 impl AdoptedMount {
     /// Returns the number of the memfd by which another server can continue the mount.
     pub fn image(&self) -> RawFd {
-        self.0.image()
+        self.adopted.image()
+    }
+
+    /// Returns the name of the mount among the objects.
+    pub(crate) fn name(&self) -> String {
+        self.description.name()
+    }
+
+    /// Creates the objects of these files, as far as they had some.
+    pub(crate) fn open_data(&self, files: &[Vec<u8>]) {
+        if !files.is_empty() {
+            self.adopted.open_data(|path| files.iter().any(|file| file == path));
+        }
     }
 
     /// Begins to serve the mount.
@@ -63,7 +121,9 @@ impl AdoptedMount {
     ///
     /// Returns what prevented it.
     pub fn serve(self) -> Result<Box<dyn Served>, Refusal> {
-        self.0.serve().map(served).map_err(not_adopted)
+        let Self { adopted, description } = self;
+        let mount = adopted.serve().map_err(not_adopted)?;
+        Ok(Box::new(FileServer::new(mount, description)))
     }
 }
 
@@ -99,23 +159,35 @@ fn options(request: &MountRequest) -> MountOptions {
     }
 }
 
-fn served(mount: refit_files::Mount) -> Box<dyn Served> {
-    Box::new(FileServer {
-        source: mount.source().to_owned(),
-        mountpoint: mount.mountpoint().to_owned(),
-        mount: RwLock::new(Some(mount)),
-    })
-}
-
 /// A mount of the file server. Unmounting takes the mount by value and returns it if it is in use,
 /// so it is kept in an option that is empty only after the end of the mount.
 struct FileServer {
     source: PathBuf,
     mountpoint: PathBuf,
     mount: RwLock<Option<refit_files::Mount>>,
+    /// What the image contains of it.
+    description: Mutex<Description>,
 }
 
 impl FileServer {
+    fn new(mount: refit_files::Mount, description: Description) -> Self {
+        Self {
+            source: mount.source().to_owned(),
+            mountpoint: mount.mountpoint().to_owned(),
+            mount: RwLock::new(Some(mount)),
+            description: Mutex::new(description),
+        }
+    }
+
+    /// Puts the description into the image.
+    fn describe(&self, description: &Description) {
+        let text = serde_json::to_vec(description).unwrap_or_default();
+        // One that does not fit keeps the mount from being continued as it is now.
+        if !self.ask(true, |mount| mount.describe(&text)) {
+            warn!(mountpoint = ?self.mountpoint, "the options of the mount are too long to be kept");
+        }
+    }
+
     fn ask<T>(&self, otherwise: T, question: impl FnOnce(&refit_files::Mount) -> T) -> T {
         let mount = self.mount.read();
         mount.as_ref().map_or(otherwise, question)
@@ -136,7 +208,36 @@ impl Served for FileServer {
     }
 
     fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize {
+        let mut description = self.description.lock();
+        description.rules.retain(|(glob, _)| glob != path_glob);
+        description.rules.push((path_glob.to_owned(), mode));
+        self.describe(&description);
+        drop(description);
         self.ask(0, |mount| mount.set_cache_mode(path_glob, mode.into()))
+    }
+
+    fn remember(&self, classes: &[ClassInfo]) {
+        let mut description = self.description.lock();
+        let (name, mut plan) = (description.name(), description.plan());
+        for class in classes.iter().filter(|class| class.factory == name) {
+            for part in plan.parts.values_mut() {
+                let interface = part.block.split_once(':').map(|(interface, _)| interface);
+                if interface == Some(class.class.as_str()) {
+                    part.block = format!("{}:{}", class.class, class.implementation);
+                }
+            }
+        }
+        if plan != description.plan() {
+            description.request.composition = Some(plan);
+        }
+        self.describe(&description);
+    }
+
+    fn implementation(&self, interface: &str) -> Option<String> {
+        let parts = self.description.lock().plan().parts;
+        let blocks = parts.values().filter_map(|part| part.block.split_once(':'));
+        let mut found = blocks.filter(|(exported, _)| *exported == interface);
+        found.next().map(|(_, implementation)| implementation.to_owned())
     }
 
     fn stats(&self) -> BTreeMap<String, u64> {

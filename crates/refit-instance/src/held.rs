@@ -22,7 +22,10 @@ use refit_sys::holder::handover::Handover;
 use refit_sys::memfd::{self, Pages};
 use serde::{Deserialize, Serialize};
 
+use crate::file_server::AdoptedMount;
+use crate::kept::Kept;
 use crate::refusal::{Kind, Refusal};
+use crate::system::System;
 
 /// The word of the board with the memfd of the document, as a descriptor plus 1; 0 before the first
 /// server has mounted everything.
@@ -58,6 +61,9 @@ pub struct Left {
     pub images: Vec<RawFd>,
     /// Whether the instance ends together with its standard input.
     pub until_eof: bool,
+    /// What was changed in the objects.
+    #[serde(default)]
+    pub(crate) kept: Kept,
     /// The journal by the positions of its entries, only if the server has handed over.
     #[serde(default)]
     pub(crate) journal: Vec<(u64, Report)>,
@@ -95,6 +101,27 @@ impl Left {
         Ok(Some((left, memfd)))
     }
 
+    /// Loads the plugins that the server before had loaded.
+    ///
+    /// # Errors
+    ///
+    /// One of them cannot be loaded.
+    pub fn load(&self, system: &dyn System) -> Result<(), Refusal> {
+        self.kept.load(system)
+    }
+
+    /// Makes the changes again that were made to the objects of the server before.
+    ///
+    /// # Errors
+    ///
+    /// One of them cannot be made, for example because there is no such implementation.
+    pub fn restore(&self, system: &dyn System, mounts: &[AdoptedMount]) -> Result<(), Refusal> {
+        for mount in mounts {
+            mount.open_data(&self.kept.files(&mount.name()));
+        }
+        self.kept.restore(system)
+    }
+
     /// Takes over the socket.
     ///
     /// # Errors
@@ -122,17 +149,19 @@ impl Held {
         self.listener.store(listener.as_raw_fd(), Relaxed);
     }
 
-    /// Records the socket and the images of a server that is about to continue an instance.
-    pub fn record_adopted(&self, listener: &UnixListener, images: Vec<RawFd>) {
+    /// Records the socket and the images of a server that is about to continue what another one has
+    /// left.
+    pub fn record_adopted(&self, listener: &UnixListener, images: Vec<RawFd>, left: &Left) {
+        let kept = left.kept.clone();
         self.listens(listener);
-        self.record(images, Vec::new());
+        self.record(images, kept, Vec::new());
     }
 
     /// Records what the next server needs. Without room for it, the old document stays.
-    pub(crate) fn record(&self, images: Vec<RawFd>, journal: Vec<(u64, Report)>) {
-        let listener = self.listener.load(Relaxed);
-        let left =
-            Left { version: VERSION, listener, images, until_eof: self.until_eof, journal };
+    pub(crate) fn record(&self, images: Vec<RawFd>, kept: Kept, journal: Vec<(u64, Report)>) {
+        let (version, listener) = (VERSION, self.listener.load(Relaxed));
+        let until_eof = self.until_eof;
+        let left = Left { version, listener, images, until_eof, kept, journal };
         let Ok(text) = serde_json::to_vec(&left) else { return };
         let mut written = self.written.lock();
         if written.as_ref().is_some_and(|(_, last)| *last == text) {

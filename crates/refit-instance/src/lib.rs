@@ -30,6 +30,7 @@ mod handover;
 mod held;
 mod host;
 mod instance;
+mod kept;
 mod kernel;
 mod memory;
 mod metrics;

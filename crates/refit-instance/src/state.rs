@@ -5,22 +5,29 @@
 //! the slot is marked as leaving, so that the mount is not unmounted twice and the instance does
 //! not appear idle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use refit_change::{Entry, Journal, Report};
+use refit_sys::printable;
 
 use crate::glob::Glob;
 use crate::held::{Held, Left};
+use crate::kept::Kept;
 use crate::placement;
 use crate::refusal::{Kind, Refusal};
 use crate::system::{Served, System};
 use crate::totals::{ChangeTimes, Totals};
 use crate::upgrade_list::UpgradeList;
 use crate::wire::{CacheMode, Health, Mount, MountRequest, ObjectInfo};
+
+/// The objects are looked at for the next server at most for one part in this number of the time.
+const LOOK_SHARE: u32 = 20;
 
 /// The state that the control API and the owner of the instance share.
 pub(crate) struct Core {
@@ -37,6 +44,9 @@ pub(crate) struct Core {
     slots: Mutex<Slots>,
     /// Reports of data that mounts that have ended could not store.
     lost: Mutex<Vec<Refusal>>,
+    /// Whether a change has ended since the objects were last looked at for the next server.
+    changed: AtomicBool,
+    kept: Mutex<LastKept>,
     began: Instant,
 }
 
@@ -44,6 +54,12 @@ pub(crate) struct Core {
 struct Slots {
     last: u32,
     mounts: BTreeMap<u32, Slot>,
+}
+
+/// What was changed in the objects when they were last looked at, and when they may be again.
+struct LastKept {
+    kept: Kept,
+    next: Instant,
 }
 
 struct Slot {
@@ -71,6 +87,9 @@ impl Core {
             held,
             slots: Mutex::default(),
             lost: Mutex::default(),
+            // What the server before has left is not known here.
+            changed: AtomicBool::new(true),
+            kept: Mutex::new(LastKept { kept: Kept::default(), next: Instant::now() }),
             began: Instant::now(),
         }
     }
@@ -116,17 +135,43 @@ impl Core {
     /// Records what the next server needs, if there is a holder.
     pub(crate) fn record(&self) {
         if let Some(held) = &self.held {
-            held.record(self.images(), Vec::new());
+            held.record(self.images(), self.kept(false), Vec::new());
         }
     }
 
-    /// Records the same with the journal, for a server to which this one hands over.
+    /// Records the same as it is now, with the journal, for a server to which this one hands over.
     pub(crate) fn record_all(&self) {
         if let Some(held) = &self.held {
             let entries = self.journal.entries().into_iter();
             let entries = entries.map(|entry| (entry.seq, (*entry.report).clone()));
-            held.record(self.images(), entries.collect());
+            held.record(self.images(), self.kept(true), entries.collect());
         }
+    }
+
+    /// Returns what was changed in the objects: as it is `now`, or as it was when they were last
+    /// looked at after a change.
+    fn kept(&self, now: bool) -> Kept {
+        let mut last = self.kept.lock();
+        let began = Instant::now();
+        let changed = self.changed.load(Relaxed) && began >= last.next;
+        if now || changed {
+            // Relaxed: a change that ends meanwhile sets it again.
+            self.changed.store(false, Relaxed);
+            last.kept = self.look_at_objects();
+            last.next = began + began.elapsed() * LOOK_SHARE;
+        }
+        last.kept.clone()
+    }
+
+    fn look_at_objects(&self) -> Kept {
+        let classes = self.system.classes();
+        let served: HashMap<String, Arc<dyn Served>> = {
+            let slots = self.slots();
+            let served = slots.mounts.values().map(|slot| Arc::clone(&slot.served));
+            served.map(|served| (mount_name(&*served), served)).collect()
+        };
+        served.values().for_each(|served| served.remember(&classes));
+        Kept::of(&*self.system, |mount, interface| served.get(mount?)?.implementation(interface))
     }
 
     /// Continues the journal of another server.
@@ -236,7 +281,12 @@ impl Core {
     /// Records the end of a change in the journal and the metrics.
     pub(crate) fn ended(&self, report: Report) {
         self.change_times.observe(&report);
+        self.changed.store(true, Relaxed);
         self.journal.write(report);
+        // Otherwise the next look of the instance's owner records it.
+        if self.kept.try_lock().is_some_and(|last| Instant::now() >= last.next) {
+            self.record();
+        }
     }
 
     /// Locks the totals for reading metrics, which one request does at a time.
@@ -262,6 +312,11 @@ fn view(id: u32, served: &dyn Served, leaving: bool) -> Mount {
         leaving,
         stats: served.stats(),
     }
+}
+
+/// Returns the name of a mount among the objects.
+fn mount_name(served: &dyn Served) -> String {
+    printable::name(served.mountpoint().as_os_str().as_bytes())
 }
 
 pub(crate) fn no_such_mount(id: u32) -> Refusal {

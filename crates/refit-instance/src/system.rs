@@ -270,6 +270,18 @@ pub trait Served: Send + Sync + 'static {
     /// Stores all data that can be stored, without waiting for the disk.
     fn write_back(&self) {}
 
+    /// Keeps the implementations of classes for the next server.
+    fn remember(&self, classes: &[ClassInfo]) {
+        let _ = classes;
+    }
+
+    /// Returns the implementation that new objects of the interface have in the next server, if
+    /// that is known.
+    fn implementation(&self, interface: &str) -> Option<String> {
+        let _ = interface;
+        None
+    }
+
     /// Returns the number of the memfd by which another server can continue the mount, if one can.
     fn image(&self) -> Option<RawFd> {
         None

@@ -164,6 +164,63 @@ fn what_cannot_be_handed_over_is_refused() {
     stage.refuses(&["take-over", "7"], "take over the mounts of another server");
 }
 
+/// Returns the implementation and the wrappers of an object.
+fn object(stage: &Stage, name: &str) -> (Value, Vec<Value>) {
+    let (code, stdout, stderr) = stage.run(&["--json", "ls", name]);
+    assert_eq!(code, 0, "{stderr}");
+    let object: Value = serde_json::from_str(&stdout).expect("one object");
+    let wrappers = object["wrappers"].as_array().expect("a list").iter();
+    let wrappers = wrappers.map(|one| serde_json::json!([one["name"], one["options"]]));
+    (object["implementation"].clone(), wrappers.collect())
+}
+
+#[test]
+fn changes_of_objects_and_classes_stay_through_hand_overs_and_crashes() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve_with(&["--hold"]) else { return };
+    let at = |name: &str| serving.mountpoint.join(name);
+    for name in ["one", "two"] {
+        fs::write(at(name), "text").unwrap();
+    }
+    let run = |args: &[&str]| {
+        let (code, stdout, stderr) = stage.run(args);
+        assert_eq!(code, 0, "{stdout}{stderr}");
+    };
+    run(&["cache", "*", "direct"]);
+    run(&["swap", "fcm:/one", "partitioned"]);
+    run(&["wrap", "fcm:/one", "count"]);
+    run(&["wrap", "fcm:/one", "fault", "error=5", "every=1000000"]);
+    let one = object(&stage, "fcm:/one");
+    assert_eq!((one.0.as_str(), one.1.len()), (Some("partitioned"), 2));
+    let same = || {
+        assert_eq!(object(&stage, "fcm:/one"), one);
+        assert_eq!(fs::read_to_string(at("one")).unwrap(), "text");
+    };
+    hand_over(&stage, &serving);
+    same();
+    let ended = server(&stage, &serving);
+    kill_process(ended, Signal::KILL).expect("it runs");
+    until("another server", || server(&stage, &serving) != ended);
+    same();
+    // From now on every new cache is of the other implementation.
+    fs::read(at("two")).unwrap();
+    run(&["upgrade", "fcm", "partitioned"]);
+    run(&["swap", "fcm:/two", "shared"]);
+    hand_over(&stage, &serving);
+    same();
+    assert_eq!(object(&stage, "fcm:/two").0, "shared");
+    fs::write(at("three"), "text").unwrap();
+    assert_eq!(object(&stage, "fcm:/three").0, "partitioned");
+    // The mode of the cache was kept, so the server sees every read.
+    run(&["wrap", "fcm:/three", "count"]);
+    fs::read(at("three")).unwrap();
+    let (_, stdout, _) = stage.run(&["--json", "ls", "fcm:/three"]);
+    let three: Value = serde_json::from_str(&stdout).expect("one object");
+    assert!(three["wrappers"][0]["stats"]["read"].as_u64() > Some(0), "{three}");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+}
+
 #[test]
 fn the_journal_is_handed_over() {
     let stage = Stage::new();

@@ -65,9 +65,12 @@ fn serve(
     };
     let Some(((left, document), inherited)) = left else { return begin(server) };
     let events = mount::events(left.until_eof)?;
+    let system = host();
+    let _ = reported(left.load(&*system));
     let prepared = prepare(&left, inherited).into_iter().filter_map(reported);
     let adopted = prepared.map(|prepared| prepared.complete(inherited)).filter_map(reported);
     let adopted: Vec<_> = adopted.collect();
+    let _ = reported(left.restore(&*system, &adopted));
     let continued = Continued::record(server, left, inherited, adopted, document)?;
     let instance = continued.serve(server)?;
     // Not before: the requests of the last server were bound to some of these descriptors.
@@ -126,6 +129,8 @@ fn take(
     let read = || Left::read(board, descriptors)?.ok_or_else(nothing_left);
     let (before, _) = read()?;
     let events = mount::events(before.until_eof)?;
+    let system = host();
+    before.load(&*system)?;
     let prepared = prepare(&before, descriptors).into_iter().collect::<Result<Vec<_>, _>>()?;
     if !succession.wait_for_end() {
         return Err(failed("the server before has given the hand-over up").into());
@@ -136,6 +141,7 @@ fn take(
     }
     let adopted = prepared.into_iter().map(|prepared| prepared.complete(descriptors));
     let adopted = adopted.collect::<Result<Vec<_>, _>>()?;
+    left.restore(&*system, &adopted)?;
     Ok((events, Continued::record(server, left, descriptors, adopted, document)?))
 }
 
@@ -153,11 +159,11 @@ fn prepare(left: &Left, from: &dyn Descriptors) -> Vec<Result<PreparedMount, Ref
     left.images.iter().map(prepare).collect()
 }
 
-/// Reports the mounts that cannot be continued after a crash. The others are.
+/// Reports what cannot be continued after a crash. The rest is.
 fn reported<T>(outcome: Result<T, Refusal>) -> Option<T> {
     outcome
         .inspect_err(|reason| {
-            say!("refit: a mount could not be continued after the crash: {reason}");
+            say!("refit: not everything could be continued after the crash: {reason}");
         })
         .ok()
 }
@@ -184,7 +190,8 @@ impl Continued {
         let mut options = options(server, left.until_eof)?;
         let listener = left.listener(from).map_err(|error| failed(&error.to_string()))?;
         if let Some(held) = &options.held {
-            held.record_adopted(&listener, mounts.iter().map(AdoptedMount::image).collect());
+            let images = mounts.iter().map(AdoptedMount::image).collect();
+            held.record_adopted(&listener, images, &left);
         }
         options.listener = Some(listener);
         Ok(Self { left, mounts, options, _document })
