@@ -138,9 +138,17 @@ async fn metrics(State(shared): State<Shared>) -> Result<Response, Refusal> {
     (status = 409, body = Refusal),
     (status = 500, body = Refusal),
 ))]
-async fn record(request: Payload<RecordRequest>) -> Result<StatusCode, Refusal> {
+async fn record(
+    State(shared): State<Shared>,
+    request: Payload<RecordRequest>,
+) -> Result<StatusCode, Refusal> {
     let Json(request) = request.map_err(|e| rejected("record", e.status(), &e.body_text()))?;
-    blocking("record", move || recording::attach(&request).map(|()| StatusCode::NO_CONTENT)).await
+    blocking("record", move || {
+        recording::attach(&request)?;
+        shared.core.record();
+        Ok(StatusCode::NO_CONTENT)
+    })
+    .await
 }
 
 /// Returns the sessions in which the instance takes part.

@@ -131,7 +131,7 @@ impl Core {
         }
         let Some(held) = &self.held else {
             let obstacle = "the instance has no holder that would start it";
-            return refused(Kind::Busy, obstacle.into(), "start it with `refit mount --hold`");
+            return refused(Kind::Busy, obstacle.into(), "start it without --no-hold");
         };
         let Some(_only) = held.begin_handover() else {
             return refused(Kind::Busy, "a hand-over is being made".into(), "wait for it to end");

@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::file_server::AdoptedMount;
 use crate::kept::Kept;
+use crate::recording::{self, RecordRequest};
 use crate::refusal::{Kind, Refusal};
 use crate::system::System;
 
@@ -64,6 +66,9 @@ pub struct Left {
     /// What was changed in the objects.
     #[serde(default)]
     pub(crate) kept: Kept,
+    /// The sessions of recorders in which the instance takes part.
+    #[serde(default)]
+    sessions: Vec<PathBuf>,
     /// The journal by the positions of its entries, only if the server has handed over.
     #[serde(default)]
     pub(crate) journal: Vec<(u64, Report)>,
@@ -122,6 +127,13 @@ impl Left {
         self.kept.restore(system)
     }
 
+    /// Joins the sessions of the recorders again. One that has ended meanwhile is omitted.
+    pub(crate) fn join_sessions(&self) {
+        for session in self.sessions.clone() {
+            let _ = recording::attach(&RecordRequest { session });
+        }
+    }
+
     /// Takes over the socket.
     ///
     /// # Errors
@@ -161,7 +173,8 @@ impl Held {
     pub(crate) fn record(&self, images: Vec<RawFd>, kept: Kept, journal: Vec<(u64, Report)>) {
         let (version, listener) = (VERSION, self.listener.load(Relaxed));
         let until_eof = self.until_eof;
-        let left = Left { version, listener, images, until_eof, kept, journal };
+        let sessions = recording::attached();
+        let left = Left { version, listener, images, until_eof, kept, sessions, journal };
         let Ok(text) = serde_json::to_vec(&left) else { return };
         let mut written = self.written.lock();
         if written.as_ref().is_some_and(|(_, last)| *last == text) {

@@ -173,8 +173,10 @@ impl Instance {
         self.each_mount(|id| self.core.leave(id, |served| served.detach()))
     }
 
-    /// Continues the journal of the server before.
+    /// Continues the journal of the server before, and takes part in the recordings in which that
+    /// took part.
     pub fn continue_journal(&self, left: Left) {
+        left.join_sessions();
         self.core.continue_journal(left);
     }
 

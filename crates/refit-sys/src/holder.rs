@@ -50,7 +50,7 @@ use std::time::{Duration, Instant};
 
 pub use board::Board;
 use board::{READY, SERVES, WATCH};
-use children::Child;
+use children::{Child, Environment};
 use handover::{Handover, Phase, Succession};
 
 use crate::descriptors::{self, Inherited};
@@ -88,14 +88,20 @@ pub struct Server {
 /// `serve` returns. Returns only in case of an error; otherwise the process ends as the server
 /// does, once that has [finished](Board::finish).
 ///
+/// A program that takes over in a hand-over has the environment of this process, with these
+/// `variables`.
+///
 /// `serve` runs on a thread of its own: the first thread of a child that shares descriptors has,
 /// for the C library, the number of its parent's.
 ///
 /// # Errors
 /// `WouldBlock`: this process has more than one thread. The errors of `memfd_create`, `signalfd`,
 /// `clone` and `pidfd_open`.
-pub fn hold(serve: impl FnOnce(Server) -> i32 + Send + 'static) -> io::Error {
-    match Holder::new(None) {
+pub fn hold(
+    variables: &[(&str, String)],
+    serve: impl FnOnce(Server) -> i32 + Send + 'static,
+) -> io::Error {
+    match Holder::new(None, variables) {
         Ok(holder) => holder.run(serve),
         Err(error) => error,
     }
@@ -112,7 +118,7 @@ pub fn take_over(
     serve: impl FnOnce(Server) -> i32 + Send + 'static,
 ) -> io::Error {
     let board = descriptors::passed(board);
-    match board.and_then(|board| Holder::new(Some(Board::open(board)?))) {
+    match board.and_then(|board| Holder::new(Some(Board::open(board)?), &[])) {
         Ok(holder) => holder.run(serve),
         Err(error) => error,
     }
@@ -129,6 +135,7 @@ struct Holder {
     mask: libc::sigset_t,
     /// The descriptors that were open before the first server, in order.
     own: Vec<RawFd>,
+    environment: Environment,
 }
 
 /// What a holder does when its server has ended.
@@ -140,7 +147,7 @@ enum Next {
 }
 
 impl Holder {
-    fn new(first: Option<Board>) -> io::Result<Self> {
+    fn new(first: Option<Board>, variables: &[(&str, String)]) -> io::Result<Self> {
         if tasks::count(std::process::id())? != 1 {
             let what = "a process with several threads cannot become a holder";
             return Err(io::Error::new(io::ErrorKind::WouldBlock, what));
@@ -161,7 +168,8 @@ impl Holder {
         ];
         let (signals, mask) = signal_descriptor(&watched)?;
         let own = Inherited::open_descriptors();
-        Ok(Self { board, handover, is_first: first.is_none(), signals, mask, own })
+        let environment = Environment::with(variables);
+        Ok(Self { board, handover, is_first: first.is_none(), signals, mask, own, environment })
     }
 
     fn run(self, serve: impl FnOnce(Server) -> i32 + Send + 'static) -> io::Error {
@@ -274,7 +282,8 @@ impl Holder {
         match successor {
             None if phase == Phase::Requested => {
                 let board = self.board.as_fd().as_raw_fd();
-                match children::start_successor(&self.handover, board, &self.mask) {
+                let (mask, environment) = (&self.mask, &self.environment);
+                match children::start_successor(&self.handover, board, mask, environment) {
                     Ok(child) => {
                         self.handover.set_successor(child.process.cast_unsigned());
                         self.handover.permit_successor();
@@ -376,7 +385,7 @@ impl Holder {
     }
 
     fn become_server(self, number: u64, serve: impl FnOnce(Server) -> i32 + Send + 'static) -> ! {
-        let Self { board, handover, is_first, mask, mut own, signals } = self;
+        let Self { board, handover, is_first, mask, mut own, signals, .. } = self;
         // SAFETY: the mask is the one that the process had before.
         unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut()) };
         while board.get(READY) != number {

@@ -31,6 +31,14 @@ impl Live {
     }
 }
 
+/// Returns the process that serves the instance with this number; the number itself if there is no
+/// such instance, or it does not answer.
+pub(crate) fn serving_process(number: u32) -> u32 {
+    let instance = answering(Some(number)).ok().and_then(|mut found| found.pop());
+    let health = instance.and_then(|live| live.client.health().ok());
+    health.map(|health| health.server).filter(|server| *server != 0).unwrap_or(number)
+}
+
 /// Returns the live instances of this user, or only the named one. Dead ones are reported and their
 /// sockets removed.
 ///

@@ -93,7 +93,12 @@ pub(crate) fn start(args: &LogArgs) -> Result<(), Failure> {
 
 /// Passes the log settings of this command to an instance that is about to be started.
 pub(crate) fn hand_on(command: &mut Command) -> &mut Command {
-    command.envs(ASKED.get().into_iter().flatten().map(|(name, value)| (name, value)))
+    command.envs(variables().iter().map(|(name, value)| (name, value)))
+}
+
+/// Returns the log settings of this command as variables.
+pub(crate) fn variables() -> &'static [(&'static str, String)] {
+    ASKED.get().map_or(&[], Vec::as_slice)
 }
 
 fn from_environment() -> Result<Format, Failure> {

@@ -284,7 +284,7 @@ fn ends_with_the_program_that_started_it() {
 #[test]
 fn a_killed_instance_is_cleared_away() {
     let stage = Stage::new();
-    let Some(mut serving) = stage.serve() else { return };
+    let Some(mut serving) = stage.serve_with(&["--no-hold"]) else { return };
     let pid = serving.pid().as_raw_nonzero().to_string();
     serving.signal(Signal::KILL);
     assert_eq!(serving.wait(), -1);

@@ -40,7 +40,7 @@ fn server(stage: &Stage, serving: &Serving) -> Pid {
 fn what_is_open_stays_open_and_everything_keeps_its_number() {
     let stage = Stage::new();
     for cache in ["auto", "direct"] {
-        let Some(mut serving) = stage.serve_with(&["--hold", "--cache", cache]) else { return };
+        let Some(mut serving) = stage.serve_with(&["--cache", cache]) else { return };
         let at = |name: &str| serving.mountpoint.join(name);
         let mut file = File::create_new(at("file")).unwrap();
         let mut nameless =
@@ -82,7 +82,7 @@ fn what_is_open_stays_open_and_everything_keeps_its_number() {
 fn no_request_is_lost_or_executed_twice_beside_crashes() {
     let stage = Stage::new();
     for cache in ["auto", "direct"] {
-        let Some(mut serving) = stage.serve_with(&["--hold", "--cache", cache]) else { return };
+        let Some(mut serving) = stage.serve_with(&["--cache", cache]) else { return };
         let load = Load::start(&serving.mountpoint, cache);
         for round in 0..15 {
             hand_over(&stage, &serving);
@@ -102,7 +102,7 @@ fn no_request_is_lost_or_executed_twice_beside_crashes() {
 #[test]
 fn pages_that_were_not_stored_are_taken_over() {
     let stage = Stage::new();
-    let Some(mut serving) = stage.serve_with(&["--hold", "--cache", "direct"]) else { return };
+    let Some(mut serving) = stage.serve_with(&["--cache", "direct"]) else { return };
     let path = serving.mountpoint.join("file");
     let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path).unwrap();
     let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
@@ -130,7 +130,7 @@ fn program(stage: &Stage, text: &str) -> String {
 #[test]
 fn the_server_goes_on_when_the_new_one_is_broken() {
     let stage = Stage::new();
-    let Some(mut serving) = stage.serve_with(&["--hold"]) else { return };
+    let Some(mut serving) = stage.serve() else { return };
     let load = Load::start(&serving.mountpoint, "broken");
     let before = server(&stage, &serving);
     let mountpoint = text(&serving.mountpoint);
@@ -158,8 +158,8 @@ fn the_server_goes_on_when_the_new_one_is_broken() {
 #[test]
 fn what_cannot_be_handed_over_is_refused() {
     let stage = Stage::new();
-    let Some(serving) = stage.serve() else { return };
-    stage.refuses(&["handover", text(&serving.mountpoint)], "--hold");
+    let Some(serving) = stage.serve_with(&["--no-hold"]) else { return };
+    stage.refuses(&["handover", text(&serving.mountpoint)], "--no-hold");
     stage.refuses(&["handover", "/proc"], "no instance serves /proc");
     stage.refuses(&["take-over", "7"], "take over the mounts of another server");
 }
@@ -177,7 +177,7 @@ fn object(stage: &Stage, name: &str) -> (Value, Vec<Value>) {
 #[test]
 fn changes_of_objects_and_classes_stay_through_hand_overs_and_crashes() {
     let stage = Stage::new();
-    let Some(mut serving) = stage.serve_with(&["--hold"]) else { return };
+    let Some(mut serving) = stage.serve() else { return };
     let at = |name: &str| serving.mountpoint.join(name);
     for name in ["one", "two"] {
         fs::write(at(name), "text").unwrap();
@@ -224,7 +224,7 @@ fn changes_of_objects_and_classes_stay_through_hand_overs_and_crashes() {
 #[test]
 fn the_journal_is_handed_over() {
     let stage = Stage::new();
-    let Some(mut serving) = stage.serve_with(&["--hold", "--cache", "direct"]) else { return };
+    let Some(mut serving) = stage.serve_with(&["--cache", "direct"]) else { return };
     fs::write(serving.mountpoint.join("file"), "text").unwrap();
     let swap = |to: &str| {
         let (code, stdout, stderr) = stage.run(&["swap", "fcm:/file", to]);

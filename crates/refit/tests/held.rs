@@ -1,5 +1,4 @@
-//! Mounts that outlive their server: `refit mount --hold`, whose server is killed again and again
-//! while programs use the mount.
+//! Mounts that outlive their server, which is killed again and again while programs use the mount.
 
 mod load;
 mod stage;
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use load::Load;
 use rustix::process::{Pid, Signal, kill_process};
+use stage::running::until;
 use stage::{Serving, Stage};
 
 /// The time within which a server must be there.
@@ -55,7 +55,7 @@ fn crash(serving: &Serving) {
 fn what_is_open_stays_open_and_what_was_written_is_there() {
     let stage = Stage::new();
     for cache in ["auto", "direct"] {
-        let Some(mut serving) = stage.serve_with(&["--hold", "--cache", cache]) else { return };
+        let Some(mut serving) = stage.serve_with(&["--cache", cache]) else { return };
         let at = |name: &str| serving.mountpoint.join(name);
         let mut file = File::create_new(at("file")).unwrap();
         let mut nameless =
@@ -90,7 +90,7 @@ fn what_is_open_stays_open_and_what_was_written_is_there() {
 #[test]
 fn pages_that_were_not_stored_are_taken_over() {
     let stage = Stage::new();
-    let Some(mut serving) = stage.serve_with(&["--hold", "--cache", "direct"]) else { return };
+    let Some(mut serving) = stage.serve_with(&["--cache", "direct"]) else { return };
     let path = serving.mountpoint.join("file");
     let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path).unwrap();
     // Written in the cache of the file server only, for two seconds.
@@ -115,7 +115,7 @@ fn pages_that_were_not_stored_are_taken_over() {
 fn no_request_is_lost_or_executed_twice() {
     let stage = Stage::new();
     for cache in ["auto", "direct"] {
-        let Some(mut serving) = stage.serve_with(&["--hold", "--cache", cache]) else { return };
+        let Some(mut serving) = stage.serve_with(&["--cache", cache]) else { return };
         let load = Load::start(&serving.mountpoint, cache);
         for _ in 0..25 {
             crash(&serving);
@@ -130,7 +130,7 @@ fn no_request_is_lost_or_executed_twice() {
 #[test]
 fn the_holder_gives_up_when_the_server_crashes_again_and_again() {
     let stage = Stage::new();
-    let Some(mut serving) = stage.serve_with(&["--hold"]) else { return };
+    let Some(mut serving) = stage.serve() else { return };
     for _ in 0..9 {
         end_by(Signal::ABORT, &serving);
         rustix::fs::statvfs(&serving.mountpoint).expect("the next server answers");
@@ -142,4 +142,21 @@ fn the_holder_gives_up_when_the_server_crashes_again_and_again() {
     let mut said = String::new();
     serving.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(said.contains("is not started again"), "{said}");
+}
+
+#[test]
+fn the_server_goes_on_when_its_holder_is_killed() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    let server = server(&serving);
+    serving.signal(Signal::KILL);
+    assert_eq!(serving.wait(), -1);
+    fs::write(serving.mountpoint.join("file"), "still here").unwrap();
+    let (code, stdout, stderr) = stage.run(&["umount", serving.mountpoint.to_str().unwrap()]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert_eq!(fs::read_to_string(stage.path("source/file")).unwrap(), "still here");
+    until("its end", || rustix::process::test_kill_process(server).is_err());
+    let mut said = String::new();
+    serving.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.is_empty() || said.contains("has been killed"), "{said}");
 }

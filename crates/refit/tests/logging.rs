@@ -34,7 +34,7 @@ fn nothing_is_written_unless_asked_for() {
 #[test]
 fn a_filter_says_what_is_written() {
     let Some(said) = logged(&["--log", "off,refit_files=info"]) else { return };
-    assert!(said.contains(" INFO  refit_files::mount [main]: mounts source="), "{said}");
+    assert!(said.contains(" INFO  refit_files::mount [refit]: mounts source="), "{said}");
     assert!(said.lines().all(|line| line.contains("refit_files")), "{said}");
 }
 
@@ -102,7 +102,7 @@ fn the_last_events_of_an_instance_can_be_read_whatever_the_filter() {
     let (code, text, said) = stage.run(&["debug-dump"]);
     assert_eq!((code, said.as_str()), (0, ""));
     assert!(text.starts_with(&format!("instance {}: the last ", serving.child.id())), "{text}");
-    assert!(text.contains("refit_files::mount [main]: mounts source="), "{text}");
+    assert!(text.contains("refit_files::mount [refit]: mounts source="), "{text}");
     let (_, lines, _) = stage.run(&["debug-dump", "--json"]);
     let events: Vec<Value> =
         lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();

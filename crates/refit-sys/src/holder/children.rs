@@ -1,8 +1,9 @@
 //! The children of a holder: its server, and, of the first holder, the holder that takes over.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
 use super::handover::{Handover, PROGRAM_BYTES};
@@ -15,6 +16,30 @@ const ENDING_INTERVAL: Duration = Duration::from_micros(500);
 
 /// The command that a new program is given to take over, before the descriptor of the board.
 const TAKE_OVER: &CStr = c"take-over";
+
+/// The environment of the programs that a holder starts, as `execve` takes it. It is made before the
+/// first server, since a holder allocates nothing later.
+pub(super) struct Environment {
+    _variables: Vec<CString>,
+    pointers: Vec<*const libc::c_char>,
+}
+
+impl Environment {
+    /// Returns the environment of this process with other `values` of some variables.
+    pub(super) fn with(values: &[(&str, String)]) -> Self {
+        let own = std::env::vars_os().map(|(name, value)| (name.into_vec(), value.into_vec()));
+        let own = own.filter(|(name, _)| values.iter().all(|(other, _)| other.as_bytes() != name));
+        let values = values.iter().map(|(name, value)| (Vec::from(*name), value.clone().into()));
+        let variables = own.chain(values).filter_map(|(name, value): (Vec<u8>, Vec<u8>)| {
+            // None of them contains a zero: they come from such strings, or from arguments.
+            CString::new([&name[..], b"=", &value].concat()).ok()
+        });
+        let variables: Vec<CString> = variables.collect();
+        let mut pointers: Vec<_> = variables.iter().map(|one| one.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        Self { _variables: variables, pointers }
+    }
+}
 
 /// A child process and the descriptor by which it is watched.
 #[derive(Debug)]
@@ -100,6 +125,7 @@ pub(super) fn start_successor(
     handover: &Handover,
     board: RawFd,
     mask: &libc::sigset_t,
+    environment: &Environment,
 ) -> io::Result<Child> {
     let mut program = [0; PROGRAM_BYTES + 1];
     handover.program(&mut program);
@@ -117,7 +143,8 @@ pub(super) fn start_successor(
         if process == 0 {
             libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
             libc::fcntl(board, libc::F_SETFD, 0);
-            libc::execv(program.as_ptr().cast(), arguments.as_ptr());
+            let environment = environment.pointers.as_ptr();
+            libc::execve(program.as_ptr().cast(), arguments.as_ptr(), environment);
             handover.not_executed(&io::Error::last_os_error());
             libc::_exit(127);
         }

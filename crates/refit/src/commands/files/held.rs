@@ -5,6 +5,7 @@
 //! ([`Left`]), and continues it. The instance keeps its number, which is that of the first holder's
 //! process.
 
+use std::cell::Cell;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::mpsc::Receiver;
 
@@ -18,17 +19,18 @@ use refit_sys::holder::{self, Server};
 
 use super::mount::{self, Event, MountArgs};
 use crate::failure::Failure;
+use crate::logging;
 use crate::output::Output;
 
 /// Becomes the holder of a server that mounts and serves. Returns only why it could not.
 pub(super) fn run(args: &MountArgs, json: bool) -> Result<(), Failure> {
     let (args, requests) = (args.clone(), mount::requests(args)?);
-    let error = holder::hold(move |server| {
+    let error = holder::hold(logging::variables(), move |server| {
         let mut out = Output::new(json);
         let begin = |server: &Server| begin(&args, &requests, server, &mut out);
         finish(&server, serve(&server, begin))
     });
-    Err(Failure::new("start a holder of the mounts", error.to_string(), "mount without --hold"))
+    Err(Failure::new("start a holder of the mounts", error.to_string(), "mount with --no-hold"))
 }
 
 /// Becomes the holder of a server that takes over from another one, whose first holder has the
@@ -75,7 +77,7 @@ fn serve(
     let instance = continued.serve(server)?;
     // Not before: the requests of the last server were bound to some of these descriptors.
     inherited.close_rest();
-    mount::until_the_end(&instance, &events, || instance.record())
+    until_the_end(&instance, &events)
 }
 
 /// Starts the instance and its mounts, and serves them.
@@ -92,14 +94,14 @@ fn begin(
     // Before anyone is told that the mounts are there.
     instance.record();
     mount::announce(&instance, args, out)?;
-    if !instance.can_be_continued() {
+    if args.must_be_held() && !instance.can_be_continued() {
         say!(
             "refit: the mounts will end if the server crashes, since the kernel cannot send \
              requests again (Linux 6.9 can)"
         );
     }
     server.board.serves();
-    mount::until_the_end(&instance, &events, || instance.record())
+    until_the_end(&instance, &events)
 }
 
 /// Takes over from another server, which serves until this one is ready.
@@ -116,7 +118,7 @@ fn serve_after(server: &Server, succession: &Succession) -> Result<(), Failure> 
         std::process::exit(1);
     }
     let instance = continued.serve(server)?;
-    mount::until_the_end(&instance, &events, || instance.record())
+    until_the_end(&instance, &events)
 }
 
 /// Takes over the state of the server before, and begins to receive the events that end the
@@ -218,4 +220,19 @@ fn options(server: &Server, until_eof: bool) -> Result<InstanceOptions, Refusal>
     options.number = server.first;
     options.held = Some(Held::new(server.board.clone(), server.handover.clone(), until_eof));
     Ok(options)
+}
+
+/// Serves until the instance ends.
+fn until_the_end(instance: &Instance, events: &Receiver<Event>) -> Result<(), Failure> {
+    let holder = rustix::process::getppid();
+    let told = Cell::new(false);
+    mount::until_the_end(instance, events, || {
+        instance.record();
+        if rustix::process::getppid() != holder && !told.replace(true) {
+            say!(
+                "refit: the process that held the mounts has been killed; they end if their \
+                 server crashes"
+            );
+        }
+    })
 }

@@ -63,7 +63,7 @@ impl FilesCommand {
     /// Runs the command at the instance `only`, or at every instance of this user.
     pub(crate) fn run(&self, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
         match self {
-            FilesCommand::Mount(args) if args.hold => held::run(args, out.json()),
+            FilesCommand::Mount(args) if args.is_held() => held::run(args, out.json()),
             FilesCommand::Mount(args) => mount::run(args, out),
             FilesCommand::Cache { glob, mode } => mounts::cache(glob, *mode, only, out),
             FilesCommand::Mounts => mounts::list(only, out),

@@ -84,9 +84,25 @@ pub(crate) struct MountArgs {
     pub(super) until_eof: bool,
 
     /// Keep the mounts through a crash of the server: another server continues them, and programs
-    /// only wait meanwhile
-    #[arg(long)]
-    pub(super) hold: bool,
+    /// only wait meanwhile (the default)
+    #[arg(long, overrides_with = "no_hold")]
+    hold: bool,
+
+    /// Serve from the process that is started: the mounts end with it
+    #[arg(long, overrides_with = "hold")]
+    no_hold: bool,
+}
+
+impl MountArgs {
+    /// Returns whether another process serves, and this one holds the mounts.
+    pub(super) fn is_held(&self) -> bool {
+        !self.no_hold
+    }
+
+    /// Returns whether the user has asked for that.
+    pub(super) fn must_be_held(&self) -> bool {
+        self.hold
+    }
 }
 
 /// The interval at which the instance checks whether its mounts have been unmounted by others.

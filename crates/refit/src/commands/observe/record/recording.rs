@@ -137,7 +137,7 @@ fn scheduler(
         return Vec::new();
     }
     let threads = match args.pid {
-        Some(pid) => process::threads(pid),
+        Some(pid) => process::threads(instances::serving_process(pid)),
         // A command is made by this thread, and what it makes is watched as well.
         None => vec![this_thread::id()],
     };
@@ -204,7 +204,7 @@ fn follow(
     let mut target = match args.pid {
         Some(pid) => {
             if !args.probes.is_empty() {
-                probes.install(pid, &args.probes, session)?;
+                probes.install(instances::serving_process(pid), &args.probes, session)?;
             }
             Target::Process(pid)
         }
