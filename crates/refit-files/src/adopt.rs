@@ -43,7 +43,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tracing::{info, warn};
+use std::time::Instant;
+use tracing::{debug, info, warn};
 
 /// Why a mount could not be continued.
 #[derive(Debug, thiserror::Error)]
@@ -151,9 +152,11 @@ impl Adoption {
     pub fn complete(self, from: &dyn Descriptors) -> Result<Adopted, AdoptError> {
         let Self { options, left, image, mut inodes, server, jobs } = self;
         let mountpoint = &options.mountpoint;
+        let began = Instant::now();
         inodes
             .refresh(&left.image, &server.table, from)
             .map_err(|error| AdoptError::Image { mountpoint: mountpoint.clone(), error })?;
+        debug!(took = ?began.elapsed(), "has the inodes");
         server.requests.continue_unfinished(continue_requests(&left.image, &image));
         let ours = left.device.try_clone().map_err(failed(mountpoint, "keep the connection"))?;
         let attached = KernelMount::continued(mountpoint, left.mount, ours);
@@ -169,7 +172,7 @@ impl Adoption {
             server.forgotten(inode);
         }
         mount::record_connection(&image, &attached, &left.agreed);
-        info!(?mountpoint, inodes = inodes.len(), "continues a mount");
+        info!(?mountpoint, inodes = inodes.len(), took = ?began.elapsed(), "continues a mount");
         let cached = inodes.iter().filter(|(recorded, _)| recorded.cache() != 0);
         let cached = cached.map(|(_, inode)| Arc::clone(inode)).collect();
         Ok(Adopted { options, attached, server, jobs, session, cached, left })

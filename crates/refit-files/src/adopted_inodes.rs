@@ -13,6 +13,7 @@ use crate::table::{ROOT, Table};
 use crate::values::HostKey;
 use refit_sys::descriptors::Descriptors;
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// An inode, with its record in the image of the other server.
@@ -56,16 +57,24 @@ impl AdoptedInodes {
         }
         table.continue_numbers(old.next_foreign());
         self.inodes.resize_with(used as usize, || None);
-        let changed = self.changed(old);
-        for (index, _) in &changed {
-            if let Some((_, inode)) = self.inodes[*index as usize].take() {
+        let changed = self.changed(old).into_iter().map(|(index, recorded)| {
+            let before = self.inodes[index as usize].take();
+            let fd = before.and_then(|(before, inode)| {
                 table.discard(&inode);
-            }
-        }
-        // The records of those are free again, so their numbers can be given to others.
-        for (index, recorded) in changed {
+                let same = recorded.as_ref().is_some_and(|now| now.has_descriptor_of(&before));
+                same.then(|| inode.fd())
+            });
+            (index, recorded, fd)
+        });
+        // All of them, since the number of one can be that of another now.
+        let changed: Vec<_> = changed.collect();
+        for (index, recorded, fd) in changed {
             let Some(recorded) = recorded else { continue };
-            self.inodes[index as usize] = self.adopt(index, recorded, table, from);
+            let Some(fd) = fd.or_else(|| taken(&recorded, from)) else { continue };
+            let record = Record::copied(&self.image, index);
+            let inode = Arc::new(Inode::continued(&recorded, fd, record));
+            table.insert_continued(Arc::clone(&inode));
+            self.inodes[index as usize] = Some((recorded, inode));
         }
         let free = self.inodes.iter().zip(0..).filter(|(inode, _)| inode.is_none());
         self.image.records_taken(used, free.map(|(_, index)| index).collect());
@@ -94,24 +103,6 @@ impl AdoptedInodes {
             .collect()
     }
 
-    /// Takes one inode; `None` if its descriptor refers to another one.
-    fn adopt(
-        &self,
-        index: u32,
-        recorded: RecordedInode,
-        table: &Table,
-        from: &dyn Descriptors,
-    ) -> Option<AdoptedInode> {
-        let fd = from.take(recorded.descriptor()?).ok()?;
-        let stat = rustix::fs::fstat(&fd).ok()?;
-        (HostKey::of(&stat) == recorded.key()).then(|| {
-            let record = Record::copied(&self.image, index);
-            let inode = Arc::new(Inode::continued(&recorded, fd, record));
-            table.insert_continued(Arc::clone(&inode));
-            (recorded, inode)
-        })
-    }
-
     /// Returns the inodes with their records.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &AdoptedInode> {
         self.inodes.iter().flatten()
@@ -128,12 +119,19 @@ impl AdoptedInodes {
     }
 }
 
+/// Takes over the descriptor of an inode; `None` if it refers to another one.
+fn taken(recorded: &RecordedInode, from: &dyn Descriptors) -> Option<Arc<OwnedFd>> {
+    let fd = from.take(recorded.descriptor()?).ok()?;
+    let stat = rustix::fs::fstat(&fd).ok()?;
+    (HostKey::of(&stat) == recorded.key()).then(|| Arc::new(fd))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::image::layout;
     use std::io;
-    use std::os::fd::{OwnedFd, RawFd};
+    use std::os::fd::RawFd;
     use std::sync::atomic::Ordering::Relaxed;
 
     /// A process whose descriptors all refer to one file.

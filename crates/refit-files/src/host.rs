@@ -41,22 +41,22 @@ struct Descriptor {
 impl HostFile {
     /// Creates the host file of the inode that `fd` refers to, without opening it.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self::with(fd, None)
+        Self::with(Arc::new(fd), None)
     }
 
     /// Creates the host file of a file that was opened for reading and writing when it was created.
     pub(crate) fn opened(fd: OwnedFd) -> Self {
-        Self::with(fd, Some(Access::Write))
+        Self::with(Arc::new(fd), Some(Access::Write))
     }
 
-    fn with(fd: OwnedFd, access: Option<Access>) -> Self {
-        let held = Descriptor { record: None, access, closed: false, fd: Arc::new(fd) };
+    fn with(fd: Arc<OwnedFd>, access: Option<Access>) -> Self {
+        let held = Descriptor { record: None, access, closed: false, fd };
         let held = RwLock::new(held);
         Self { held, version: KnownVersion::default(), reads: OnceLock::new() }
     }
 
     /// Creates the host file of an inode that another server has served.
-    pub(crate) fn continued(fd: OwnedFd, inode: &RecordedInode) -> Self {
+    pub(crate) fn continued(fd: Arc<OwnedFd>, inode: &RecordedInode) -> Self {
         let file = Self::with(fd, inode.access());
         file.version.continued(inode);
         file

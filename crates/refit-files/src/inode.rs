@@ -104,7 +104,7 @@ impl Inode {
 
     /// Creates an inode that another server has served, and continues its record in `record`. Its
     /// place is found when it is needed.
-    pub(crate) fn continued(inode: &RecordedInode, fd: OwnedFd, record: Record) -> Self {
+    pub(crate) fn continued(inode: &RecordedInode, fd: Arc<OwnedFd>, record: Record) -> Self {
         let record = Arc::new(record);
         let host = HostFile::continued(fd, inode);
         inode.continue_in(&record);

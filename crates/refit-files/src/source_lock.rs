@@ -129,17 +129,15 @@ impl Conflict {
     /// Returns the server that holds the lock, preferably one whose mount still exists.
     fn holder(&self, source: &Path) -> Holder {
         let pids = self.inode.map(pids).unwrap_or_default();
-        let mounts = |pid: u32| {
-            let mounts = mount_table::refit_mounts(&format!("/proc/{pid}/mountinfo"));
+        let mounts = |process: &str, pid: Option<u32>| {
+            let mounts = mount_table::refit_mounts(&format!("/proc/{process}/mountinfo"));
             mounts.into_iter().find(|(served, _)| self.concerns(source, served)).map(
-                |(source, mountpoint)| Holder {
-                    pid: Some(pid),
-                    source,
-                    mountpoint: Some(mountpoint),
-                },
+                |(source, mountpoint)| Holder { pid, source, mountpoint: Some(mountpoint) },
             )
         };
-        pids.iter().find_map(|&pid| mounts(pid)).unwrap_or_else(|| Holder {
+        let by_pid = pids.iter().find_map(|&pid| mounts(&pid.to_string(), Some(pid)));
+        // The process that has locked it may have ended, and another one continue its mount.
+        by_pid.or_else(|| mounts("self", None)).unwrap_or_else(|| Holder {
             pid: pids.first().copied(),
             source: self.directory.clone(),
             mountpoint: None,

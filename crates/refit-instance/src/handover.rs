@@ -69,6 +69,8 @@ pub struct HandoverInfo {
     /// The time from the end of the server before until the new one served, in microseconds;
     /// `null` if it does not serve.
     pub paused_us: Option<u64>,
+    /// The part of that time in which the server before ended, in microseconds.
+    pub ending_us: Option<u64>,
     /// Why it failed.
     pub reason: Option<String>,
 }
@@ -84,14 +86,15 @@ pub struct HandoverStatus {
 
 impl From<LastHandover> for HandoverInfo {
     fn from(last: LastHandover) -> Self {
-        let LastHandover { number, phase, program, paused, reason } = last;
+        let LastHandover { number, phase, program, paused, ending, reason } = last;
         let state = match phase {
             Phase::Committed => HandoverState::Committed,
             Phase::Failed => HandoverState::Failed,
             _ => HandoverState::Active,
         };
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        Self { number, state, program, paused_us: paused.map(micros), reason }
+        let (paused_us, ending_us) = (paused.map(micros), ending.map(micros));
+        Self { number, state, program, paused_us, ending_us, reason }
     }
 }
 

@@ -94,16 +94,19 @@ impl Left {
         };
         let memfd = from.take(number as RawFd).map_err(|error| refused(&error))?;
         let text = contents(&memfd).map_err(|error| refused(&error))?;
-        let Versioned { version } = serde_json::from_slice(&text).map_err(|e| refused(&e))?;
+        let left = Self::parse(&text).map_err(|error| refused(&error))?;
+        Ok(Some((left, memfd)))
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, String> {
+        let Versioned { version } = serde_json::from_slice(text).map_err(|e| e.to_string())?;
         if version != VERSION {
-            let what = format!(
+            return Err(format!(
                 "the server has left version {version} of its state, and this refit reads version \
                  {VERSION}"
-            );
-            return Err(refused(&what));
+            ));
         }
-        let left = serde_json::from_slice(&text).map_err(|error| refused(&error))?;
-        Ok(Some((left, memfd)))
+        serde_json::from_slice(text).map_err(|error| error.to_string())
     }
 
     /// Loads the plugins that the server before had loaded.
@@ -216,13 +219,28 @@ fn contents(memfd: &OwnedFd) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
+    /// The document of version 1 as it was written then. A later version that can still take over
+    /// from such a server reads it, too.
+    const FIRST: &str = include_str!("snapshots/instance-1.json");
+
     #[test]
-    fn a_document_of_another_version_is_refused_by_its_number() {
-        let Versioned { version } =
-            serde_json::from_str(r#"{"version": 7, "unknown": [1]}"#).unwrap();
-        assert_eq!(version, 7);
-        let left = Left { version: VERSION, images: vec![3, 4], ..Left::default() };
-        let text = serde_json::to_string(&left).unwrap();
-        assert_eq!(serde_json::from_str::<Left>(&text).unwrap(), left);
+    fn a_document_of_an_earlier_version_is_read() {
+        let left = Left::parse(FIRST.as_bytes()).unwrap();
+        assert_eq!((left.version, left.listener, &left.images[..]), (1, 7, &[9, 12][..]));
+        assert!(left.until_eof);
+        assert_eq!(left.sessions, [PathBuf::from("/proc/4711/fd/5")]);
+        assert_eq!(left.kept.files("/mnt/data"), [b"/a file".to_vec()]);
+        assert_eq!((left.journal.len(), left.journal[0].0), (1, 3));
+        let again = serde_json::to_string(&left).unwrap();
+        let [again, first] = [again, FIRST.to_owned()].map(|text| {
+            serde_json::from_str::<serde_json::Value>(&text).unwrap()
+        });
+        assert_eq!(again, first, "the format has changed: give it another version");
+    }
+
+    #[test]
+    fn a_document_of_the_future_is_refused_by_its_version() {
+        let error = Left::parse(br#"{"version": 7, "unknown": [1]}"#).unwrap_err();
+        assert!(error.contains("version 7"), "{error}");
     }
 }

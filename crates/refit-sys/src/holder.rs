@@ -321,7 +321,7 @@ impl Holder {
                 self.handover.fail(number, "the server has crashed meanwhile");
             }
             Phase::Switching | Phase::Stopped | Phase::Failed => {
-                self.handover.advance(number, Phase::Stopped);
+                self.handover.stopped(number);
             }
         }
         while self.handover.phase() == (number, Phase::Stopped) {

@@ -244,3 +244,60 @@ fn the_journal_is_handed_over() {
     serving.signal(Signal::TERM);
     assert_eq!(serving.wait(), 0);
 }
+
+/// Returns the words of a line of a unit.
+fn words(unit: &str, key: &str) -> Vec<String> {
+    let line = unit.lines().find_map(|line| line.strip_prefix(key)).expect(key);
+    let mut words = vec![String::new()];
+    let (mut quoted, mut characters) = (false, line.chars().peekable());
+    while let Some(c) = characters.next() {
+        let word = words.last_mut().expect("there is one");
+        match c {
+            '"' => quoted = !quoted,
+            ' ' if !quoted => words.push(String::new()),
+            '\\' | '%' | '$' => word.push(characters.next().expect("a character follows")),
+            c => word.push(c),
+        }
+    }
+    words
+}
+
+#[test]
+fn the_unit_mounts_and_hands_over() {
+    let stage = Stage::new();
+    if !stage::can_mount() {
+        println!("skipped: no /dev/fuse, or no permission to mount");
+        return;
+    }
+    let (source, mountpoint) = (stage.path("a source"), stage.path("50% $HOME"));
+    for directory in [&source, &mountpoint] {
+        fs::create_dir(directory).unwrap();
+    }
+    let (code, unit, stderr) = stage.run(&[
+        "install-unit",
+        "--print",
+        "--",
+        text(&source),
+        text(&mountpoint),
+        "--frames",
+        "8M",
+    ]);
+    assert_eq!(code, 0, "{stderr}");
+    let command = |key: &str| {
+        let words = words(&unit, key);
+        let mut command = std::process::Command::new(&words[0]);
+        command.args(&words[1..]).env("REFIT_RUNTIME_DIR", stage.path("sockets"));
+        command
+    };
+    let child = command("ExecStart=").stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut serving = Serving { child, mountpoint };
+    until("the mount", || stage::mounted(&serving.mountpoint));
+    fs::write(serving.mountpoint.join("file"), "text").unwrap();
+    let before = server(&stage, &serving);
+    assert!(command("ExecReload=").status().unwrap().success());
+    assert_ne!(server(&stage, &serving), before);
+    assert_eq!(fs::read_to_string(serving.mountpoint.join("file")).unwrap(), "text");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+    assert_eq!(fs::read_to_string(source.join("file")).unwrap(), "text");
+}

@@ -160,3 +160,17 @@ fn the_server_goes_on_when_its_holder_is_killed() {
     serving.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(said.is_empty() || said.contains("has been killed"), "{said}");
 }
+
+#[test]
+fn a_directory_whose_server_has_crashed_is_still_served_by_one() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    crash(&serving);
+    let (source, other) = (stage.path("source"), stage.path("other"));
+    fs::create_dir(&other).unwrap();
+    let began = Instant::now();
+    stage.refuses(&["mount", source.to_str().unwrap(), other.to_str().unwrap()], "serves");
+    assert!(began.elapsed() < SERVER_TIMEOUT, "it does not wait for the server");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+}

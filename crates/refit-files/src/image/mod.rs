@@ -27,6 +27,8 @@ pub(crate) mod record;
 pub(crate) mod recorded;
 pub(crate) mod request;
 #[cfg(test)]
+mod snapshots;
+#[cfg(test)]
 mod tests;
 
 use layout::{FIRST_RECORD, FIRST_SLOT, RECORD_WORDS, SLOT_WORDS};

@@ -65,6 +65,12 @@ impl RecordedInode {
         }
     }
 
+    /// Returns whether the descriptor is the one that `before` has: that inode is kept in existence
+    /// by it, so it is the same one.
+    pub(crate) fn has_descriptor_of(&self, before: &Self) -> bool {
+        [DESCRIPTOR, DEVICE, NUMBER].iter().all(|&word| self.words[word] == before.words[word])
+    }
+
     pub(crate) fn lookups(&self) -> u64 {
         self.words[LOOKUPS]
     }

@@ -58,6 +58,7 @@ const SUCCESSOR_SERVER: usize = 6;
 const DEADLINE: usize = 7;
 const SWITCHED: usize = 8;
 const COMMITTED: usize = 9;
+const STOPPED: usize = 10;
 /// The new program, and why a hand-over failed: a length in bytes, and the bytes.
 const PROGRAM: usize = 16;
 pub(super) const PROGRAM_BYTES: usize = 4096;
@@ -138,6 +139,8 @@ pub struct LastHandover {
     pub program: PathBuf,
     /// The time from the end of the server before until the new one served; `None` before that.
     pub paused: Option<Duration>,
+    /// The part of that time in which the server before ended.
+    pub ending: Option<Duration>,
     /// Why it failed.
     pub reason: Option<String>,
 }
@@ -198,6 +201,12 @@ impl Handover {
                 return true;
             }
         }
+    }
+
+    /// Records that the server before has ended, upon its own wish.
+    pub(super) fn stopped(&self, number: u64) {
+        self.put(STOPPED, now());
+        self.advance(number, Phase::Stopped);
     }
 
     /// Gives the hand-over up, unless it is committed, and says why. Returns whether it is given up.
@@ -440,14 +449,17 @@ impl Handover {
     /// Returns the last hand-over; `None` if there has been none.
     pub fn last(&self) -> Option<LastHandover> {
         let (number, phase) = self.phase();
-        let (switched, committed) = (self.get(SWITCHED), self.get(COMMITTED));
-        let paused = committed.checked_sub(switched).filter(|_| phase == Phase::Committed);
+        let since_switch = |word: usize| {
+            let time = self.get(word).checked_sub(self.get(SWITCHED))?;
+            (phase == Phase::Committed).then(|| Duration::from_nanos(time))
+        };
         let program = std::ffi::OsString::from_vec(self.text(PROGRAM, PROGRAM_BYTES));
         (phase != Phase::Idle).then(|| LastHandover {
             number,
             phase,
             program: program.into(),
-            paused: paused.map(Duration::from_nanos),
+            paused: since_switch(COMMITTED),
+            ending: since_switch(STOPPED),
             reason: (phase == Phase::Failed).then(|| self.reason()),
         })
     }

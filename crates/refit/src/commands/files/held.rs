@@ -1,4 +1,4 @@
-//! `refit mount --hold`, and the program that takes over in a hand-over.
+//! `refit mount` with a holder, and the program that takes over in a hand-over.
 //!
 //! The process that was started becomes a holder ([`refit_sys::holder`]), and its child the server.
 //! If the server is killed or aborts, or if it hands over, the next one finds what it has left

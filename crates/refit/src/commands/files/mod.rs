@@ -4,6 +4,7 @@ mod handover;
 mod held;
 mod mount;
 mod mounts;
+mod unit;
 
 use std::path::PathBuf;
 
@@ -13,6 +14,7 @@ use clap::builder::ValueHint;
 use self::handover::HandoverArgs;
 use self::mount::MountArgs;
 use self::mounts::CacheArg;
+use self::unit::UnitArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -37,6 +39,9 @@ pub(crate) enum FilesCommand {
 
     /// Let another build of refit continue the mounts, while programs use them
     Handover(HandoverArgs),
+
+    /// Install a systemd service that mounts, and hands over when it is reloaded
+    InstallUnit(UnitArgs),
 
     /// Continue the mounts of another server, which starts this command
     #[command(hide = true, after_help = "Example:\n  refit handover /mnt/data")]
@@ -68,6 +73,7 @@ impl FilesCommand {
             FilesCommand::Cache { glob, mode } => mounts::cache(glob, *mode, only, out),
             FilesCommand::Mounts => mounts::list(only, out),
             FilesCommand::Handover(args) => handover::run(args, only, out),
+            FilesCommand::InstallUnit(args) => unit::run(args, out),
             FilesCommand::TakeOver { board } => held::take_over(*board),
             FilesCommand::Umount { mountpoint, discard } => {
                 mounts::unmount(mountpoint, *discard, only, out)

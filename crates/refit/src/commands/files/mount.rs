@@ -99,6 +99,18 @@ impl MountArgs {
         !self.no_hold
     }
 
+    /// Returns the directories to serve, each with its mount point, as absolute paths.
+    pub(super) fn pairs(&self) -> Result<Vec<(PathBuf, PathBuf)>, Failure> {
+        let absolute = |path: &PathBuf| {
+            std::path::absolute(path).map_err(|error| {
+                let operation = format!("serve {}", path.display());
+                Failure::new(operation, error.to_string(), "give an absolute path")
+            })
+        };
+        let pairs = pairs(&self.pairs)?.iter();
+        pairs.map(|[source, at]| Ok((absolute(source)?, absolute(at)?))).collect()
+    }
+
     /// Returns whether the user has asked for that.
     pub(super) fn must_be_held(&self) -> bool {
         self.hold
@@ -258,14 +270,8 @@ pub(super) fn events(until_eof: bool) -> Result<Receiver<Event>, Failure> {
 
 /// Returns the mounts that the arguments ask for.
 pub(super) fn requests(args: &MountArgs) -> Result<Vec<MountRequest>, Failure> {
-    let (pairs, rest) = args.pairs.as_chunks::<2>();
-    if let [alone] = rest {
-        return Err(Failure::usage(
-            ErrorKind::WrongNumberOfValues,
-            format!("{} has no mountpoint; give pairs of SOURCE and MOUNTPOINT", alone.display()),
-        ));
-    }
     let composition = args.compose.as_deref().map(plan).transpose()?;
+    let pairs = pairs(&args.pairs)?;
     Ok(pairs
         .iter()
         .map(|[source, mountpoint]| MountRequest {
@@ -280,6 +286,18 @@ pub(super) fn requests(args: &MountArgs) -> Result<Vec<MountRequest>, Failure> {
             read_only: args.read_only,
         })
         .collect())
+}
+
+/// Returns the directories to serve, each with its mount point.
+fn pairs(paths: &[PathBuf]) -> Result<&[[PathBuf; 2]], Failure> {
+    let (pairs, rest) = paths.as_chunks::<2>();
+    if let [alone] = rest {
+        return Err(Failure::usage(
+            ErrorKind::WrongNumberOfValues,
+            format!("{} has no mountpoint; give pairs of SOURCE and MOUNTPOINT", alone.display()),
+        ));
+    }
+    Ok(pairs)
 }
 
 /// Reads a composition.

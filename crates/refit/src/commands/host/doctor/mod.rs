@@ -102,7 +102,7 @@ fn resending() -> Finding {
         "the kernel does not send unanswered requests again"
     };
     Finding::new("held mounts", ok, found.to_owned())
-        .or("`refit mount --hold` does not keep mounts through a crash", "boot Linux 6.9 or newer")
+        .or("mounts end if their server crashes, and cannot be handed over", "boot Linux 6.9 or newer")
 }
 
 /// Checks procfs, from which nearly all knowledge about processes is read.
