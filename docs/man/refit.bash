@@ -55,11 +55,17 @@ _refit() {
             refit,funcs)
                 cmd="refit__subcmd__funcs"
                 ;;
+            refit,handover)
+                cmd="refit__subcmd__handover"
+                ;;
             refit,header)
                 cmd="refit__subcmd__header"
                 ;;
             refit,help)
                 cmd="refit__subcmd__help"
+                ;;
+            refit,install-unit)
+                cmd="refit__subcmd__install__subcmd__unit"
                 ;;
             refit,instances)
                 cmd="refit__subcmd__instances"
@@ -127,6 +133,9 @@ _refit() {
             refit,swap)
                 cmd="refit__subcmd__swap"
                 ;;
+            refit,take-over)
+                cmd="refit__subcmd__take__subcmd__over"
+                ;;
             refit,tend)
                 cmd="refit__subcmd__tend"
                 ;;
@@ -190,11 +199,17 @@ _refit() {
             refit__subcmd__help,funcs)
                 cmd="refit__subcmd__help__subcmd__funcs"
                 ;;
+            refit__subcmd__help,handover)
+                cmd="refit__subcmd__help__subcmd__handover"
+                ;;
             refit__subcmd__help,header)
                 cmd="refit__subcmd__help__subcmd__header"
                 ;;
             refit__subcmd__help,help)
                 cmd="refit__subcmd__help__subcmd__help"
+                ;;
+            refit__subcmd__help,install-unit)
+                cmd="refit__subcmd__help__subcmd__install__subcmd__unit"
                 ;;
             refit__subcmd__help,instances)
                 cmd="refit__subcmd__help__subcmd__instances"
@@ -262,6 +277,9 @@ _refit() {
             refit__subcmd__help,swap)
                 cmd="refit__subcmd__help__subcmd__swap"
                 ;;
+            refit__subcmd__help,take-over)
+                cmd="refit__subcmd__help__subcmd__take__subcmd__over"
+                ;;
             refit__subcmd__help,tend)
                 cmd="refit__subcmd__help__subcmd__tend"
                 ;;
@@ -293,7 +311,7 @@ _refit() {
 
     case "${cmd}" in
         refit)
-            opts="-h -V --json --instance --log --log-format --help --version mount cache mounts umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
+            opts="-h -V --json --instance --log --log-format --help --version mount cache mounts handover install-unit take-over umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -895,6 +913,51 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__handover)
+            opts="-h --all --binary --timeout --json --instance --log --log-format --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --binary)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-format)
+                    COMPREPLY=($(compgen -W "text json journal" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__header)
             opts="-h --json --instance --log --log-format --help move instruments"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -922,7 +985,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help)
-            opts="mount cache mounts umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
+            opts="mount cache mounts handover install-unit take-over umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1117,6 +1180,20 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__help__subcmd__handover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__help__subcmd__header)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1132,6 +1209,20 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__help__subcmd__install__subcmd__unit)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1453,6 +1544,20 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__help__subcmd__take__subcmd__over)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__help__subcmd__tend)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1558,6 +1663,32 @@ _refit() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__install__subcmd__unit)
+            opts="-h --print --force --json --instance --log --log-format --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-format)
+                    COMPREPLY=($(compgen -W "text json journal" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1891,7 +2022,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__mount)
-            opts="-h --frames --cache --workers --implementation --compose --read-only --allow-other --until-eof --hold --json --instance --log --log-format --help"
+            opts="-h --frames --cache --workers --implementation --compose --read-only --allow-other --until-eof --hold --no-hold --json --instance --log --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2478,6 +2609,32 @@ _refit() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-format)
+                    COMPREPLY=($(compgen -W "text json journal" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__take__subcmd__over)
+            opts="-h --json --instance --log --log-format --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

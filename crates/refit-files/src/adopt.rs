@@ -157,6 +157,7 @@ impl Adoption {
             .refresh(&left.image, &server.table, from)
             .map_err(|error| AdoptError::Image { mountpoint: mountpoint.clone(), error })?;
         debug!(took = ?began.elapsed(), "has the inodes");
+        server.refused.continue_from(&left.image);
         server.requests.continue_unfinished(continue_requests(&left.image, &image));
         let ours = left.device.try_clone().map_err(failed(mountpoint, "keep the connection"))?;
         let attached = KernelMount::continued(mountpoint, left.mount, ours);
@@ -215,7 +216,8 @@ impl Adopted {
             let what = "make the kernel send unanswered requests again";
             return Err(failed(&options.mountpoint, what)(error));
         }
-        let threads = mount::spawn(&server, session, jobs).map_err(failed(&options.mountpoint, "start its threads"))?;
+        let threads = mount::spawn(&server, session, jobs)
+            .map_err(failed(&options.mountpoint, "start its threads"))?;
         Ok(threads.serve(options.source, options.mountpoint.clone(), attached, &server))
     }
 }

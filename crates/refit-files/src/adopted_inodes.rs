@@ -13,8 +13,10 @@ use crate::table::{ROOT, Table};
 use crate::values::HostKey;
 use refit_sys::descriptors::Descriptors;
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use tracing::debug;
 
 /// An inode, with its record in the image of the other server.
 type AdoptedInode = (RecordedInode, Arc<Inode>);
@@ -70,7 +72,14 @@ impl AdoptedInodes {
         let changed: Vec<_> = changed.collect();
         for (index, recorded, fd) in changed {
             let Some(recorded) = recorded else { continue };
-            let Some(fd) = fd.or_else(|| taken(&recorded, from)) else { continue };
+            let fd = fd.map_or_else(|| taken(&recorded, from), Ok);
+            let fd = match fd {
+                Ok(fd) => fd,
+                Err(reason) => {
+                    debug!(index, ?recorded, %reason, "an inode is left out");
+                    continue;
+                }
+            };
             let record = Record::copied(&self.image, index);
             let inode = Arc::new(Inode::continued(&recorded, fd, record));
             table.insert_continued(Arc::clone(&inode));
@@ -119,18 +128,21 @@ impl AdoptedInodes {
     }
 }
 
-/// Takes over the descriptor of an inode; `None` if it refers to another one.
-fn taken(recorded: &RecordedInode, from: &dyn Descriptors) -> Option<Arc<OwnedFd>> {
-    let fd = from.take(recorded.descriptor()?).ok()?;
-    let stat = rustix::fs::fstat(&fd).ok()?;
-    (HostKey::of(&stat) == recorded.key()).then(|| Arc::new(fd))
+/// Takes over the descriptor of an inode.
+fn taken(recorded: &RecordedInode, from: &dyn Descriptors) -> io::Result<Arc<OwnedFd>> {
+    let number = recorded.descriptor().ok_or(io::ErrorKind::NotFound)?;
+    let fd = from.take(number)?;
+    let found = HostKey::of(&rustix::fs::fstat(&fd)?);
+    if found != recorded.key() {
+        return Err(io::Error::other(format!("its descriptor refers to {found:?}")));
+    }
+    Ok(Arc::new(fd))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::image::layout;
-    use std::io;
     use std::os::fd::RawFd;
     use std::sync::atomic::Ordering::Relaxed;
 
@@ -227,5 +239,26 @@ mod tests {
             assert_eq!(new.node_of(index), Some(node));
         }
         drop((stays, grows, again, fresh));
+    }
+
+    #[test]
+    fn an_inode_that_was_ending_does_not_hide_the_one_that_was_found_again() {
+        for order in [[0, 1], [1, 0]] {
+            let old = Image::new(8).unwrap();
+            let (from, key) = file();
+            let _root = record(&old, ROOT, key);
+            let both = order.map(|lookups| {
+                let record = record(&old, 10, key);
+                record.set_lookups(lookups);
+                record
+            });
+            let new = Image::new(8).unwrap();
+            let (table, inodes) = AdoptedInodes::take(&old, &new, &from).unwrap();
+            let ending: Vec<_> = inodes.forgotten().filter(|inode| inode.node == 10).collect();
+            assert_eq!(ending.len(), 1);
+            assert!(!table.remove(ending[0]), "it is not in the table");
+            assert_eq!(table.get(10).map(|inode| inode.record.lookups()), Some(1));
+            drop(both);
+        }
     }
 }

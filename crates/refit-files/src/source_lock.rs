@@ -131,9 +131,10 @@ impl Conflict {
         let pids = self.inode.map(pids).unwrap_or_default();
         let mounts = |process: &str, pid: Option<u32>| {
             let mounts = mount_table::refit_mounts(&format!("/proc/{process}/mountinfo"));
-            mounts.into_iter().find(|(served, _)| self.concerns(source, served)).map(
-                |(source, mountpoint)| Holder { pid, source, mountpoint: Some(mountpoint) },
-            )
+            mounts
+                .into_iter()
+                .find(|(served, _)| self.concerns(source, served))
+                .map(|(source, mountpoint)| Holder { pid, source, mountpoint: Some(mountpoint) })
         };
         let by_pid = pids.iter().find_map(|&pid| mounts(&pid.to_string(), Some(pid)));
         // The process that has locked it may have ended, and another one continue its mount.

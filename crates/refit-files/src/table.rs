@@ -80,9 +80,13 @@ impl Table {
         table
     }
 
-    /// Adds an inode that the kernel knows already.
+    /// Adds an inode that another server has served. Of two with the same number, one has been
+    /// forgotten and was about to end when that server ended; the other one stays.
     pub(crate) fn insert_continued(&self, inode: Arc<Inode>) {
         let node = inode.node;
+        if inode.record.lookups() == 0 && self.get(node).is_some() {
+            return;
+        }
         if node == ROOT || node >> 63 == 1 {
             self.foreign.lock().insert(inode.key, node);
         }
@@ -262,7 +266,9 @@ impl Table {
     /// removed.
     pub(crate) fn remove(&self, inode: &Inode) -> bool {
         let mut shard = self.shard(inode.node).write();
-        if inode.record.lookups() != 0 || !shard.contains_key(&inode.node) {
+        let is_there =
+            shard.get(&inode.node).is_some_and(|it| std::ptr::eq(&raw const **it, inode));
+        if inode.record.lookups() != 0 || !is_there {
             return false;
         }
         shard.remove(&inode.node);

@@ -146,7 +146,11 @@ impl Core {
         let reason = self.switch(held, request, timeout);
         warn!(program = ?request.program, reason, "could not hand over");
         self.record();
-        refused(Kind::Failed, reason, "the server before continues; correct the cause and try again")
+        refused(
+            Kind::Failed,
+            reason,
+            "the server before continues; correct the cause and try again",
+        )
     }
 
     /// Returns why the instance cannot be handed over, and what to do.

@@ -82,10 +82,7 @@ impl Left {
     /// # Errors
     ///
     /// There is no document that this version can read.
-    pub fn read(
-        board: &Board,
-        from: &dyn Descriptors,
-    ) -> Result<Option<(Self, OwnedFd)>, Refusal> {
+    pub fn read(board: &Board, from: &dyn Descriptors) -> Result<Option<(Self, OwnedFd)>, Refusal> {
         let word = board.words()[DOCUMENT].load(Acquire);
         let Some(number) = word.checked_sub(1) else { return Ok(None) };
         let refused = |error: &dyn std::fmt::Display| {
@@ -232,9 +229,8 @@ mod tests {
         assert_eq!(left.kept.files("/mnt/data"), [b"/a file".to_vec()]);
         assert_eq!((left.journal.len(), left.journal[0].0), (1, 3));
         let again = serde_json::to_string(&left).unwrap();
-        let [again, first] = [again, FIRST.to_owned()].map(|text| {
-            serde_json::from_str::<serde_json::Value>(&text).unwrap()
-        });
+        let [again, first] = [again, FIRST.to_owned()]
+            .map(|text| serde_json::from_str::<serde_json::Value>(&text).unwrap());
         assert_eq!(again, first, "the format has changed: give it another version");
     }
 

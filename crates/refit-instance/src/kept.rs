@@ -153,8 +153,12 @@ impl KeptObject {
 
     fn refused(&self, obstacle: String) -> Refusal {
         let wrappers: String = self.wrappers.iter().map(|(name, _)| format!("{name} ")).collect();
-        let operation = format!("make {} {wrapper}{} again", self.name, self.implementation,
-            wrapper = wrappers);
+        let operation = format!(
+            "make {} {wrapper}{} again",
+            self.name,
+            self.implementation,
+            wrapper = wrappers
+        );
         let remedy = "use a refit that has this implementation, or swap the object first";
         Refusal::new(Kind::Failed, operation, obstacle, remedy)
     }

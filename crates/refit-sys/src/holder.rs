@@ -113,10 +113,7 @@ pub fn hold(
 /// # Errors
 /// As for [`hold`]. `InvalidData`, `InvalidInput`, `EBADF`: `board` is no board. `Unsupported`: the
 /// server before uses a protocol that this one does not know.
-pub fn take_over(
-    board: RawFd,
-    serve: impl FnOnce(Server) -> i32 + Send + 'static,
-) -> io::Error {
+pub fn take_over(board: RawFd, serve: impl FnOnce(Server) -> i32 + Send + 'static) -> io::Error {
     let board = descriptors::passed(board);
     match board.and_then(|board| Holder::new(Some(Board::open(board)?), &[])) {
         Ok(holder) => holder.run(serve),

@@ -33,6 +33,10 @@ const INIT: usize = 160;
 const REPLY: usize = 256;
 /// The maximum length of a message of the negotiation, in bytes.
 const MAX_MESSAGE: usize = 512;
+/// The threads whose open was refused.
+const REFUSED: usize = 512;
+/// The maximum number of these threads.
+pub(crate) const MAX_REFUSED: usize = 256;
 
 /// The identity of a mount in the kernel's tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,6 +184,15 @@ impl Image {
     pub(crate) fn set_negotiation(&self, negotiation: &Negotiation) -> bool {
         self.set_bytes(INIT, MAX_MESSAGE, &negotiation.request)
             && self.set_bytes(REPLY, MAX_MESSAGE, &negotiation.reply)
+    }
+
+    /// Returns a thread whose open was refused; 0 if there is none in this place.
+    pub(crate) fn refused(&self, place: usize) -> u32 {
+        self.get(REFUSED + place) as u32
+    }
+
+    pub(crate) fn set_refused(&self, place: usize, thread: u32) {
+        self.put(REFUSED + place, thread.into());
     }
 
     /// Returns the options of the mount, in the words of its owner.

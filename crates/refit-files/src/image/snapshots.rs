@@ -89,7 +89,8 @@ fn the_layout_has_not_changed_without_a_new_version() {
 
 #[test]
 fn images_of_all_versions_are_read() {
-    for snapshot in [NEWEST] {
+    {
+        let snapshot = NEWEST;
         let image = read(snapshot).unwrap();
         assert_eq!((image.device(), image.frames()), (Some(9), Some([10, 11])));
         assert_eq!((image.locks(), image.next_foreign()), (vec![12, 13], (1 << 63) + 5));

@@ -135,10 +135,12 @@ impl State {
                     it.old = Old::Ended;
                 }
             })),
-            Old::Asks if self.phase == Phase::Requested && self.late => next.push(self.with(|it| {
-                it.advance(Phase::Failed);
-                it.old = Old::Serves;
-            })),
+            Old::Asks if self.phase == Phase::Requested && self.late => {
+                next.push(self.with(|it| {
+                    it.advance(Phase::Failed);
+                    it.old = Old::Serves;
+                }))
+            }
             Old::Asks if !self.phase.is_active() => next.push(self.with(|it| it.old = Old::Serves)),
             Old::Asks | Old::Ended => {}
         }

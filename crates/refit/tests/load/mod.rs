@@ -130,7 +130,10 @@ fn change_names(directory: &Path, stop: &AtomicBool) -> Model {
                 let made = directory.join("made");
                 fs::create_dir(&made).unwrap();
                 fs::remove_dir(&made).unwrap();
-                assert_eq!(fs::read_to_string(&path).ok(), there);
+                match fs::read_to_string(&path) {
+                    Ok(text) => assert_eq!(Some(text), there),
+                    Err(error) => assert_eq!((error.kind(), &there), (ErrorKind::NotFound, &None)),
+                }
             }
         }
     }

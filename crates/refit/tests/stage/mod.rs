@@ -157,5 +157,7 @@ pub(crate) fn can_mount() -> bool {
 pub(crate) fn mounted(path: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mounts").expect("Linux has it");
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    mounts.lines().any(|line| line.split(' ').nth(1) == path.to_str())
+    // The kernel writes spaces in octal.
+    let at = |line: &str| line.split(' ').nth(1).map(|at| at.replace("\\040", " "));
+    mounts.lines().any(|line| at(line).as_deref() == path.to_str())
 }

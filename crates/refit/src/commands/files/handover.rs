@@ -51,11 +51,7 @@ struct HandedOver<'a> {
 }
 
 /// Hands over the instance that serves the mount point, or all.
-pub(super) fn run(
-    args: &HandoverArgs,
-    only: Option<u32>,
-    out: &mut Output,
-) -> Result<(), Failure> {
+pub(super) fn run(args: &HandoverArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     let program = match &args.binary {
         Some(program) => absolute(program)?,
         None => own_program()?,
@@ -82,11 +78,7 @@ pub(super) fn run(
 }
 
 /// Returns the instances that are handed over.
-fn chosen(
-    args: &HandoverArgs,
-    operation: &str,
-    only: Option<u32>,
-) -> Result<Vec<Live>, Failure> {
+fn chosen(args: &HandoverArgs, operation: &str, only: Option<u32>) -> Result<Vec<Live>, Failure> {
     let wanted = args.mountpoint.as_deref().map(mounts::absolute);
     let mut chosen = Vec::new();
     for live in instances::live(operation, only)? {

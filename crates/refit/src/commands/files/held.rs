@@ -123,10 +123,7 @@ fn serve_after(server: &Server, succession: &Succession) -> Result<(), Failure> 
 
 /// Takes over the state of the server before, and begins to receive the events that end the
 /// instance.
-fn take(
-    server: &Server,
-    succession: &Succession,
-) -> Result<(Receiver<Event>, Continued), Failure> {
+fn take(server: &Server, succession: &Succession) -> Result<(Receiver<Event>, Continued), Failure> {
     let Succession { descriptors, board, .. } = succession;
     let read = || Left::read(board, descriptors)?.ok_or_else(nothing_left);
     let (before, _) = read()?;

@@ -56,7 +56,7 @@ pub(super) fn run(args: &UnitArgs, out: &mut Output) -> Result<(), Failure> {
     let pairs = checked.args.pairs()?;
     let text = unit(&args.mount, &pairs)?;
     if args.print {
-        return text.lines().try_for_each(|line| out.line(line)).map_err(Failure::from);
+        return text.lines().try_for_each(|line| out.line(line));
     }
     let name = format!("refit-{}.service", escaped(&pairs[0].1));
     let path = directory()?.join(&name);

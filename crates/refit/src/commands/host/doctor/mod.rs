@@ -101,8 +101,10 @@ fn resending() -> Finding {
     } else {
         "the kernel does not send unanswered requests again"
     };
-    Finding::new("held mounts", ok, found.to_owned())
-        .or("mounts end if their server crashes, and cannot be handed over", "boot Linux 6.9 or newer")
+    Finding::new("held mounts", ok, found.to_owned()).or(
+        "mounts end if their server crashes, and cannot be handed over",
+        "boot Linux 6.9 or newer",
+    )
 }
 
 /// Checks procfs, from which nearly all knowledge about processes is read.
