@@ -111,7 +111,7 @@ pub struct Adopted {
     session: Session<Fuse>,
     /// The inodes whose data was in a cache.
     cached: Vec<Arc<Inode>>,
-    /// What the other server has left, which stays until this one serves.
+    /// The parts that the other server has left, which stay until this one serves.
     left: Left,
 }
 
@@ -318,8 +318,9 @@ impl Mount {
         self.server.image.set_description(options)
     }
 
-    /// Returns the number of the memfd with the image of the mount, for [`adopt`]; `None` if no
-    /// other server can continue the mount, because the kernel cannot send requests again.
+    /// Returns the number of the memfd with the image of the mount, for [`Adoption::prepare`];
+    /// `None` if no other server can continue the mount, because the kernel cannot send requests
+    /// again.
     pub fn image(&self) -> Option<RawFd> {
         let image = &self.server.image;
         image.mount().is_some().then(|| image.as_fd().as_raw_fd())

@@ -1,8 +1,8 @@
 //! The inodes of a mount that another server has served.
 //!
 //! They are taken while that server may still change them, and once more, as far as they differ,
-//! when it has ended. What was taken of an inode whose record is the same word by word is what would
-//! be taken then.
+//! when it has ended. An inode whose record is the same word by word as before would be taken in
+//! the same way again.
 
 use crate::image::layout::SLOTS;
 use crate::image::record::{Record, Unfinished};

@@ -40,7 +40,8 @@ pub struct AdoptedMount {
     description: Description,
 }
 
-/// What the next server needs to know of a mount besides its state. It is in the image as JSON.
+/// The part of a mount that the next server needs to know besides its state. The image contains it
+/// as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Description {
     /// The request for the mount. Its composition has the implementations that serve now.
@@ -165,7 +166,7 @@ struct FileServer {
     source: PathBuf,
     mountpoint: PathBuf,
     mount: RwLock<Option<refit_files::Mount>>,
-    /// What the image contains of it.
+    /// The description that the image contains.
     description: Mutex<Description>,
 }
 

@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 
 use crate::client::{Client, WORK_TIMEOUT, post};
 use crate::context::Shared;
-use crate::held::Held;
+use crate::held::HeldServer;
 use crate::refusal::{Kind, Refusal};
 use crate::rejection::{blocking, rejected};
 use crate::state::Core;
@@ -43,11 +43,11 @@ pub struct HandoverRequest {
     pub timeout_ms: Option<u64>,
 }
 
-/// How a hand-over has ended.
+/// The outcome of a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HandoverState {
-    /// It is being made.
+    /// The hand-over is being made.
     Active,
     /// The new server serves.
     Committed,
@@ -60,7 +60,7 @@ pub enum HandoverState {
 pub struct HandoverInfo {
     /// Its number, from 1.
     pub number: u64,
-    /// How it has ended.
+    /// The outcome.
     pub state: HandoverState,
     /// The new program.
     #[schema(value_type = String)]
@@ -171,7 +171,7 @@ impl Core {
     }
 
     /// Lets a server that runs the program take over. Returns only why it did not.
-    fn switch(&self, held: &Held, request: &HandoverRequest, timeout: Duration) -> String {
+    fn switch(&self, held: &HeldServer, request: &HandoverRequest, timeout: Duration) -> String {
         info!(program = ?request.program, ?timeout, "hands over");
         self.record_all();
         let number = match held.handover.request(&request.program, timeout) {

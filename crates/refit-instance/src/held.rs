@@ -1,9 +1,9 @@
-//! What a server leaves for the next one of its instance, on the board of its
+//! The state that a server leaves for the next one of its instance, on the board of its
 //! [holder](refit_sys::holder).
 //!
-//! A word of the board names a memfd with a document ([`Left`]), which in turn names the socket and
-//! the images of the mounts. When something changes the server writes another document and then
-//! replaces the word, so that one of both is complete at every instant.
+//! A word of the board names a memfd with a document ([`LeftState`]), which in turn names the
+//! socket and the images of the mounts. When something changes the server writes another document
+//! and then replaces the word, so that one of both is complete at every instant.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -41,7 +41,7 @@ const MAX_LENGTH: u64 = 256 << 20;
 
 /// The holder of a server, as the instance of that server sees it.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldServer {
     board: Board,
     pub(crate) handover: Handover,
     /// Whether the instance ends together with its standard input.
@@ -53,9 +53,9 @@ pub struct Held {
     hands_over: Mutex<()>,
 }
 
-/// What a server has left.
+/// The state that a server has left.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Left {
+pub struct LeftState {
     version: u32,
     /// The descriptor of the socket.
     listener: RawFd,
@@ -63,7 +63,7 @@ pub struct Left {
     pub images: Vec<RawFd>,
     /// Whether the instance ends together with its standard input.
     pub until_eof: bool,
-    /// What was changed in the objects.
+    /// The changes of objects.
     #[serde(default)]
     pub(crate) kept: Kept,
     /// The sessions of recorders in which the instance takes part.
@@ -74,10 +74,11 @@ pub struct Left {
     pub(crate) journal: Vec<(u64, Report)>,
 }
 
-impl Left {
+impl LeftState {
     /// Reads what the servers with this board have left, of whose process `from` has the
     /// descriptors. Returns the memfd as well; it must stay open until another document has been
-    /// [recorded](Held::record_adopted). `None`: the first server has not mounted everything yet.
+    /// [recorded](HeldServer::record_adopted). `None`: the first server has not mounted everything
+    /// yet.
     ///
     /// # Errors
     ///
@@ -150,7 +151,7 @@ struct Versioned {
     version: u32,
 }
 
-impl Held {
+impl HeldServer {
     /// Creates what the instance of a server needs to know of its holder.
     pub fn new(board: Board, handover: Handover, until_eof: bool) -> Self {
         let (written, hands_over) = (Mutex::default(), Mutex::default());
@@ -163,7 +164,7 @@ impl Held {
 
     /// Records the socket and the images of a server that is about to continue what another one has
     /// left.
-    pub fn record_adopted(&self, listener: &UnixListener, images: Vec<RawFd>, left: &Left) {
+    pub fn record_adopted(&self, listener: &UnixListener, images: Vec<RawFd>, left: &LeftState) {
         let kept = left.kept.clone();
         self.listens(listener);
         self.record(images, kept, Vec::new());
@@ -174,7 +175,7 @@ impl Held {
         let (version, listener) = (VERSION, self.listener.load(Relaxed));
         let until_eof = self.until_eof;
         let sessions = recording::attached();
-        let left = Left { version, listener, images, until_eof, kept, sessions, journal };
+        let left = LeftState { version, listener, images, until_eof, kept, sessions, journal };
         let Ok(text) = serde_json::to_vec(&left) else { return };
         let mut written = self.written.lock();
         if written.as_ref().is_some_and(|(_, last)| *last == text) {
@@ -187,7 +188,7 @@ impl Held {
         });
         match memfd {
             Ok(memfd) => {
-                // Pairs with the acquire in `Left::read`. The memfd before is closed after it.
+                // Pairs with the acquire in `LeftState::read`. The memfd before is closed after it.
                 self.board.words()[DOCUMENT].store(memfd.as_raw_fd() as u64 + 1, Release);
                 *written = Some((memfd, text));
             }
@@ -222,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_document_of_an_earlier_version_is_read() {
-        let left = Left::parse(FIRST.as_bytes()).unwrap();
+        let left = LeftState::parse(FIRST.as_bytes()).unwrap();
         assert_eq!((left.version, left.listener, &left.images[..]), (1, 7, &[9, 12][..]));
         assert!(left.until_eof);
         assert_eq!(left.sessions, [PathBuf::from("/proc/4711/fd/5")]);
@@ -236,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_document_of_the_future_is_refused_by_its_version() {
-        let error = Left::parse(br#"{"version": 7, "unknown": [1]}"#).unwrap_err();
+        let error = LeftState::parse(br#"{"version": 7, "unknown": [1]}"#).unwrap_err();
         assert!(error.contains("version 7"), "{error}");
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use refit_change::Journal;
 
 use crate::directory::{SocketDirectory, reason};
-use crate::held::{Held, Left};
+use crate::held::{HeldServer, LeftState};
 use crate::refusal::{Kind, Refusal};
 use crate::server::Server;
 use crate::state::Core;
@@ -33,7 +33,7 @@ pub struct InstanceOptions {
     /// The socket of the instance if it listens already, for a server before this one.
     pub listener: Option<UnixListener>,
     /// The holder of this server, if it has one.
-    pub held: Option<Held>,
+    pub held: Option<HeldServer>,
 }
 
 impl InstanceOptions {
@@ -175,7 +175,7 @@ impl Instance {
 
     /// Continues the journal of the server before, and takes part in the recordings in which that
     /// took part.
-    pub fn continue_journal(&self, left: Left) {
+    pub fn continue_journal(&self, left: LeftState) {
         left.join_sessions();
         self.core.continue_journal(left);
     }

@@ -1,5 +1,5 @@
-//! What was changed in the objects of an instance since they were created, so that the next server
-//! can make the same changes before it serves: plugins, implementations and wrappers.
+//! The changes of the objects of an instance since they were created, which the next server makes
+//! again before it serves: plugins, implementations and wrappers.
 //!
 //! A change of a class is kept with the options of the mount ([`Served::remember`]); this is about
 //! the objects that differ from their class.
@@ -23,7 +23,7 @@ use crate::wire::ObjectInfo;
 
 /// The requester of these changes.
 const OWNER: &str = "refit, which continues an instance";
-/// What the name of an object ends in if its file has no name any more.
+/// The end of the name of an object whose file has no name any more.
 const DELETED: &str = " (deleted)";
 
 /// The changes of an instance.

@@ -56,7 +56,7 @@ pub use client::{Client, Lines};
 pub use directory::{RunningInstances, SocketDirectory, find};
 pub use file_server::{AdoptedMount, PreparedMount};
 pub use glob::Glob;
-pub use held::{Held, Left};
+pub use held::{HeldServer, LeftState};
 pub use host::{host, host_of, host_of_kernel};
 pub use instance::{Instance, InstanceOptions};
 pub use metrics::merged as merged_metrics;

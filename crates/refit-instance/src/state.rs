@@ -17,7 +17,7 @@ use refit_change::{Entry, Journal, Report};
 use refit_sys::printable;
 
 use crate::glob::Glob;
-use crate::held::{Held, Left};
+use crate::held::{HeldServer, LeftState};
 use crate::kept::Kept;
 use crate::placement;
 use crate::refusal::{Kind, Refusal};
@@ -39,8 +39,8 @@ pub(crate) struct Core {
     pub(crate) uid: u32,
     /// The number of the instance.
     pub(crate) number: u32,
-    /// What the holder of this server needs, if it has one.
-    pub(crate) held: Option<Held>,
+    /// The connection to the holder of this server, if it has one.
+    pub(crate) held: Option<HeldServer>,
     slots: Mutex<Slots>,
     /// Reports of data that mounts that have ended could not store.
     lost: Mutex<Vec<Refusal>>,
@@ -56,7 +56,7 @@ struct Slots {
     mounts: BTreeMap<u32, Slot>,
 }
 
-/// What was changed in the objects when they were last looked at, and when they may be again.
+/// The changes of the objects when they were last looked at, and when they may be again.
 struct LastKept {
     kept: Kept,
     next: Instant,
@@ -74,7 +74,7 @@ impl Core {
         journal_reports: usize,
         uid: u32,
         number: u32,
-        held: Option<Held>,
+        held: Option<HeldServer>,
     ) -> Self {
         Core {
             system,
@@ -175,7 +175,7 @@ impl Core {
     }
 
     /// Continues the journal of another server.
-    pub(crate) fn continue_journal(&self, left: Left) {
+    pub(crate) fn continue_journal(&self, left: LeftState) {
         let entry = |(seq, report)| Entry { seq, report: Arc::new(report) };
         self.journal.continue_with(left.journal.into_iter().map(entry).collect());
     }

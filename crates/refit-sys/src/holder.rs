@@ -42,6 +42,7 @@ mod children;
 pub mod handover;
 #[cfg(test)]
 mod model;
+mod succession;
 mod tasks;
 
 use std::io;
@@ -51,7 +52,8 @@ use std::time::{Duration, Instant};
 pub use board::Board;
 use board::{READY, SERVES, WATCH};
 use children::{Child, Environment};
-use handover::{Handover, Phase, Succession};
+use handover::{Handover, Phase};
+pub use succession::Succession;
 
 use crate::descriptors::{self, Inherited};
 
@@ -135,9 +137,9 @@ struct Holder {
     environment: Environment,
 }
 
-/// What a holder does when its server has ended.
+/// The action of a holder when its server has ended.
 enum Next {
-    /// It starts another one. The flag says whether that counts as a crash.
+    /// Start another one. The flag says whether the end counts as a crash.
     Restart { crashed: bool },
     /// Another holder has taken over.
     HandedOver,

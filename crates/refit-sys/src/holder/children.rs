@@ -17,8 +17,8 @@ const ENDING_INTERVAL: Duration = Duration::from_micros(500);
 /// The command that a new program is given to take over, before the descriptor of the board.
 const TAKE_OVER: &CStr = c"take-over";
 
-/// The environment of the programs that a holder starts, as `execve` takes it. It is made before the
-/// first server, since a holder allocates nothing later.
+/// The environment of the programs that a holder starts, as `execve` takes it. It is made before
+/// the first server, since a holder allocates nothing later.
 pub(super) struct Environment {
     _variables: Vec<CString>,
     pointers: Vec<*const libc::c_char>,

@@ -13,7 +13,7 @@
 //! | `Ready` | `Switching` | the server | immediately before it exits |
 //! | `Switching` | `Stopped` | its holder | the server has ended |
 //! | `Stopped` | `Committed` | the new server | nothing can fail any more |
-//! | any of `Requested` to `Stopped` | `Failed` | anyone | a participant has ended, or failed, or it is too late |
+//! | `Requested` to `Stopped` | `Failed` | anyone | one has ended or failed, or it is late |
 //!
 //! The first holder starts the new holder, which is a new program, upon `Requested`.
 //!
@@ -23,21 +23,20 @@
 //! server executes no request before it has made the phase `Committed`, which it can only from
 //! `Stopped`, hence after the old server has ended. The old holder starts a server again only after
 //! it has read `Failed` of this hand-over, which excludes `Committed`, and after the new server and
-//! its holder have ended ([`Handover::end_successor`]): whatever they did to the host is done. It
-//! reads one of both before long, because after the deadline it makes the phase `Failed` itself.
-//! The module's test visits every state of this protocol.
+//! its holder have ended (`end_successor`): whatever they did to the host is done. It reads
+//! one of both before long, because after the deadline it makes the phase `Failed` itself. The
+//! module's test visits every state of this protocol.
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::board::Board;
-use crate::descriptors::{Descriptors, OtherProcess};
 use crate::pidfd::Pidfd;
 
 /// The version of the words of a hand-over and of what a server finds on a board.
@@ -50,14 +49,14 @@ const VERSION_WORD: usize = 1;
 const FIRST: usize = 2;
 /// The holder of the server that serves, and the descriptor of its board.
 const HOLDER: usize = 3;
-const HOLDER_BOARD: usize = 4;
+pub(super) const HOLDER_BOARD: usize = 4;
 /// The new holder, and the new server; 0 once they have ended or taken over.
 const SUCCESSOR: usize = 5;
 const SUCCESSOR_SERVER: usize = 6;
 /// The times of the hand-over, in nanoseconds of the monotonic clock.
 const DEADLINE: usize = 7;
 const SWITCHED: usize = 8;
-const COMMITTED: usize = 9;
+pub(super) const COMMITTED: usize = 9;
 const STOPPED: usize = 10;
 /// The new program, and why a hand-over failed: a length in bytes, and the bytes.
 const PROGRAM: usize = 16;
@@ -67,11 +66,7 @@ const REASON_BYTES: usize = 1024;
 
 /// The interval at which a participant looks at the phase while it waits for another one, which
 /// may be killed at any instant and then notifies nobody.
-const LOOK: Duration = Duration::from_micros(100);
-/// The time for which a new server may keep the descriptors of the one before out of reach, until
-/// its holder permits it to take them.
-const PERMISSION_TIMEOUT: Duration = Duration::from_secs(1);
-
+pub(super) const LOOK: Duration = Duration::from_micros(100);
 /// The phase of a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -84,7 +79,7 @@ pub enum Phase {
     Ready,
     /// The server that serves is ending.
     Switching,
-    /// It has ended.
+    /// The server before has ended.
     Stopped,
     /// The new server serves.
     Committed,
@@ -128,12 +123,12 @@ pub struct Handover {
     board: Board,
 }
 
-/// What was found out about the last hand-over.
+/// The last hand-over, as far as it has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastHandover {
     /// Its number, from 1.
     pub number: u64,
-    /// How far it has come.
+    /// The phase that it has reached.
     pub phase: Phase,
     /// The new program.
     pub program: PathBuf,
@@ -172,11 +167,11 @@ impl Handover {
         self.board.handover()
     }
 
-    fn get(&self, word: usize) -> u64 {
+    pub(super) fn get(&self, word: usize) -> u64 {
         self.words()[word].load(Acquire)
     }
 
-    fn put(&self, word: usize, value: u64) {
+    pub(super) fn put(&self, word: usize, value: u64) {
         self.words()[word].store(value, Release);
     }
 
@@ -209,7 +204,8 @@ impl Handover {
         self.advance(number, Phase::Stopped);
     }
 
-    /// Gives the hand-over up, unless it is committed, and says why. Returns whether it is given up.
+    /// Gives the hand-over up, unless it is committed, and says why. Returns whether it is given
+    /// up.
     pub(super) fn fail(&self, number: u64, reason: &str) -> bool {
         // The first reason is the cause of the others.
         if self.phase().0 == number && self.get(REASON) == 0 {
@@ -290,24 +286,6 @@ impl Handover {
         self.words()[SWITCHED].swap(0, AcqRel) != 0
     }
 
-    /// Returns the descriptors of the server before and its board.
-    pub(super) fn predecessor(&self) -> io::Result<(OtherProcess, Board)> {
-        let began = Instant::now();
-        let process = OtherProcess::open(self.holder())?;
-        loop {
-            match process.take(self.get(HOLDER_BOARD) as RawFd) {
-                Err(error)
-                    if error.kind() == io::ErrorKind::PermissionDenied
-                        && began.elapsed() < PERMISSION_TIMEOUT =>
-                {
-                    // Polled: the holder permits it when it has received its signal.
-                    std::thread::sleep(LOOK);
-                }
-                board => return Ok((process, Board::open(board?)?)),
-            }
-        }
-    }
-
     /// Kills the new holder and the new server, and waits until they have ended.
     pub(super) fn end_successor(&self) {
         // The server first: its holder would not start another one, but it might not notice.
@@ -330,7 +308,7 @@ impl Handover {
     }
 
     /// Waits until the phase of the hand-over is none of `during`, or it is too late. Returns it.
-    fn wait_while(&self, number: u64, during: &[Phase]) -> Phase {
+    pub(super) fn wait_while(&self, number: u64, during: &[Phase]) -> Phase {
         loop {
             let (current, phase) = self.phase();
             if current != number {
@@ -473,56 +451,8 @@ impl Handover {
     }
 }
 
-/// The part of the new server.
-#[derive(Debug)]
-pub struct Succession {
-    handover: Handover,
-    number: u64,
-    /// The descriptors of the server before.
-    pub descriptors: OtherProcess,
-    /// The board of the server before.
-    pub board: Board,
-    /// The holder of this server, and its board.
-    holder: (u32, RawFd),
-}
-
-impl Succession {
-    /// Begins to take over as the server of this holder, which has this board.
-    pub(super) fn new(handover: &Handover, holder: u32, board: &Board) -> io::Result<Self> {
-        let (number, _) = handover.phase();
-        let (descriptors, predecessors) = handover.predecessor()?;
-        let holder = (holder, board.as_fd().as_raw_fd());
-        Ok(Self { handover: handover.clone(), number, descriptors, board: predecessors, holder })
-    }
-
-    /// Says that this server is prepared, and waits until the one before has ended. Returns whether
-    /// it has; otherwise the hand-over has failed.
-    pub fn wait_for_end(&self) -> bool {
-        let waits = [Phase::Ready, Phase::Switching];
-        self.handover.advance(self.number, Phase::Ready)
-            && self.handover.wait_while(self.number, &waits) == Phase::Stopped
-    }
-
-    /// Commits the hand-over. Returns whether this server may execute requests; otherwise the
-    /// hand-over has failed.
-    pub fn commit(&self) -> bool {
-        self.handover.put(COMMITTED, now());
-        let committed = self.handover.advance(self.number, Phase::Committed);
-        if committed {
-            let (holder, board) = self.holder;
-            self.handover.held_by(holder, board);
-        }
-        committed
-    }
-
-    /// Gives the hand-over up.
-    pub fn fail(&self, reason: &str) {
-        self.handover.fail(self.number, reason);
-    }
-}
-
 /// Returns the time of the monotonic clock, which all processes share, in nanoseconds.
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

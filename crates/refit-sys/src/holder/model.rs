@@ -12,7 +12,7 @@ use super::handover::Phase;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Old {
     Serves,
-    /// It has asked for a new server and waits until that is ready; it serves meanwhile.
+    /// Has asked for a new server and waits until that is ready; serves meanwhile.
     Asks,
     Ended,
 }
@@ -23,9 +23,9 @@ enum OldHolder {
     Watches,
     /// The server has ended, and this phase was read.
     Decides(Phase),
-    /// It waits while the phase is `Stopped`.
+    /// Waits while the phase is `Stopped`.
     Waits,
-    /// It ends the new server and its holder.
+    /// Ends the new server and its holder.
     EndsSuccessor,
     Retired,
 }
@@ -36,7 +36,7 @@ enum New {
     Absent,
     Prepares,
     WaitsForEnd,
-    /// It takes over the state, and may already write to the host.
+    /// Takes over the state, and may already write to the host.
     Completes,
     Serves,
     Ended,

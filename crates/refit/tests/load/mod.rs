@@ -45,7 +45,7 @@ impl Load {
     }
 }
 
-/// What must be there when the threads have ended.
+/// The files that must be there when the threads have ended.
 pub(crate) struct Expected {
     log: PathBuf,
     appended: u64,

@@ -1,9 +1,9 @@
 //! `refit mount` with a holder, and the program that takes over in a hand-over.
 //!
 //! The process that was started becomes a holder ([`refit_sys::holder`]), and its child the server.
-//! If the server is killed or aborts, or if it hands over, the next one finds what it has left
-//! ([`Left`]), and continues it. The instance keeps its number, which is that of the first holder's
-//! process.
+//! If the server is killed or aborts, or if it hands over, the next one finds the state that it has
+//! left ([`LeftState`]), and continues it. The instance keeps its number, which is that of the
+//! first holder's process.
 
 use std::cell::Cell;
 use std::os::fd::{OwnedFd, RawFd};
@@ -11,11 +11,11 @@ use std::sync::mpsc::Receiver;
 
 use refit_instance::wire::MountRequest;
 use refit_instance::{
-    AdoptedMount, Held, Instance, InstanceOptions, Left, PreparedMount, Refusal, Served, host,
+    AdoptedMount, HeldServer, Instance, InstanceOptions, LeftState, PreparedMount, Refusal, Served,
+    host,
 };
 use refit_sys::descriptors::Descriptors;
-use refit_sys::holder::handover::Succession;
-use refit_sys::holder::{self, Server};
+use refit_sys::holder::{self, Server, Succession};
 
 use super::mount::{self, Event, MountArgs};
 use crate::failure::Failure;
@@ -62,7 +62,9 @@ fn serve(
 ) -> Result<(), Failure> {
     let left = match (&server.succession, &server.inherited) {
         (Some(succession), _) => return serve_after(server, succession),
-        (None, Some(inherited)) => Left::read(&server.board, inherited)?.map(|it| (it, inherited)),
+        (None, Some(inherited)) => {
+            LeftState::read(&server.board, inherited)?.map(|it| (it, inherited))
+        }
         (None, None) => None,
     };
     let Some(((left, document), inherited)) = left else { return begin(server) };
@@ -125,7 +127,7 @@ fn serve_after(server: &Server, succession: &Succession) -> Result<(), Failure> 
 /// instance.
 fn take(server: &Server, succession: &Succession) -> Result<(Receiver<Event>, Continued), Failure> {
     let Succession { descriptors, board, .. } = succession;
-    let read = || Left::read(board, descriptors)?.ok_or_else(nothing_left);
+    let read = || LeftState::read(board, descriptors)?.ok_or_else(nothing_left);
     let (before, _) = read()?;
     let events = mount::events(before.until_eof)?;
     let system = host();
@@ -150,7 +152,7 @@ fn failed(obstacle: &str) -> Refusal {
 }
 
 /// Prepares to continue the mounts of a server.
-fn prepare(left: &Left, from: &dyn Descriptors) -> Vec<Result<PreparedMount, Refusal>> {
+fn prepare(left: &LeftState, from: &dyn Descriptors) -> Vec<Result<PreparedMount, Refusal>> {
     let prepare = |image: &RawFd| {
         let image = from.take(*image).map_err(|error| failed(&error.to_string()))?;
         PreparedMount::new(image, from)
@@ -169,11 +171,11 @@ fn reported<T>(outcome: Result<T, Refusal>) -> Option<T> {
 
 /// An instance that is continued as soon as its mounts are served.
 struct Continued {
-    left: Left,
+    left: LeftState,
     mounts: Vec<AdoptedMount>,
     options: InstanceOptions,
-    /// What the server before has left. It is not needed any more when this server has recorded
-    /// the same.
+    /// The document that the server before has left. It is not needed any more when this server has
+    /// recorded the same.
     _document: OwnedFd,
 }
 
@@ -181,7 +183,7 @@ impl Continued {
     /// Records everything that the next server needs if this one ends.
     fn record(
         server: &Server,
-        left: Left,
+        left: LeftState,
         from: &dyn Descriptors,
         mounts: Vec<AdoptedMount>,
         _document: OwnedFd,
@@ -215,7 +217,7 @@ impl Continued {
 fn options(server: &Server, until_eof: bool) -> Result<InstanceOptions, Refusal> {
     let mut options = InstanceOptions::of_this_user()?;
     options.number = server.first;
-    options.held = Some(Held::new(server.board.clone(), server.handover.clone(), until_eof));
+    options.held = Some(HeldServer::new(server.board.clone(), server.handover.clone(), until_eof));
     Ok(options)
 }
 
