@@ -10,6 +10,7 @@ mod counter;
 mod domains;
 mod faults;
 mod files;
+mod handover;
 mod instructions;
 mod interposer;
 mod load;
@@ -47,7 +48,7 @@ mod workloads;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 25] = [
+const PARTS: [&str; 26] = [
     "calls",
     "instructions",
     "interposer",
@@ -58,6 +59,7 @@ const PARTS: [&str; 25] = [
     "memory",
     "load",
     "files",
+    "handover",
     "recording",
     "water",
     "top",
@@ -130,6 +132,7 @@ fn main() -> ExitCode {
             "classes" => report.classes(&classes::measure()),
             "memory" => report.memory(&memory::measure()),
             "load" => report.load(&load::measure(10)),
+            "handover" => report.handovers(handover::measure()),
             "recording" => report.recording(&recording::measure(20)),
             "top" => report.top(top::measure()),
             "probes" => report.probes(probes::measure()),

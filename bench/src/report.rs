@@ -10,6 +10,7 @@ use crate::calls::Calls;
 use crate::classes::Upgrades;
 use crate::counter;
 use crate::files::{Files, Place, WORK, on_off};
+use crate::handover::Handovers;
 use crate::instructions::Instructions;
 use crate::interposer::Interposer;
 use crate::load::{Load, caches, serve};
@@ -189,6 +190,34 @@ impl Report {
         ];
         for (what, value, bar) in rows {
             self.row(&[what.into(), value, bar.into()]);
+        }
+    }
+
+    pub(crate) fn handovers(&mut self, measured: Result<Handovers, String>) {
+        let title = "Another server takes over a mount";
+        self.section(title, "handover", &["what", "ms", "must reach"]);
+        let measured = match measured {
+            Ok(measured) => measured,
+            Err(trouble) => return self.row(&["not measured".into(), trouble, String::new()]),
+        };
+        let Handovers { files, open, whole, pause, longest, requests, crash } = measured;
+        let quantiles = |sample: &Sample| {
+            let [half, most, max] = [0.5, 0.99, 1.0].map(|q| sample.quantile(q));
+            format!("{half:.2}; {most:.2}; {max:.2}")
+        };
+        let rows = [
+            (format!("hand-over, {files} inodes known, {open} files open"), whole.show(0), ""),
+            ("no server serves".into(), pause.show(1), ""),
+            ("longest request of each".into(), longest.show(1), ""),
+            (
+                "requests during it: median; 99 %; longest".into(),
+                quantiles(&requests),
+                "99 %: ≤ 10",
+            ),
+            ("longest request when the server is killed".into(), crash.show(1), "≤ 250"),
+        ];
+        for (what, time, bar) in rows {
+            self.row(&[what, time, bar.into()]);
         }
     }
 

@@ -138,7 +138,7 @@ impl Instance {
             fs::write(file, [b'.'; 8192]).map_err(|e| format!("a file: {e}"))?;
         }
         let mut mount = Command::new(refit());
-        mount.args(["mount", "--cache", "direct"]).args([&source, &mountpoint]);
+        mount.args(["mount", "--no-hold", "--cache", "direct"]).args([&source, &mountpoint]);
         let process = mount.stdout(Stdio::null()).spawn().map_err(|e| format!("mount: {e}"))?;
         let instance = Instance { process, mountpoint };
         let began = Instant::now();

@@ -313,7 +313,7 @@ impl Server {
 /// The part of a mount that lets another server continue it.
 impl Mount {
     /// Records the options of the mount for the server that continues it. Returns whether there is
-    /// room for them (64 KiB).
+    /// room for them (32 KiB).
     pub fn describe(&self, options: &[u8]) -> bool {
         self.server.image.set_description(options)
     }

@@ -166,8 +166,9 @@ struct FileServer {
     source: PathBuf,
     mountpoint: PathBuf,
     mount: RwLock<Option<refit_files::Mount>>,
-    /// The description that the image contains.
+    /// The description of the mount, which the image contains as text.
     description: Mutex<Description>,
+    described: Mutex<Vec<u8>>,
 }
 
 impl FileServer {
@@ -177,16 +178,22 @@ impl FileServer {
             mountpoint: mount.mountpoint().to_owned(),
             mount: RwLock::new(Some(mount)),
             description: Mutex::new(description),
+            described: Mutex::default(),
         }
     }
 
-    /// Puts the description into the image.
+    /// Puts the description into the image, unless it is there.
     fn describe(&self, description: &Description) {
         let text = serde_json::to_vec(description).unwrap_or_default();
+        let mut described = self.described.lock();
+        if *described == text {
+            return;
+        }
         // One that does not fit keeps the mount from being continued as it is now.
         if !self.ask(true, |mount| mount.describe(&text)) {
             warn!(mountpoint = ?self.mountpoint, "the options of the mount are too long to be kept");
         }
+        *described = text;
     }
 
     fn ask<T>(&self, otherwise: T, question: impl FnOnce(&refit_files::Mount) -> T) -> T {

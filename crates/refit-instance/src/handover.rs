@@ -181,7 +181,10 @@ impl Core {
         // What is stored now need not be taken over while all requests wait.
         self.write_back();
         self.record_all();
-        held.handover.switch(number, timeout);
+        let stays = self.unless_leaving(|| held.handover.switch(number, timeout));
+        if stays.is_none() {
+            held.handover.cancel(number, "it is being unmounted");
+        }
         held.handover.last().and_then(|last| last.reason).unwrap_or_default()
     }
 }

@@ -127,6 +127,13 @@ impl Core {
         id
     }
 
+    /// Calls `act` unless a mount is being unmounted or there is none. No unmount begins meanwhile.
+    pub(crate) fn unless_leaving<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+        let slots = self.slots();
+        let leaving = slots.mounts.is_empty() || slots.mounts.values().any(|slot| slot.leaving);
+        (!leaving).then(act)
+    }
+
     /// Returns the images of all mounts that another server can continue.
     pub(crate) fn images(&self) -> Vec<RawFd> {
         self.slots().mounts.values().filter_map(|slot| slot.served.image()).collect()

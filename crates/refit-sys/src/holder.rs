@@ -38,6 +38,7 @@
 //! process are known, passes signals on, and ends as the last server does.
 
 mod board;
+mod calls;
 mod children;
 pub mod handover;
 #[cfg(test)]
@@ -45,12 +46,14 @@ mod model;
 mod succession;
 mod tasks;
 
+use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 pub use board::Board;
 use board::{READY, SERVES, WATCH};
+use calls::{clone_sharing_descriptors, end_as, say, signal_descriptor};
 use children::{Child, Environment};
 use handover::{Handover, Phase};
 pub use succession::Succession;
@@ -67,6 +70,9 @@ const PROMPT_RESTARTS: u64 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The interval at which the holder looks at the phase of a hand-over, in milliseconds.
 const HANDOVER_INTERVAL: i32 = 1;
+/// The interval at which the holder looks whether the server handles signals if one waits for it,
+/// in milliseconds.
+const SIGNAL_INTERVAL: i32 = 1;
 
 /// The exit code of a server whose thread has panicked, and of a holder that gives up.
 const PANICKED: i32 = 101;
@@ -135,6 +141,10 @@ struct Holder {
     /// The descriptors that were open before the first server, in order.
     own: Vec<RawFd>,
     environment: Environment,
+    /// A signal for the server that has come before that could handle it; 0 if none has.
+    pending: Cell<i32>,
+    /// The number of the server.
+    number: Cell<u64>,
 }
 
 /// The action of a holder when its server has ended.
@@ -168,7 +178,8 @@ impl Holder {
         let (signals, mask) = signal_descriptor(&watched)?;
         let own = Inherited::open_descriptors();
         let environment = Environment::with(variables);
-        Ok(Self { board, handover, is_first: first.is_none(), signals, mask, own, environment })
+        let (is_first, pending, number) = (first.is_none(), Cell::new(0), Cell::new(0));
+        Ok(Self { board, handover, is_first, signals, mask, own, environment, pending, number })
     }
 
     fn run(self, serve: impl FnOnce(Server) -> i32 + Send + 'static) -> io::Error {
@@ -177,6 +188,7 @@ impl Holder {
         for number in 1.. {
             let began = Instant::now();
             self.board.put(SERVES, 0);
+            self.number.set(number);
             let started = match clone_sharing_descriptors() {
                 Ok(0) => self.become_server(number, serve),
                 started => started.and_then(Child::server),
@@ -195,6 +207,10 @@ impl Holder {
             }
             let status = server.ending(|| self.handover.server_ended(server.process));
             if self.board.finished() {
+                let (hand_over, _) = self.handover.phase();
+                if self.handover.fail(hand_over, "the server has finished meanwhile") {
+                    self.handover.end_successor();
+                }
                 end_as(status);
             }
             match self.next(&mut successor) {
@@ -218,8 +234,21 @@ impl Holder {
     /// Waits for the end of the server, passes signals on to it, and looks after the holder that
     /// takes over.
     fn wait(&self, server: &Child, successor: &mut Option<Child>) -> io::Result<()> {
-        while !self.poll(Some(server), successor, -1)? {}
-        Ok(())
+        loop {
+            if self.accepts_signals() {
+                self.deliver(server.process);
+            }
+            let timeout = if self.pending.get() == 0 { -1 } else { SIGNAL_INTERVAL };
+            if self.poll(Some(server), successor, timeout)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns whether the server handles signals: the first one does so before anything else,
+    /// and others when they serve.
+    fn accepts_signals(&self) -> bool {
+        self.number.get() == 1 || self.board.get(SERVES) != 0
     }
 
     /// Waits at most `timeout` milliseconds for events, and handles them. Returns whether `watched`
@@ -267,11 +296,23 @@ impl Holder {
             (libc::SIGCHLD, _) => children::reap(&[number(server), number(successor)]),
             // Of the first holder: a hand-over has begun. `look_after` sees to the rest.
             (libc::SIGUSR1, _) => self.handover.permit_successor(),
-            // SAFETY: the call has no effect on memory. The child was not reaped.
-            (_, Some(server)) if !of_terminal => unsafe {
-                libc::kill(server.process, signal);
-            },
-            _ => {}
+            (_, Some(_)) if of_terminal => {}
+            (_, server) => {
+                self.pending.set(signal);
+                if let Some(server) = server.filter(|_| self.accepts_signals()) {
+                    self.deliver(server.process);
+                }
+            }
+        }
+    }
+
+    /// Sends a process the signal that waits for it.
+    fn deliver(&self, process: libc::pid_t) {
+        let signal = self.pending.replace(0);
+        if signal != 0 {
+            // SAFETY: the call has no effect on memory. The process is a server or a holder, and
+            // was not reaped.
+            unsafe { libc::kill(process, signal) };
         }
     }
 
@@ -341,11 +382,15 @@ impl Holder {
     /// descriptors.
     fn retire(&self, successor: Option<Child>) -> ! {
         let Some(mut current) = successor.filter(|_| self.is_first) else {
+            if let Some(successor) = self.handover.successor() {
+                self.deliver(successor.cast_signed());
+            }
             // SAFETY: the process ends.
             unsafe { libc::_exit(0) }
         };
         self.close_all_but(current.watch.as_fd().as_raw_fd());
         self.handover.no_successor();
+        self.deliver(current.process);
         let mut successor = None;
         loop {
             match self.poll(Some(&current), &mut successor, -1) {
@@ -433,47 +478,4 @@ fn pause_after(crashes_at_start: u64) {
     if crashes_at_start > PROMPT_RESTARTS {
         std::thread::sleep(FIRST_PAUSE * (1 << (crashes_at_start - PROMPT_RESTARTS - 1)));
     }
-}
-
-/// Ends this process as a server with this status has ended.
-fn end_as(status: Option<i32>) -> ! {
-    let status = status.unwrap_or(0);
-    let code = if libc::WIFEXITED(status) {
-        libc::WEXITSTATUS(status)
-    } else {
-        128 + libc::WTERMSIG(status)
-    };
-    // SAFETY: the process ends.
-    unsafe { libc::_exit(code) }
-}
-
-fn clone_sharing_descriptors() -> io::Result<libc::pid_t> {
-    let flags = libc::CLONE_FILES | libc::SIGCHLD;
-    // SAFETY: like a fork of a process with one thread, but for the shared table of descriptors:
-    // the child has its own memory. Its first thread only starts another one and waits for it.
-    let child = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
-    if child < 0 { Err(io::Error::last_os_error()) } else { Ok(child as libc::pid_t) }
-}
-
-/// Blocks signals and returns a descriptor that reports them, and the mask before.
-fn signal_descriptor(signals: &[i32]) -> io::Result<(OwnedFd, libc::sigset_t)> {
-    // SAFETY: the sets are plain data that the calls fill; the descriptor belongs to nothing else.
-    unsafe {
-        let (mut set, mut before) = std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>();
-        libc::sigemptyset(&raw mut set);
-        for signal in signals {
-            libc::sigaddset(&raw mut set, *signal);
-        }
-        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
-        let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC);
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok((OwnedFd::from_raw_fd(fd), before))
-    }
-}
-
-fn say(line: &[u8]) {
-    // SAFETY: the line is valid for its length.
-    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }

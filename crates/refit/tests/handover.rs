@@ -8,6 +8,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 use load::Load;
 use rustix::process::{Pid, Signal, kill_process};
@@ -245,6 +247,29 @@ fn the_journal_is_handed_over() {
     assert_eq!(serving.wait(), 0);
 }
 
+/// Whatever instant of a hand-over a signal comes at, some server unmounts.
+#[test]
+fn a_signal_during_a_hand_over_ends_the_mount() {
+    let stage = Stage::new();
+    for instant in 0..24 {
+        let Some(mut serving) = stage.serve() else { return };
+        let name = format!("file-{instant}");
+        fs::write(serving.mountpoint.join(&name), "text").unwrap();
+        let mut command = stage.refit(&["handover", text(&serving.mountpoint)]);
+        let mut handover = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // The instants are spread over the hand-over; the test holds for each of them.
+        std::thread::sleep(Duration::from_millis(instant * 4));
+        serving.signal(Signal::TERM);
+        let code = serving.wait();
+        let mut said = String::new();
+        serving.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(code, 0, "instant {instant}: {said}");
+        assert!(!stage::mounted(&serving.mountpoint), "instant {instant}");
+        let _ = handover.wait();
+        assert_eq!(fs::read_to_string(stage.path("source").join(&name)).unwrap(), "text");
+    }
+}
+
 /// Returns the words of a line of a unit.
 fn words(unit: &str, key: &str) -> Vec<String> {
     let line = unit.lines().find_map(|line| line.strip_prefix(key)).expect(key);
@@ -289,7 +314,7 @@ fn the_unit_mounts_and_hands_over() {
         command.args(&words[1..]).env("REFIT_RUNTIME_DIR", stage.path("sockets"));
         command
     };
-    let child = command("ExecStart=").stderr(std::process::Stdio::null()).spawn().unwrap();
+    let child = command("ExecStart=").stderr(Stdio::null()).spawn().unwrap();
     let mut serving = Serving { child, mountpoint };
     until("the mount", || stage::mounted(&serving.mountpoint));
     fs::write(serving.mountpoint.join("file"), "text").unwrap();

@@ -38,6 +38,15 @@ const REFUSED: usize = 512;
 /// The maximum number of these threads.
 pub(crate) const MAX_REFUSED: usize = 256;
 
+/// Size of half of the description.
+const DESCRIPTION_HALF: usize = DESCRIPTION / 2;
+
+/// Returns the half in which the description is, and its length, which its word says.
+fn halves(word: u64) -> (usize, usize) {
+    let length = (word & u64::from(u32::MAX)) as usize;
+    ((word >> 32 & 1) as usize, length.min(DESCRIPTION_HALF * 8))
+}
+
 /// The identity of a mount in the kernel's tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountIdentity {
@@ -197,17 +206,23 @@ impl Image {
 
     /// Returns the options of the mount, in the words of its owner.
     pub(crate) fn description(&self) -> Vec<u8> {
-        let length = (self.get(DESCRIPTION_LENGTH) as usize).min(DESCRIPTION * 8);
-        self.read_bytes(HEADER, length)
+        let (half, length) = halves(self.get(DESCRIPTION_LENGTH));
+        self.read_bytes(HEADER + half * DESCRIPTION_HALF, length)
     }
 
-    /// Records the options of the mount. Returns whether there is room for them.
+    /// Records the options of the mount. Returns whether there is room for them. One of the old and
+    /// the new options is there at every instant: they are in one half of the part each, and the
+    /// word with the length says in which one.
     pub(crate) fn set_description(&self, description: &[u8]) -> bool {
-        if description.len() > DESCRIPTION * 8 {
+        if description.len() > DESCRIPTION_HALF * 8 {
             return false;
         }
-        self.write_bytes(HEADER, description);
-        self.put(DESCRIPTION_LENGTH, description.len() as u64);
+        let half = match self.get(DESCRIPTION_LENGTH) {
+            0 => 0,
+            word => 1 - halves(word).0,
+        };
+        self.write_bytes(HEADER + half * DESCRIPTION_HALF, description);
+        self.put(DESCRIPTION_LENGTH, (half as u64) << 32 | description.len() as u64);
         true
     }
 

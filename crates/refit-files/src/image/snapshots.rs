@@ -122,3 +122,16 @@ fn an_image_of_the_future_is_refused_by_its_version() {
     let error = read(&future.join("\n")).map(drop).unwrap_err().to_string();
     assert!(error.contains("version 99"), "{error}");
 }
+
+#[test]
+fn the_old_description_stays_until_the_new_one_is_complete() {
+    let image = Image::new(1).unwrap();
+    let mut last = Vec::new();
+    for text in [&b"first"[..], b"the second one", b"3", &[7; 32 << 10]] {
+        assert_eq!(image.description(), last);
+        assert!(image.set_description(text));
+        last = text.to_vec();
+    }
+    assert!(!image.set_description(&[7; (32 << 10) + 1]));
+    assert_eq!(image.description(), last);
+}
