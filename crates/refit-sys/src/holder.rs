@@ -143,6 +143,9 @@ struct Holder {
     environment: Environment,
     /// A signal for the server that has come before that could handle it; 0 if none has.
     pending: Cell<i32>,
+    /// The last signal that was sent to a server while it was handing over; 0 if none was. It may
+    /// have ended before it did anything about it.
+    unanswered: Cell<i32>,
     /// The number of the server.
     number: Cell<u64>,
 }
@@ -178,8 +181,18 @@ impl Holder {
         let (signals, mask) = signal_descriptor(&watched)?;
         let own = Inherited::open_descriptors();
         let environment = Environment::with(variables);
-        let (is_first, pending, number) = (first.is_none(), Cell::new(0), Cell::new(0));
-        Ok(Self { board, handover, is_first, signals, mask, own, environment, pending, number })
+        Ok(Self {
+            board,
+            handover,
+            is_first: first.is_none(),
+            signals,
+            mask,
+            own,
+            environment,
+            pending: Cell::new(0),
+            unanswered: Cell::new(0),
+            number: Cell::new(0),
+        })
     }
 
     fn run(self, serve: impl FnOnce(Server) -> i32 + Send + 'static) -> io::Error {
@@ -310,6 +323,8 @@ impl Holder {
     fn deliver(&self, process: libc::pid_t) {
         let signal = self.pending.replace(0);
         if signal != 0 {
+            let hands_over = self.handover.phase().1.is_active();
+            self.unanswered.set(if hands_over { signal } else { 0 });
             // SAFETY: the call has no effect on memory. The process is a server or a holder, and
             // was not reaped.
             unsafe { libc::kill(process, signal) };
@@ -370,6 +385,9 @@ impl Holder {
             if self.handover.time_left().is_zero() {
                 self.handover.fail(number, "the new server did not take over in time");
             }
+        }
+        if self.pending.get() == 0 {
+            self.pending.set(self.unanswered.replace(0));
         }
         if self.handover.phase() == (number, Phase::Committed) {
             return Next::HandedOver;
