@@ -1,8 +1,8 @@
 //! Measures how long requests wait while a server hands over to another program, or is killed.
 //!
 //! Two threads set the time of a file in a mount again and again, which is a request each. As many
-//! other files are known as a third of the descriptors that a process may have, 100,000 at most, and
-//! a tenth of them, 1,000 at most, are open.
+//! other files are known as a third of the descriptors that a process may have, 100,000 at most,
+//! and a tenth of them, 1,000 at most, are open.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};

@@ -247,7 +247,7 @@ fn the_journal_is_handed_over() {
     assert_eq!(serving.wait(), 0);
 }
 
-/// Whatever instant of a hand-over a signal comes at, some server unmounts.
+/// Some server unmounts, at each instant of a hand-over at which the signal can come.
 #[test]
 fn a_signal_during_a_hand_over_ends_the_mount() {
     let stage = Stage::new();
