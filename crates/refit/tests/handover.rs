@@ -6,7 +6,7 @@ mod stage;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -105,20 +105,11 @@ fn no_request_is_lost_or_executed_twice_beside_crashes() {
 fn pages_that_were_not_stored_are_taken_over() {
     let stage = Stage::new();
     let Some(mut serving) = stage.serve_with(&["--cache", "direct"]) else { return };
-    let path = serving.mountpoint.join("file");
-    let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path).unwrap();
-    let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
-    file.write_all_at(&bytes, 10_000).unwrap();
-    let modified = file.metadata().unwrap().modified().unwrap();
-    hand_over(&stage, &serving);
-    let mut read = vec![1; bytes.len() + 10_000];
-    file.read_exact_at(&mut read, 0).unwrap();
-    assert!(read[..10_000].iter().all(|byte| *byte == 0) && read[10_000..] == bytes);
-    assert_eq!(file.metadata().unwrap().modified().unwrap(), modified);
-    drop(file);
+    let file = serving.mountpoint.join("file");
+    let contents = load::unstored_pages_stay(&file, || drop(hand_over(&stage, &serving)));
     serving.signal(Signal::TERM);
     assert_eq!(serving.wait(), 0);
-    assert!(fs::read(stage.path("source/file")).unwrap()[10_000..] == bytes);
+    assert!(fs::read(stage.path("source/file")).unwrap() == contents);
 }
 
 /// Writes a program that is run in the place of refit.

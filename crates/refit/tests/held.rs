@@ -5,7 +5,7 @@ mod stage;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -91,23 +91,15 @@ fn what_is_open_stays_open_and_what_was_written_is_there() {
 fn pages_that_were_not_stored_are_taken_over() {
     let stage = Stage::new();
     let Some(mut serving) = stage.serve_with(&["--cache", "direct"]) else { return };
-    let path = serving.mountpoint.join("file");
-    let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path).unwrap();
-    // Written in the cache of the file server only, for two seconds.
-    let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
-    file.write_all_at(&bytes, 10_000).unwrap();
-    let modified = file.metadata().unwrap().modified().unwrap();
-    kill_process(server(&serving), Signal::KILL).expect("the server runs");
-    let mut read = vec![1; bytes.len() + 10_000];
-    file.read_exact_at(&mut read, 0).unwrap();
-    assert!(read[..10_000].iter().all(|byte| *byte == 0) && read[10_000..] == bytes);
-    assert_eq!(file.metadata().unwrap().len(), 310_000);
-    assert_eq!(file.metadata().unwrap().modified().unwrap(), modified);
-    drop(file);
+    let file = serving.mountpoint.join("file");
+    let contents = load::unstored_pages_stay(&file, || {
+        kill_process(server(&serving), Signal::KILL).expect("the server runs");
+    });
+    let modified = fs::metadata(&file).unwrap().modified().unwrap();
     serving.signal(Signal::TERM);
     assert_eq!(serving.wait(), 0);
     let source = stage.path("source/file");
-    assert!(fs::read(&source).unwrap()[10_000..] == bytes);
+    assert!(fs::read(&source).unwrap() == contents);
     assert_eq!(fs::metadata(&source).unwrap().modified().unwrap(), modified);
 }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -150,4 +151,21 @@ fn contents(directory: &Path) -> Model {
         (name, fs::read_to_string(entry.path()).unwrap())
     };
     fs::read_dir(directory).unwrap().map(|entry| text(entry.unwrap())).collect()
+}
+
+/// Writes pages that stay in the cache of the file server for two seconds, has another server take
+/// over by `replace`, and asserts that nothing is missing. Returns the contents of the file.
+pub(crate) fn unstored_pages_stay(file: &Path, replace: impl FnOnce()) -> Vec<u8> {
+    let open = OpenOptions::new().create_new(true).read(true).write(true).open(file).unwrap();
+    let written = (0..300_000_u32).map(|n| (n % 251) as u8);
+    let contents: Vec<u8> = std::iter::repeat_n(0, 10_000).chain(written).collect();
+    open.write_all_at(&contents[10_000..], 10_000).unwrap();
+    let modified = open.metadata().unwrap().modified().unwrap();
+    replace();
+    let mut read = vec![1; contents.len()];
+    open.read_exact_at(&mut read, 0).unwrap();
+    assert!(read == contents);
+    assert_eq!(open.metadata().unwrap().len(), contents.len() as u64);
+    assert_eq!(open.metadata().unwrap().modified().unwrap(), modified);
+    contents
 }
