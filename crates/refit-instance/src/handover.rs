@@ -88,7 +88,7 @@ impl From<LastHandover> for HandoverInfo {
     fn from(last: LastHandover) -> Self {
         let LastHandover { number, phase, program, paused, ending, reason } = last;
         let state = match phase {
-            Phase::Committed => HandoverState::Committed,
+            Phase::Done => HandoverState::Committed,
             Phase::Failed => HandoverState::Failed,
             _ => HandoverState::Active,
         };
@@ -222,8 +222,10 @@ impl Client {
             let obstacle = match last {
                 Some(last) if last.state == HandoverState::Committed => return Ok(status),
                 Some(HandoverInfo { state: HandoverState::Failed, reason, .. }) => reason.clone(),
-                _ if began.elapsed() > MAX_TIMEOUT => None,
-                _ => {
+                // It had not begun when the server that was asked ended.
+                None => return Err(refusal),
+                Some(_) if began.elapsed() > MAX_TIMEOUT => None,
+                Some(_) => {
                     std::thread::sleep(ASK_INTERVAL);
                     continue;
                 }

@@ -74,6 +74,10 @@ const HANDOVER_INTERVAL: i32 = 1;
 /// in milliseconds.
 const SIGNAL_INTERVAL: i32 = 1;
 
+/// The time that a new server, and those after it of its holder, may take to have requests sent
+/// again.
+const RESEND_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The exit code of a server whose thread has panicked, and of a holder that gives up.
 const PANICKED: i32 = 101;
 
@@ -349,7 +353,7 @@ impl Holder {
                     }
                 }
             }
-            Some(child) if phase != Phase::Committed && (ended || phase == Phase::Failed) => {
+            Some(child) if ended && phase.can_fail() || phase == Phase::Failed => {
                 self.handover.fail(number, "the new program has ended before it could take over");
                 self.handover.end_successor();
                 self.handover.no_successor();
@@ -365,13 +369,13 @@ impl Holder {
         let (number, phase) = self.handover.phase();
         if self.handover.holder() != std::process::id() {
             // This holder was to take over.
-            if phase != Phase::Committed {
+            if !matches!(phase, Phase::Committed | Phase::Done) {
                 end_as(Some(1 << 8));
             }
             return Next::Restart { crashed: true };
         }
         match phase {
-            Phase::Idle | Phase::Committed => return Next::Restart { crashed: true },
+            Phase::Idle | Phase::Committed | Phase::Done => return Next::Restart { crashed: true },
             Phase::Requested | Phase::Ready => {
                 self.handover.fail(number, "the server has crashed meanwhile");
             }
@@ -389,11 +393,25 @@ impl Holder {
         if self.pending.get() == 0 {
             self.pending.set(self.unanswered.replace(0));
         }
-        if self.handover.phase() == (number, Phase::Committed) {
+        if self.handover.phase().1 != Phase::Failed {
+            self.wait_until_done(number, successor);
             return Next::HandedOver;
         }
         self.handover.end_successor();
         Next::Restart { crashed: !self.handover.take_switched() }
+    }
+
+    /// Waits until the kernel has sent the requests of the server again, of which this holder has the
+    /// descriptors.
+    fn wait_until_done(&self, number: u64, successor: &mut Option<Child>) {
+        let began = Instant::now();
+        while self.handover.phase() == (number, Phase::Committed) {
+            let _ = self.poll(None, successor, HANDOVER_INTERVAL);
+            let ended = successor.as_ref().is_some_and(Child::has_ended);
+            if ended || began.elapsed() > RESEND_TIMEOUT {
+                return;
+            }
+        }
     }
 
     /// Ends this holder, whose server has handed over. The first holder remains without
@@ -413,7 +431,7 @@ impl Holder {
         loop {
             match self.poll(Some(&current), &mut successor, -1) {
                 Ok(false) => {}
-                Ok(true) if self.handover.phase().1 == Phase::Committed && successor.is_some() => {
+                Ok(true) if self.has_successor(successor.as_ref()) => {
                     current.reap();
                     current = successor.take().expect("it is some");
                     self.handover.no_successor();
@@ -424,6 +442,12 @@ impl Holder {
                 }
             }
         }
+    }
+
+    /// Returns whether another holder has taken over.
+    fn has_successor(&self, successor: Option<&Child>) -> bool {
+        let phase = self.handover.phase().1;
+        successor.is_some() && matches!(phase, Phase::Committed | Phase::Done)
     }
 
     /// Closes the descriptors that were opened after the first server was started, but not `kept`.

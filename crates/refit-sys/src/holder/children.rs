@@ -65,7 +65,7 @@ impl Child {
     /// Waits until no thread of a server whose first thread has exited executes an instruction any
     /// more. Calls `before` and reaps the process if it can be reaped; returns its status then.
     pub(super) fn ending(&self, before: impl FnOnce()) -> Option<i32> {
-        while !self.reapable() {
+        while !self.has_ended() {
             if tasks::stuck(self.process.cast_unsigned()) {
                 return None; // It is reaped later, when its last thread has ended (`reap`).
             }
@@ -77,7 +77,7 @@ impl Child {
     }
 
     /// Returns whether the process has ended and was not reaped, or is no child.
-    fn reapable(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         let mut ended = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
         let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
         let process = self.process.cast_unsigned();

@@ -8,11 +8,12 @@
 //!
 //! | from | to | by | when |
 //! |---|---|---|---|
-//! | `Idle`, `Committed`, `Failed` | `Requested` | the server | it is asked to hand over |
+//! | `Idle`, `Done`, `Failed` | `Requested` | the server | it is asked to hand over |
 //! | `Requested` | `Ready` | the new server | it is prepared, as far as it can be before |
 //! | `Ready` | `Switching` | the server | immediately before it exits |
 //! | `Switching` | `Stopped` | its holder | the server has ended |
 //! | `Stopped` | `Committed` | the new server | nothing can fail any more |
+//! | `Committed` | `Done` | the new server | the kernel has sent everything again |
 //! | `Requested` to `Stopped` | `Failed` | anyone | one has ended or failed, or it is late |
 //!
 //! The first holder starts the new holder, which is a new program, upon `Requested`.
@@ -56,7 +57,7 @@ const SUCCESSOR_SERVER: usize = 6;
 /// The times of the hand-over, in nanoseconds of the monotonic clock.
 const DEADLINE: usize = 7;
 const SWITCHED: usize = 8;
-pub(super) const COMMITTED: usize = 9;
+const DONE: usize = 9;
 const STOPPED: usize = 10;
 /// The new program, and why a hand-over failed: a length in bytes, and the bytes.
 const PROGRAM: usize = 16;
@@ -81,25 +82,34 @@ pub enum Phase {
     Switching,
     /// The server before has ended.
     Stopped,
-    /// The new server serves.
+    /// The new server may execute requests.
     Committed,
+    /// The kernel has sent the requests again that the old server did not answer. Until then its
+    /// descriptors stay open: the kernel ends the requests that were read by one that is closed.
+    Done,
     /// The server before serves.
     Failed,
 }
 
 impl Phase {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Idle,
         Self::Requested,
         Self::Ready,
         Self::Switching,
         Self::Stopped,
         Self::Committed,
+        Self::Done,
         Self::Failed,
     ];
 
     /// Returns whether a hand-over is being made.
     pub fn is_active(self) -> bool {
+        self.can_fail() || self == Self::Committed
+    }
+
+    /// Returns whether the hand-over is being made and is not committed.
+    pub(super) fn can_fail(self) -> bool {
         matches!(self, Self::Requested | Self::Ready | Self::Switching | Self::Stopped)
     }
 
@@ -112,7 +122,8 @@ impl Phase {
             Self::Switching => self == Self::Ready,
             Self::Stopped => self == Self::Switching,
             Self::Committed => self == Self::Stopped,
-            Self::Failed => self.is_active(),
+            Self::Done => self == Self::Committed,
+            Self::Failed => self.can_fail(),
         }
     }
 }
@@ -202,6 +213,16 @@ impl Handover {
     pub(super) fn stopped(&self, number: u64) {
         self.put(STOPPED, now());
         self.advance(number, Phase::Stopped);
+    }
+
+    /// Ends the hand-over by which this server, or one before it of the same holder, has taken over:
+    /// the kernel has sent everything again.
+    pub fn resent(&self) {
+        let (number, phase) = self.phase();
+        if phase == Phase::Committed {
+            self.put(DONE, now());
+            self.advance(number, Phase::Done);
+        }
     }
 
     /// Gives the hand-over up, unless it is committed, and says why. Returns whether it is given
@@ -378,7 +399,7 @@ impl Handover {
         }
         let number = last + 1;
         self.put(SWITCHED, 0);
-        self.put(COMMITTED, 0);
+        self.put(DONE, 0);
         self.put_text(PROGRAM, PROGRAM_BYTES, path);
         self.put_text(REASON, REASON_BYTES, b"");
         self.put(PHASE, number << 8 | Phase::Requested as u64);
@@ -429,14 +450,14 @@ impl Handover {
         let (number, phase) = self.phase();
         let since_switch = |word: usize| {
             let time = self.get(word).checked_sub(self.get(SWITCHED))?;
-            (phase == Phase::Committed).then(|| Duration::from_nanos(time))
+            (phase == Phase::Done).then(|| Duration::from_nanos(time))
         };
         let program = std::ffi::OsString::from_vec(self.text(PROGRAM, PROGRAM_BYTES));
         (phase != Phase::Idle).then(|| LastHandover {
             number,
             phase,
             program: program.into(),
-            paused: since_switch(COMMITTED),
+            paused: since_switch(DONE),
             ending: since_switch(STOPPED),
             reason: (phase == Phase::Failed).then(|| self.reason()),
         })
@@ -452,7 +473,7 @@ impl Handover {
 }
 
 /// Returns the time of the monotonic clock, which all processes share, in nanoseconds.
-pub(super) fn now() -> u64 {
+fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

@@ -38,6 +38,8 @@ enum New {
     WaitsForEnd,
     /// Takes over the state, and may already write to the host.
     Completes,
+    /// It has committed, and has the kernel send the requests again.
+    Resends,
     Serves,
     Ended,
 }
@@ -68,6 +70,8 @@ struct Rules {
     ends_successor: bool,
     /// The old holder gives up when it is late.
     has_deadline: bool,
+    /// The old holder keeps the descriptors until the hand-over is done.
+    waits_until_done: bool,
 }
 
 const RULES: Rules = Rules {
@@ -76,6 +80,7 @@ const RULES: Rules = Rules {
     fails_first: true,
     ends_successor: true,
     has_deadline: true,
+    waits_until_done: true,
 };
 
 impl State {
@@ -152,7 +157,7 @@ impl State {
                 next.push(self.with(|it| it.old_holder = OldHolder::Decides(it.phase)));
             }
             OldHolder::Decides(read) => next.push(self.with(|it| match read {
-                Phase::Idle | Phase::Committed => it.restart(),
+                Phase::Idle | Phase::Committed | Phase::Done => it.restart(),
                 Phase::Requested | Phase::Ready => {
                     it.advance(Phase::Failed);
                     it.old_holder = OldHolder::Waits;
@@ -173,7 +178,8 @@ impl State {
                     }));
                 }
             }
-            OldHolder::Waits if self.phase == Phase::Committed => {
+            OldHolder::Waits if self.phase == Phase::Committed && rules.waits_until_done => {}
+            OldHolder::Waits if matches!(self.phase, Phase::Committed | Phase::Done) => {
                 next.push(self.with(|it| it.old_holder = OldHolder::Retired));
             }
             OldHolder::Waits => {
@@ -209,13 +215,17 @@ impl State {
             New::Completes => {
                 next.push(self.with(|it| {
                     let committed = it.advance(Phase::Committed) || !rules.commits;
-                    it.new = if committed { New::Serves } else { New::Ended };
+                    it.new = if committed { New::Resends } else { New::Ended };
                 }));
                 next.push(self.with(|it| {
                     it.advance(Phase::Failed);
                     it.new = New::Ended;
                 }));
             }
+            New::Resends => next.push(self.with(|it| {
+                it.advance(Phase::Done);
+                it.new = New::Serves;
+            })),
             New::Absent | New::Serves | New::Ended => {}
         }
     }
@@ -225,7 +235,7 @@ impl State {
         if self.phase == Phase::Requested && !self.new_holder && self.new == New::Absent {
             next.push(self.with(|it| (it.new_holder, it.new) = (true, New::Prepares)));
         }
-        if self.new != New::Absent && !self.new_holder && self.phase != Phase::Committed {
+        if self.new != New::Absent && !self.new_holder && self.phase.can_fail() {
             next.push(self.with(|it| {
                 it.advance(Phase::Failed);
                 it.new = New::Absent;
@@ -234,7 +244,7 @@ impl State {
         // The new holder ends with its server, or starts it again.
         if self.new_holder && self.new == New::Ended {
             next.push(self.with(|it| match it.phase {
-                Phase::Committed => it.new = New::Serves,
+                Phase::Committed | Phase::Done => it.new = New::Resends,
                 _ => it.new_holder = false,
             }));
         }
@@ -242,7 +252,7 @@ impl State {
         if self.phase == Phase::Failed && (self.new_holder || self.new != New::Absent) {
             next.push(self.with(|it| (it.new_holder, it.new) = (false, New::Absent)));
         }
-        if self.phase.is_active() {
+        if self.phase.can_fail() {
             next.push(self.with(|it| it.late = true));
         }
     }
@@ -260,7 +270,7 @@ impl State {
             if self.new_holder && !matches!(self.new, New::Absent | New::Ended) {
                 next.push(crashed.with(|it| it.new = New::Ended));
                 next.push(crashed.with(|it| it.new_holder = false));
-                if self.new != New::Serves {
+                if !matches!(self.new, New::Resends | New::Serves) {
                     next.push(crashed.with(|it| it.hangs = true));
                 }
             }
@@ -269,7 +279,8 @@ impl State {
     }
 
     fn servers(self) -> usize {
-        usize::from(self.old != Old::Ended) + usize::from(self.new == New::Serves)
+        let new = matches!(self.new, New::Resends | New::Serves);
+        usize::from(self.old != Old::Ended) + usize::from(new)
     }
 
     /// Returns what is wrong in this state. `stuck` says that nothing happens any more.
@@ -282,10 +293,15 @@ impl State {
             return Some("a server serves while the other one completes");
         }
         // What it executes would be lost when the old server is started again.
-        if self.new == New::Serves && self.phase != Phase::Committed {
+        let committed = matches!(self.phase, Phase::Committed | Phase::Done);
+        if matches!(self.new, New::Resends | New::Serves) && !committed {
             return Some("the new server serves without having committed");
         }
-        if self.old != Old::Ended && self.phase == Phase::Committed {
+        // The kernel ends the requests that were read by a descriptor that is closed.
+        if self.old_holder == OldHolder::Retired && self.phase != Phase::Done {
+            return Some("the old descriptors are closed before the requests are sent again");
+        }
+        if self.old != Old::Ended && committed {
             return Some("the old server serves after the commit");
         }
         (stuck && self.servers() == 0).then_some("no server serves, and none will")
@@ -347,6 +363,7 @@ fn every_rule_is_needed() {
         Rules { fails_first: false, ..RULES },
         Rules { ends_successor: false, ..RULES },
         Rules { has_deadline: false, ..RULES },
+        Rules { waits_until_done: false, ..RULES },
     ];
     for (rule, broken) in broken.into_iter().enumerate() {
         assert!(visit(broken).is_err(), "nothing is wrong without rule {rule}");

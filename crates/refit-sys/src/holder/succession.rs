@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use super::board::Board;
-use super::handover::{COMMITTED, HOLDER_BOARD, Handover, LOOK, Phase, now};
+use super::handover::{HOLDER_BOARD, Handover, LOOK, Phase};
 use crate::descriptors::{Descriptors, OtherProcess};
 
 /// The time for which a new server may keep the descriptors of the one before out of reach, until
@@ -45,7 +45,6 @@ impl Succession {
     /// Commits the hand-over. Returns whether this server may execute requests; otherwise the
     /// hand-over has failed.
     pub fn commit(&self) -> bool {
-        self.handover.put(COMMITTED, now());
         let committed = self.handover.advance(self.number, Phase::Committed);
         if committed {
             let (holder, board) = self.holder;

@@ -204,6 +204,7 @@ impl Continued {
         server.board.serves();
         let served: Vec<Box<dyn Served>> =
             mounts.into_iter().map(AdoptedMount::serve).filter_map(reported).collect();
+        server.handover.resent();
         let instance = Instance::start(host(), options)?;
         instance.continue_journal(left);
         for served in served {
