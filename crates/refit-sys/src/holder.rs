@@ -43,6 +43,7 @@ mod children;
 pub mod handover;
 #[cfg(test)]
 mod model;
+mod retirement;
 mod succession;
 mod tasks;
 
@@ -73,10 +74,6 @@ const HANDOVER_INTERVAL: i32 = 1;
 /// The interval at which the holder looks whether the server handles signals if one waits for it,
 /// in milliseconds.
 const SIGNAL_INTERVAL: i32 = 1;
-
-/// The time that a new server, and those after it of its holder, may take to have requests sent
-/// again.
-const RESEND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The exit code of a server whose thread has panicked, and of a holder that gives up.
 const PANICKED: i32 = 101;
@@ -399,75 +396,6 @@ impl Holder {
         }
         self.handover.end_successor();
         Next::Restart { crashed: !self.handover.take_switched() }
-    }
-
-    /// Waits until the kernel has sent the requests of the server again, of which this holder has the
-    /// descriptors.
-    fn wait_until_done(&self, number: u64, successor: &mut Option<Child>) {
-        let began = Instant::now();
-        while self.handover.phase() == (number, Phase::Committed) {
-            let _ = self.poll(None, successor, HANDOVER_INTERVAL);
-            let ended = successor.as_ref().is_some_and(Child::has_ended);
-            if ended || began.elapsed() > RESEND_TIMEOUT {
-                return;
-            }
-        }
-    }
-
-    /// Ends this holder, whose server has handed over. The first holder remains without
-    /// descriptors.
-    fn retire(&self, successor: Option<Child>) -> ! {
-        let Some(mut current) = successor.filter(|_| self.is_first) else {
-            if let Some(successor) = self.handover.successor() {
-                self.deliver(successor.cast_signed());
-            }
-            // SAFETY: the process ends.
-            unsafe { libc::_exit(0) }
-        };
-        self.close_all_but(current.watch.as_fd().as_raw_fd());
-        self.handover.no_successor();
-        self.deliver(current.process);
-        let mut successor = None;
-        loop {
-            match self.poll(Some(&current), &mut successor, -1) {
-                Ok(false) => {}
-                Ok(true) if self.has_successor(successor.as_ref()) => {
-                    current.reap();
-                    current = successor.take().expect("it is some");
-                    self.handover.no_successor();
-                }
-                Ok(true) | Err(_) => {
-                    self.handover.end_successor();
-                    end_as(Some(current.reap()));
-                }
-            }
-        }
-    }
-
-    /// Returns whether another holder has taken over.
-    fn has_successor(&self, successor: Option<&Child>) -> bool {
-        let phase = self.handover.phase().1;
-        successor.is_some() && matches!(phase, Phase::Committed | Phase::Done)
-    }
-
-    /// Closes the descriptors that were opened after the first server was started, but not `kept`.
-    fn close_all_but(&self, kept: RawFd) {
-        let close = |first: RawFd, last: RawFd| {
-            if first <= last {
-                // SAFETY: no value of this process that is still used owns these descriptors.
-                unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-            }
-        };
-        let mut first = 0;
-        for own in self.own.iter().copied().chain([RawFd::MAX]) {
-            if (first..own).contains(&kept) {
-                close(first, kept - 1);
-                close(kept + 1, own - 1);
-            } else {
-                close(first, own - 1);
-            }
-            first = own.saturating_add(1);
-        }
     }
 
     fn become_server(self, number: u64, serve: impl FnOnce(Server) -> i32 + Send + 'static) -> ! {

@@ -215,8 +215,8 @@ impl Handover {
         self.advance(number, Phase::Stopped);
     }
 
-    /// Ends the hand-over by which this server, or one before it of the same holder, has taken over:
-    /// the kernel has sent everything again.
+    /// Ends the hand-over by which this server, or one before it of the same holder, has taken
+    /// over: the kernel has sent everything again.
     pub fn resent(&self) {
         let (number, phase) = self.phase();
         if phase == Phase::Committed {

@@ -38,7 +38,7 @@ enum New {
     WaitsForEnd,
     /// Takes over the state, and may already write to the host.
     Completes,
-    /// It has committed, and has the kernel send the requests again.
+    /// Has committed, and has the kernel send the requests again.
     Resends,
     Serves,
     Ended,
