@@ -120,6 +120,7 @@ impl Mount {
                 let stop = &stop;
                 scope.spawn(move || requests(&self.file(n), stop))
             });
+            // The threads have begun before `act`, and go on for a while after it.
             std::thread::sleep(PAUSE);
             let done = act();
             std::thread::sleep(PAUSE);
@@ -154,6 +155,7 @@ impl Mount {
             .map_err(|e| format!("kill the server: {e}"))?;
         let began = Instant::now();
         while self.server().is_ok_and(|now| now == server) && began.elapsed() < LIMIT {
+            // Polled: the kernel tells only the parent of a server's end.
             std::thread::sleep(Duration::from_millis(1));
         }
         fs::metadata(self.file(2)).map(drop).map_err(|e| format!("after a crash: {e}"))

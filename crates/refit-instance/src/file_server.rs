@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use parking_lot::{Mutex, RwLock};
 use refit_files::{AdoptError, MountError, MountOptions, MountStats, UnmountError};
 use refit_objects::composition::Plan;
 use refit_sys::descriptors::Descriptors;
-use refit_sys::printable;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
+use crate::path_text;
 use crate::refusal::{Kind, Refusal};
 use crate::system::Served;
 use crate::wire::{CacheMode, ClassInfo, MountRequest};
@@ -60,7 +59,7 @@ impl Description {
 
     /// Returns the name of the mount among the objects.
     fn name(&self) -> String {
-        printable::name(self.request.mountpoint.as_os_str().as_bytes())
+        path_text::text(&self.request.mountpoint)
     }
 }
 
@@ -293,7 +292,7 @@ impl Served for FileServer {
     }
 
     fn write_back(&self) {
-        // What cannot be stored is tried again later.
+        // Files that cannot be stored are tried again later.
         let _ = self.ask(Ok(()), refit_files::Mount::write_back);
     }
 

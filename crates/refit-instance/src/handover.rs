@@ -178,7 +178,7 @@ impl Core {
             Ok(number) => number,
             Err(error) => return error.to_string(),
         };
-        // What is stored now need not be taken over while all requests wait.
+        // Pages that are stored now need not be taken over while all requests wait.
         self.write_back();
         self.record_all();
         let stays = self.unless_leaving(|| held.handover.switch(number, timeout));
@@ -226,6 +226,7 @@ impl Client {
                 None => return Err(refusal),
                 Some(_) if began.elapsed() > MAX_TIMEOUT => None,
                 Some(_) => {
+                    // Polled: the server that would notify the client has ended.
                     std::thread::sleep(ASK_INTERVAL);
                     continue;
                 }

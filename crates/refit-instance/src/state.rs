@@ -7,18 +7,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::RawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use refit_change::{Entry, Journal, Report};
-use refit_sys::printable;
 
 use crate::glob::Glob;
 use crate::held::{HeldServer, LeftState};
 use crate::kept::Kept;
+use crate::path_text;
 use crate::placement;
 use crate::refusal::{Kind, Refusal};
 use crate::system::{Served, System};
@@ -87,7 +86,7 @@ impl Core {
             held,
             slots: Mutex::default(),
             lost: Mutex::default(),
-            // What the server before has left is not known here.
+            // The objects may have been changed as the server before has left them.
             changed: AtomicBool::new(true),
             kept: Mutex::new(LastKept { kept: Kept::default(), next: Instant::now() }),
             began: Instant::now(),
@@ -127,6 +126,11 @@ impl Core {
         id
     }
 
+    /// Returns all mounts. They are used without the lock on the slots.
+    fn served(&self) -> Vec<Arc<dyn Served>> {
+        self.slots().mounts.values().map(|slot| Arc::clone(&slot.served)).collect()
+    }
+
     /// Calls `act` unless a mount is being unmounted or there is none. No unmount begins meanwhile.
     pub(crate) fn unless_leaving<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
         let slots = self.slots();
@@ -141,17 +145,20 @@ impl Core {
 
     /// Records what the next server needs, if there is a holder.
     pub(crate) fn record(&self) {
-        if let Some(held) = &self.held {
-            held.record(self.images(), self.kept(false), Vec::new());
-        }
+        self.record_with(false, Vec::new);
     }
 
     /// Records the same as it is now, with the journal, for a server to which this one hands over.
     pub(crate) fn record_all(&self) {
-        if let Some(held) = &self.held {
+        self.record_with(true, || {
             let entries = self.journal.entries().into_iter();
-            let entries = entries.map(|entry| (entry.seq, (*entry.report).clone()));
-            held.record(self.images(), self.kept(true), entries.collect());
+            entries.map(|entry| (entry.seq, (*entry.report).clone())).collect()
+        });
+    }
+
+    fn record_with(&self, now: bool, journal: impl FnOnce() -> Vec<(u64, Report)>) {
+        if let Some(held) = &self.held {
+            held.record(self.images(), self.kept(now), journal());
         }
     }
 
@@ -172,11 +179,9 @@ impl Core {
 
     fn look_at_objects(&self) -> Kept {
         let classes = self.system.classes();
-        let served: HashMap<String, Arc<dyn Served>> = {
-            let slots = self.slots();
-            let served = slots.mounts.values().map(|slot| Arc::clone(&slot.served));
-            served.map(|served| (mount_name(&*served), served)).collect()
-        };
+        let served = self.served().into_iter();
+        let served: HashMap<_, _> =
+            served.map(|served| (path_text::text(served.mountpoint()), served)).collect();
         served.values().for_each(|served| served.remember(&classes));
         Kept::of(&*self.system, |mount, interface| served.get(mount?)?.implementation(interface))
     }
@@ -265,15 +270,11 @@ impl Core {
 
     /// Stores all data that can be stored, in all mounts.
     pub(crate) fn write_back(&self) {
-        let slots: Vec<Arc<dyn Served>> =
-            self.slots().mounts.values().map(|slot| Arc::clone(&slot.served)).collect();
-        slots.iter().for_each(|served| served.write_back());
+        self.served().iter().for_each(|served| served.write_back());
     }
 
     pub(crate) fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize {
-        let all: Vec<Arc<dyn Served>> =
-            self.slots().mounts.values().map(|s| Arc::clone(&s.served)).collect();
-        all.iter().map(|served| served.set_cache_mode(path_glob, mode)).sum()
+        self.served().iter().map(|served| served.set_cache_mode(path_glob, mode)).sum()
     }
 
     /// Returns the objects whose names match, sorted by name.
@@ -319,11 +320,6 @@ fn view(id: u32, served: &dyn Served, leaving: bool) -> Mount {
         leaving,
         stats: served.stats(),
     }
-}
-
-/// Returns the name of a mount among the objects.
-fn mount_name(served: &dyn Served) -> String {
-    printable::name(served.mountpoint().as_os_str().as_bytes())
 }
 
 pub(crate) fn no_such_mount(id: u32) -> Refusal {

@@ -381,7 +381,7 @@ impl Holder {
             }
         }
         while self.handover.phase() == (number, Phase::Stopped) {
-            // What cannot be polled is not waited for, and the deadline ends the wait.
+            // The deadline ends the wait, also if `poll` fails.
             let _ = self.poll(None, successor, HANDOVER_INTERVAL);
             if self.handover.time_left().is_zero() {
                 self.handover.fail(number, "the new server did not take over in time");

@@ -8,6 +8,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::memfd::{self, Pages, Seals};
 use crate::memory::SharedMapping;
@@ -62,10 +63,47 @@ impl AsFd for WordTable {
     }
 }
 
+/// Reads as many bytes as `bytes` has room for from words in which [`write_bytes`] has put them.
+///
+/// # Panics
+/// There are not as many.
+pub fn read_bytes(words: &[AtomicU64], bytes: &mut [u8]) {
+    let words = &words[..bytes.len().div_ceil(WORD)];
+    for (word, chunk) in words.iter().zip(bytes.chunks_mut(WORD)) {
+        // Relaxed: the caller orders this after the writes.
+        chunk.copy_from_slice(&word.load(Relaxed).to_le_bytes()[..chunk.len()]);
+    }
+}
+
+/// Writes bytes into words, in order. The rest of the last word becomes zero.
+///
+/// # Panics
+/// The bytes do not fit.
+pub fn write_bytes(words: &[AtomicU64], bytes: &[u8]) {
+    let words = &words[..bytes.len().div_ceil(WORD)];
+    for (word, chunk) in words.iter().zip(bytes.chunks(WORD)) {
+        let mut whole = [0; WORD];
+        whole[..chunk.len()].copy_from_slice(chunk);
+        // Relaxed: the caller publishes the bytes by another word.
+        word.store(u64::from_le_bytes(whole), Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn bytes_are_read_as_they_were_written() {
+        let table = WordTable::new(c"refit-test", 4).unwrap();
+        for length in 0..=32 {
+            let written: Vec<u8> = (1..=length).collect();
+            write_bytes(table.words(), &written);
+            let mut read = vec![0; written.len()];
+            read_bytes(table.words(), &mut read);
+            assert_eq!(read, written);
+        }
+    }
 
     #[test]
     fn the_words_outlive_the_table_that_wrote_them() {

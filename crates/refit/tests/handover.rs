@@ -4,9 +4,9 @@
 mod load;
 mod stage;
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -43,16 +43,8 @@ fn what_is_open_stays_open_and_everything_keeps_its_number() {
     let stage = Stage::new();
     for cache in ["auto", "direct"] {
         let Some(mut serving) = stage.serve_with(&["--cache", cache]) else { return };
-        let at = |name: &str| serving.mountpoint.join(name);
-        let mut file = File::create_new(at("file")).unwrap();
-        let mut nameless =
-            OpenOptions::new().create_new(true).read(true).write(true).open(at("gone")).unwrap();
-        fs::remove_file(at("gone")).unwrap();
-        nameless.write_all(b"nobody names this").unwrap();
-        let inode = file.metadata().unwrap().ino();
         let mut servers = vec![server(&stage, &serving)];
-        for round in 0..5_u64 {
-            file.write_all(format!("line {round}\n").as_bytes()).unwrap();
+        let (contents, open) = load::open_files_stay(&serving.mountpoint, |round| {
             let told = hand_over(&stage, &serving);
             assert_eq!(told["instance"], u64::from(serving.child.id()));
             assert_eq!(told["last"]["number"], round + 1);
@@ -60,14 +52,8 @@ fn what_is_open_stays_open_and_everything_keeps_its_number() {
             let now = server(&stage, &serving);
             assert!(!servers.contains(&now), "another process serves");
             servers.push(now);
-            assert_eq!(file.metadata().unwrap().ino(), inode);
-            assert_eq!(fs::read_to_string(at("file")).unwrap().lines().count() as u64, round + 1);
-        }
-        let mut read = String::new();
-        nameless.seek(SeekFrom::Start(0)).unwrap();
-        nameless.read_to_string(&mut read).unwrap();
-        assert_eq!(read, "nobody names this");
-        drop((file, nameless));
+        });
+        drop(open);
         // The process that was started passes the signal on, and ends as the last server does.
         serving.signal(Signal::TERM);
         assert_eq!(serving.wait(), 0);
@@ -75,7 +61,7 @@ fn what_is_open_stays_open_and_everything_keeps_its_number() {
             until("its end", || rustix::process::test_kill_process(server).is_err());
         }
         let written = fs::read_to_string(stage.path("source/file")).unwrap();
-        assert_eq!(written, "line 0\nline 1\nline 2\nline 3\nline 4\n");
+        assert_eq!(written, contents);
         fs::remove_file(stage.path("source/file")).unwrap();
     }
 }

@@ -2,8 +2,9 @@
 
 use super::layout::{self, DESCRIPTION, HEADER};
 use super::{Image, ImageError};
+use refit_sys::word_table;
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// The first word of every image: `refitimg`.
 const MAGIC: u64 = u64::from_le_bytes(*b"refitimg");
@@ -241,18 +242,12 @@ impl Image {
     }
 
     fn read_bytes(&self, word: usize, length: usize) -> Vec<u8> {
-        let words = &self.words()[word..word + length.div_ceil(8)];
-        let mut bytes: Vec<u8> =
-            words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
-        bytes.truncate(length);
+        let mut bytes = vec![0; length];
+        word_table::read_bytes(&self.words()[word..], &mut bytes);
         bytes
     }
 
     fn write_bytes(&self, word: usize, bytes: &[u8]) {
-        for (word, chunk) in self.words()[word..].iter().zip(bytes.chunks(8)) {
-            let mut eight = [0; 8];
-            eight[..chunk.len()].copy_from_slice(chunk);
-            word.store(u64::from_le_bytes(eight), Relaxed);
-        }
+        word_table::write_bytes(&self.words()[word..], bytes);
     }
 }

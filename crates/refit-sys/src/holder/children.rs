@@ -78,15 +78,7 @@ impl Child {
 
     /// Returns whether the process has ended and was not reaped, or is no child.
     pub(super) fn has_ended(&self) -> bool {
-        let mut ended = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-        let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-        let process = self.process.cast_unsigned();
-        // SAFETY: the structure receives the answer, and its process number is zero if there is
-        // none.
-        unsafe {
-            libc::waitid(libc::P_PID, process, ended.as_mut_ptr(), how) != 0
-                || ended.assume_init_ref().si_pid() != 0
-        }
+        ended(libc::P_PID, self.process.cast_unsigned()) != Some(0)
     }
 
     /// Waits until the process has ended, reaps it, and returns its status.
@@ -100,22 +92,25 @@ impl Child {
 
 /// Reaps the children that have ended, but none of `kept`.
 pub(super) fn reap(kept: &[libc::pid_t]) {
-    let mut ended = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-    loop {
-        let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-        // SAFETY: the structure receives the answer, and its process number is zero if there is
-        // none.
-        let process = unsafe {
-            libc::waitid(libc::P_ALL, 0, ended.as_mut_ptr(), how);
-            ended.assume_init_ref().si_pid()
-        };
+    while let Some(process) = ended(libc::P_ALL, 0) {
         // The end of a child that is kept is noticed by its descriptor, and the rest after it.
         if process == 0 || kept.contains(&process) {
             return;
         }
         // SAFETY: no status is stored.
         unsafe { libc::waitpid(process, std::ptr::null_mut(), libc::WNOHANG) };
-        ended = std::mem::MaybeUninit::zeroed();
+    }
+}
+
+/// Returns a child that has ended and was not reaped, 0 if none has, `None` if there is no such
+/// child.
+fn ended(which: libc::idtype_t, id: libc::id_t) -> Option<libc::pid_t> {
+    let mut ended = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the structure receives the answer, and its process number is zero if there is none.
+    unsafe {
+        let found = libc::waitid(which, id, ended.as_mut_ptr(), how) == 0;
+        found.then(|| ended.assume_init_ref().si_pid())
     }
 }
 

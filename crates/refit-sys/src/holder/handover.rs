@@ -39,6 +39,7 @@ use std::time::Duration;
 
 use super::board::Board;
 use crate::pidfd::Pidfd;
+use crate::word_table;
 
 /// The version of the words of a hand-over and of what a server finds on a board.
 const VERSION: u64 = 1;
@@ -68,6 +69,7 @@ const REASON_BYTES: usize = 1024;
 /// The interval at which a participant looks at the phase while it waits for another one, which
 /// may be killed at any instant and then notifies nobody.
 pub(super) const LOOK: Duration = Duration::from_micros(100);
+
 /// The phase of a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -344,39 +346,32 @@ impl Handover {
     }
 
     fn text(&self, word: usize, at_most: usize) -> Vec<u8> {
-        let length = (self.get(word) as usize).min(at_most);
-        let words = &self.words()[word + 1..=word + length.div_ceil(8)];
-        let bytes = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
-        bytes.take(length).collect()
+        let mut text = vec![0; (self.get(word) as usize).min(at_most)];
+        word_table::read_bytes(&self.words()[word + 1..], &mut text);
+        text
     }
 
     fn put_text(&self, word: usize, at_most: usize, text: &[u8]) {
         let text = &text[..text.len().min(at_most)];
-        for (word, bytes) in self.words()[word + 1..].iter().zip(text.chunks(8)) {
-            let mut eight = [0; 8];
-            eight[..bytes.len()].copy_from_slice(bytes);
-            word.store(u64::from_le_bytes(eight), Relaxed);
-        }
+        word_table::write_bytes(&self.words()[word + 1..], text);
         self.put(word, text.len() as u64);
     }
 
     /// Writes the new program, as a C string, without allocating.
     pub(super) fn program(&self, path: &mut [u8; PROGRAM_BYTES + 1]) {
         let length = (self.get(PROGRAM) as usize).min(PROGRAM_BYTES);
-        for (bytes, word) in path.chunks_mut(8).zip(&self.words()[PROGRAM + 1..]) {
-            bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes()[..bytes.len()]);
-        }
+        word_table::read_bytes(&self.words()[PROGRAM + 1..], &mut path[..length]);
         path[length..].fill(0);
     }
 }
 
 /// The part of the server that serves.
 impl Handover {
-    /// Asks for a new server that runs `program`, and waits until it is prepared.
+    /// Asks for a new server that runs `program`, and waits until it is prepared. The caller makes
+    /// one request at a time.
     ///
     /// # Errors
-    /// `WouldBlock`: another hand-over is being made. `NotFound`: the first holder has ended. The
-    /// caller makes one request at a time.
+    /// `WouldBlock`: another hand-over is being made. `NotFound`: the first holder has ended.
     /// `InvalidInput`: the path is too long. `TimedOut`: the new server was not prepared in time.
     /// `Other`: it failed; the text is its reason.
     pub fn request(&self, program: &Path, timeout: Duration) -> io::Result<u64> {
@@ -430,7 +425,7 @@ impl Handover {
         self.set_deadline(timeout);
         self.put(SWITCHED, now());
         if self.advance(number, Phase::Switching) {
-            // SAFETY: the process ends. What it has not finished, the next server does.
+            // SAFETY: the process ends. The next server does the rest of its work.
             unsafe { libc::_exit(0) }
         }
         self.put(SWITCHED, 0);

@@ -292,7 +292,8 @@ impl State {
         if self.old != Old::Ended && self.new == New::Completes {
             return Some("a server serves while the other one completes");
         }
-        // What it executes would be lost when the old server is started again.
+        // If the old server is started again, it does not know of the requests that this one has
+        // executed.
         let committed = matches!(self.phase, Phase::Committed | Phase::Done);
         if matches!(self.new, New::Resends | New::Serves) && !committed {
             return Some("the new server serves without having committed");

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -168,4 +168,35 @@ pub(crate) fn unstored_pages_stay(file: &Path, replace: impl FnOnce()) -> Vec<u8
     assert_eq!(open.metadata().unwrap().len(), contents.len() as u64);
     assert_eq!(open.metadata().unwrap().modified().unwrap(), modified);
     contents
+}
+
+/// Has another server take over five times while a file and a nameless one are open, and asserts
+/// each time that both stay. `replace` is told how often it has been called. Returns the contents
+/// of the file, and both, which are open.
+pub(crate) fn open_files_stay(
+    mountpoint: &Path,
+    mut replace: impl FnMut(u64),
+) -> (String, [File; 2]) {
+    let at = |name: &str| mountpoint.join(name);
+    let mut file = File::create_new(at("file")).unwrap();
+    let mut nameless =
+        OpenOptions::new().create_new(true).read(true).write(true).open(at("gone")).unwrap();
+    fs::remove_file(at("gone")).unwrap();
+    nameless.write_all(b"nobody names this").unwrap();
+    let inode = file.metadata().unwrap().ino();
+    let mut contents = String::new();
+    for round in 0..5 {
+        let line = format!("line {round}\n");
+        file.write_all(line.as_bytes()).unwrap();
+        contents += &line;
+        replace(round);
+        assert_eq!(file.metadata().unwrap().ino(), inode);
+        assert_eq!(file.metadata().unwrap().len(), contents.len() as u64);
+        assert_eq!(fs::read_to_string(at("file")).unwrap(), contents);
+    }
+    let mut text = String::new();
+    nameless.seek(SeekFrom::Start(0)).unwrap();
+    nameless.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "nobody names this");
+    (contents, [file, nameless])
 }
