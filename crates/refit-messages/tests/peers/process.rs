@@ -76,6 +76,8 @@ fn who_is_killed_is_lost_and_all_questions_to_it_fail() {
                 }
             };
             let waits = scope.spawn(move || one.ask(TWO, &Nothing(0), &[]).unwrap_err());
+            // A question asked after the kill would fail as not connected.
+            until(|| one.peers()[0].waiting == 1);
             let busy = [scope.spawn(asks), scope.spawn(asks)];
             until(|| one.peers()[0].urgent.received > 100);
             other.signal(Signal::KILL);

@@ -147,6 +147,7 @@ fn tracer(thread: u32) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read as _, Write as _};
     use std::process::{Child, Command, Stdio};
 
     struct Waiting(Child);
@@ -162,8 +163,13 @@ mod tests {
     /// be released, and its call would fail with `EINTR`.
     #[test]
     fn a_task_that_stops_late_has_stopped() {
-        let waiting = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
-        let waiting = Waiting(waiting.expect("it starts"));
+        let waiting = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut waiting = Waiting(waiting.expect("it starts"));
+        // Until it has read once, it may be asleep in execve.
+        let mut echo = [0];
+        waiting.0.stdin.as_mut().expect("it is piped").write_all(b"x").expect("it reads");
+        let echoed = waiting.0.stdout.as_mut().expect("it is piped").read_exact(&mut echo);
+        echoed.expect("it answers");
         let id = waiting.0.id();
         for round in 0..20_000 {
             let held = seize(id, id).expect("nobody traces it").expect("it has not ended");
