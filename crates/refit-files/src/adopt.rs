@@ -16,7 +16,6 @@
 //!    begin.
 
 use crate::adopted_inodes::AdoptedInodes;
-use crate::answer::Fuse;
 use crate::error::MountError;
 use crate::image::header::{MountIdentity, Negotiation};
 use crate::image::layout::SLOTS;
@@ -33,7 +32,7 @@ use crate::requests::Requests;
 use crate::server::Server;
 use crate::source_lock::SourceLock;
 use crate::values::Access;
-use fuser::Session;
+use crate::workers::Workers;
 use refit_memory::{PAGE_SIZE, UnwrittenPages};
 use refit_sys::descriptors::Descriptors;
 use rustix::fs::FileType;
@@ -108,7 +107,7 @@ pub struct Adopted {
     attached: KernelMount,
     server: Arc<Server>,
     jobs: Jobs<Server>,
-    session: Session<Fuse>,
+    workers: Workers,
     /// The inodes whose data was in a cache.
     cached: Vec<Arc<Inode>>,
     /// The parts that the other server has left, which stay until this one serves.
@@ -161,10 +160,10 @@ impl Adoption {
         server.requests.continue_unfinished(continue_requests(&left.image, &image));
         let ours = left.device.try_clone().map_err(failed(mountpoint, "keep the connection"))?;
         let attached = KernelMount::continued(mountpoint, left.mount, ours);
-        let fuse = Fuse { server: Arc::clone(&server) };
+        let device = left.device.try_clone().map_err(failed(mountpoint, "keep the connection"))?;
         let acl = mount::acl(mount::allows_others(&server, &options));
-        let config = mount::session_config(&options);
-        let session = negotiation::resume(fuse, &left.device, acl, config, &left.agreed)
+        let count = mount::worker_count(&options);
+        let workers = Workers::resume(&server, device, acl, count, &left.agreed)
             .map_err(failed(mountpoint, "agree to what was negotiated with the kernel"))?;
         if let Some(unwritten) = &left.unwritten {
             server.continue_writing(unwritten, &inodes);
@@ -176,7 +175,7 @@ impl Adoption {
         info!(?mountpoint, inodes = inodes.len(), took = ?began.elapsed(), "continues a mount");
         let cached = inodes.iter().filter(|(recorded, _)| recorded.cache() != 0);
         let cached = cached.map(|(_, inode)| Arc::clone(inode)).collect();
-        Ok(Adopted { options, attached, server, jobs, session, cached, left })
+        Ok(Adopted { options, attached, server, jobs, workers, cached, left })
     }
 }
 
@@ -208,7 +207,7 @@ impl Adopted {
     ///
     /// See [`AdoptError`]. The mount ends.
     pub fn serve(self) -> Result<Mount, AdoptError> {
-        let Self { options, attached, server, jobs, session, left, .. } = self;
+        let Self { options, attached, server, jobs, workers, left, .. } = self;
         if let Err(error) = negotiation::resend(&left.device) {
             // The mount was being unmounted, or the kernel is too old. What was not stored still
             // is.
@@ -216,7 +215,7 @@ impl Adopted {
             let what = "make the kernel send unanswered requests again";
             return Err(failed(&options.mountpoint, what)(error));
         }
-        let threads = mount::spawn(&server, session, jobs)
+        let threads = mount::spawn(&server, workers, jobs)
             .map_err(failed(&options.mountpoint, "start its threads"))?;
         Ok(threads.serve(options.source, options.mountpoint.clone(), attached, &server))
     }

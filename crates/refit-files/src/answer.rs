@@ -7,8 +7,9 @@
 //! locked. If a request of the kernel panics, it is answered with `EIO`.
 
 use crate::events;
+use crate::first_request::AwaitedConnection;
 use crate::requests::InProgress;
-use crate::server::{Caller, Server};
+use crate::server::{Caller, FinishOnDrop, Server};
 use crate::status::Xattr;
 use fuser::{
     Errno as Answer, Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr, Request,
@@ -28,9 +29,13 @@ pub(crate) const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// knows it, so that its number alone identifies it.
 pub(crate) const GENERATION: Generation = Generation(0);
 
-/// The implementation of the FUSE library's [`Filesystem`](fuser::Filesystem).
+/// The implementation of the FUSE library's [`Filesystem`](fuser::Filesystem); each worker has one.
 pub(crate) struct Fuse {
     pub(crate) server: Arc<Server>,
+    /// The connection that the worker reads from after its first request.
+    pub(crate) awaited: Arc<AwaitedConnection>,
+    /// Finishes the server when the last worker has ended.
+    pub(crate) _finish: Arc<FinishOnDrop>,
 }
 
 impl Fuse {

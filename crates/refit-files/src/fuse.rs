@@ -2,14 +2,15 @@
 //! server.
 use crate::answer::{Fuse, GENERATION, TTL};
 use crate::attributes;
+use crate::first_request::MAX_REQUEST_SIZE;
 use crate::kernel_cache::{handle, open_flags};
 use crate::server::Caller;
 use crate::status::NewStatus;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno as Answer, FileHandle, Filesystem, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use refit_sys::credentials;
 use rustix::fs::AtFlags;
@@ -18,9 +19,6 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::time::SystemTime;
-
-/// The maximum size of a request's data, in bytes.
-const MAX_REQUEST_SIZE: u32 = 1 << 20;
 
 impl Filesystem for Fuse {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
@@ -53,10 +51,6 @@ impl Filesystem for Fuse {
         let _ = config.set_max_readahead(MAX_REQUEST_SIZE);
         let _ = config.set_max_background(64);
         Ok(())
-    }
-
-    fn destroy(&mut self) {
-        let _ = self.server.finish();
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -395,6 +389,13 @@ impl Filesystem for Fuse {
                 Err(errno) => reply.error(errno),
             },
         );
+    }
+
+    /// Only the first request of a worker is of this kind (`workers`): the kernel sends it for file
+    /// systems on block devices only.
+    fn bmap(&self, _: &Request, _: INodeNo, _: u32, _: u64, reply: ReplyBmap) {
+        reply.bmap(0);
+        self.awaited.connect();
     }
 
     fn ioctl(

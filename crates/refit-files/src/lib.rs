@@ -27,6 +27,7 @@ mod directory;
 mod error;
 mod events;
 mod files;
+mod first_request;
 mod flusher;
 mod fuse;
 mod host;
@@ -59,6 +60,7 @@ mod unmount;
 mod unstored;
 mod values;
 mod version;
+mod workers;
 mod writing;
 
 pub use adopt::{AdoptError, Adopted, Adoption, description};

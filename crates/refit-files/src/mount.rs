@@ -1,6 +1,5 @@
 //! Mounting a directory.
 
-use crate::answer::Fuse;
 use crate::check::{self, ValidOptions};
 use crate::composition::{MountObjects, compose};
 use crate::data::Memory;
@@ -24,7 +23,8 @@ use crate::source_lock::SourceLock;
 use crate::space::Space;
 use crate::table::Table;
 use crate::unstored::Unstored;
-use fuser::{BackgroundSession, Config, INodeNo, Notifier, Session, SessionACL};
+use crate::workers::{RunningWorkers, Workers};
+use fuser::{INodeNo, Notifier, SessionACL};
 use parking_lot::Mutex;
 use refit_memory::FramePool;
 use refit_sys::adaptive_spin::AdaptiveSpin;
@@ -32,7 +32,7 @@ use refit_sys::{glob, printable};
 use rustix::fs::StatVfsMountFlags;
 use rustix::process::{Resource, Rlimit};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,8 @@ pub struct Mount {
     pub(crate) attached: KernelMount,
     pub(crate) server: Arc<Server>,
     notifier: Notifier,
-    pub(crate) session: Option<BackgroundSession>,
+    /// The thread that ends after the workers; `None` after it was waited for.
+    pub(crate) workers: Option<JoinHandle<()>>,
     pub(crate) helpers: Vec<JoinHandle<()>>,
 }
 
@@ -84,7 +85,7 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
             read_only: options.read_only,
             inherited,
         };
-        start(&server, source.clone(), &parameters, session_config(&options), jobs)
+        start(&server, source.clone(), &parameters, worker_count(&options), jobs)
     });
     if let Err(error) = &started {
         info!(%error, "could not mount");
@@ -186,7 +187,7 @@ fn start(
     server: &Arc<Server>,
     source: PathBuf,
     parameters: &MountParameters<'_>,
-    config: Config,
+    workers: usize,
     jobs: Jobs<Server>,
 ) -> Result<Mount, MountError> {
     let mountpoint = parameters.mountpoint.to_owned();
@@ -195,11 +196,9 @@ fn start(
         .map_err(|error| mount_failed(error, &mountpoint, server.own.0 == 0))?
         .into_parts();
     let ours = device.try_clone().map_err(failed)?;
-    let fuse = Fuse { server: server.clone() };
-    let (session, agreed) =
-        negotiation::begin(fuse, &device, acl(parameters.allow_other), config).map_err(failed)?;
-    drop(device);
-    let threads = spawn(server, session, jobs).map_err(failed)?;
+    let acl = acl(parameters.allow_other);
+    let (workers, agreed) = Workers::begin(server, device, acl, workers).map_err(failed)?;
+    let threads = spawn(server, workers, jobs).map_err(failed)?;
     let attached = UnattachedMount::attach(detached.as_ref(), &mountpoint, ours).map_err(failed)?;
     // The mount counts as in use until it is dropped.
     drop(detached);
@@ -229,32 +228,30 @@ pub(crate) fn record_connection(image: &Image, attached: &KernelMount, agreed: &
 
 /// The threads of a server.
 pub(crate) struct Threads {
-    notifier: Notifier,
-    session: BackgroundSession,
+    workers: RunningWorkers,
     helpers: Vec<JoinHandle<()>>,
 }
 
 /// Starts the threads of a server.
 pub(crate) fn spawn(
     server: &Arc<Server>,
-    session: Session<Fuse>,
+    workers: Workers,
     jobs: Jobs<Server>,
 ) -> io::Result<Threads> {
-    let notifier = session.notifier();
-    let _ = server.notifier.set(notifier.clone());
-    server.spin.at(session.as_fd().try_clone_to_owned()?);
-    let session = session.spawn()?;
+    server.spin.at(workers.device()?);
+    let workers = workers.start()?;
+    let _ = server.notifier.set(workers.notifier.clone());
     let helper = |name: &str, body: Box<dyn FnOnce(&Server) + Send>| {
         let server = server.clone();
         std::thread::Builder::new().name(name.into()).spawn(move || body(&server))
     };
-    let letting_go = notifier.clone();
+    let letting_go = workers.notifier.clone();
     let helpers = vec![
         helper("write-back", Box::new(Server::write_back_loop))?,
         helper("let-go", Box::new(move |server| server.release_loop(&letting_go)))?,
         helper("jobs", Box::new(|server| jobs.run(server)))?,
     ];
-    Ok(Threads { notifier, session, helpers })
+    Ok(Threads { workers, helpers })
 }
 
 impl Threads {
@@ -266,10 +263,9 @@ impl Threads {
         attached: KernelMount,
         server: &Arc<Server>,
     ) -> Mount {
-        let Self { notifier, session, helpers } = self;
-        let server = Arc::clone(server);
-        let session = Some(session);
-        Mount { source, mountpoint, attached, server, notifier, session, helpers }
+        let Self { workers: RunningWorkers { guard, notifier }, helpers } = self;
+        let (server, workers) = (Arc::clone(server), Some(guard));
+        Mount { source, mountpoint, attached, server, notifier, workers, helpers }
     }
 }
 
@@ -280,14 +276,10 @@ fn part(frames_bytes: u64) -> usize {
     usize::try_from(pages.clamp(8, 64) * 4096).unwrap_or(64 * 4096)
 }
 
-pub(crate) fn session_config(options: &MountOptions) -> Config {
-    let workers = options
-        .workers
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-    let mut config = Config::default();
-    config.n_threads = Some(workers.max(1));
-    config.clone_fd = workers > 1;
-    config
+/// Returns the number of threads that execute requests.
+pub(crate) fn worker_count(options: &MountOptions) -> usize {
+    let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    options.workers.unwrap_or_else(processors).max(1)
 }
 
 fn mount_failed(error: io::Error, mountpoint: &Path, root: bool) -> MountError {
@@ -334,7 +326,7 @@ impl Mount {
 
     /// Returns whether the mount has ended because of an `umount` by another process.
     pub fn ended(&self) -> bool {
-        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
+        self.workers.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Returns the counters of the mount.

@@ -5,16 +5,16 @@
 //! was negotiated before, but the library insists on negotiating. The library therefore negotiates
 //! over a socket in the place of the connection, at whose other end this module gives it the
 //! kernel's request. The first server passes the library's reply on to the kernel; the servers
-//! after it compare theirs with that one. Then the connection takes the socket's place.
+//! after it compare theirs with that one. Then `workers` puts the connection in the place of the
+//! socket.
 
 use crate::answer::Fuse;
 use crate::image::header::Negotiation;
 use fuser::{Config, Session, SessionACL};
-use refit_sys::descriptors;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// The minimum size of a buffer for requests (`FUSE_MIN_READ_BUFFER`).
 const READ_BUFFER: usize = 8192;
@@ -33,7 +33,6 @@ pub(crate) fn begin(
     fuse: Fuse,
     device: &OwnedFd,
     acl: SessionACL,
-    config: Config,
 ) -> io::Result<(Session<Fuse>, Negotiation)> {
     let mut request = vec![0; READ_BUFFER];
     let length = loop {
@@ -43,17 +42,15 @@ pub(crate) fn begin(
         }
     };
     request.truncate(length);
-    let (session, reply) = session(fuse, &request, device, acl, config)?;
+    let (session, reply) = session(fuse, &request, acl)?;
     rustix::io::write(device, &reply)?;
     Ok((session, Negotiation { request, reply }))
 }
 
-/// Creates the session of a server that continues a connection.
+/// Creates another session of a connection, in this server or in one that continues the mount.
 pub(crate) fn resume(
     fuse: Fuse,
-    device: &OwnedFd,
     acl: SessionACL,
-    config: Config,
     agreed: &Negotiation,
 ) -> io::Result<Session<Fuse>> {
     let mut request = agreed.request.clone();
@@ -65,7 +62,7 @@ pub(crate) fn resume(
             bytes.copy_from_slice(&kept.to_le_bytes());
         }
     }
-    let (session, reply) = session(fuse, &request, device, acl, config)?;
+    let (session, reply) = session(fuse, &request, acl)?;
     let asked = REPLY_FLAGS.map(|at| flags(&reply, at) & !INIT_EXT);
     let had = REPLY_FLAGS.map(|at| flags(&agreed.reply, at) & !INIT_EXT);
     if asked != had {
@@ -100,22 +97,15 @@ fn flags(message: &[u8], at: usize) -> u32 {
     bytes.map_or(0, u32::from_le_bytes)
 }
 
-/// Creates a session to which the kernel sends `request`, and returns it with its reply. It reads
-/// from `device` from then on.
-fn session(
-    fuse: Fuse,
-    request: &[u8],
-    device: &OwnedFd,
-    acl: SessionACL,
-    config: Config,
-) -> io::Result<(Session<Fuse>, Vec<u8>)> {
+/// Creates a session to which the kernel sends `request`, and returns it with its reply. Its
+/// descriptor is a socket that nothing else is connected to.
+fn session(fuse: Fuse, request: &[u8], acl: SessionACL) -> io::Result<(Session<Fuse>, Vec<u8>)> {
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     rustix::net::send(&ours, request, SendFlags::empty())?;
-    let session = Session::from_fd(fuse, theirs, acl, config)?;
+    let session = Session::from_fd(fuse, theirs, acl, Config::default())?;
     let mut reply = vec![0; READ_BUFFER];
     let (length, _) = rustix::net::recv(&ours, reply.as_mut_slice(), RecvFlags::empty())?;
     reply.truncate(length);
-    descriptors::replace(session.as_fd(), device)?;
     Ok((session, reply))
 }

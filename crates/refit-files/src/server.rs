@@ -410,3 +410,12 @@ impl Server {
         }
     }
 }
+
+/// Finishes a server on drop.
+pub(crate) struct FinishOnDrop(pub(crate) Arc<Server>);
+
+impl Drop for FinishOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.finish();
+    }
+}

@@ -114,7 +114,7 @@ impl Mount {
         // for here.
         info!(mountpoint = ?self.mountpoint, "is in use, and detached");
         let _ = self.attached.unmount(UnmountFlags::DETACH);
-        self.session = None;
+        self.workers = None;
         unstored
     }
 
@@ -135,12 +135,11 @@ impl Mount {
         self.attached.unmount(UnmountFlags::empty())
     }
 
-    /// Waits for the end of a session that has been unmounted. Returns the files that could not be
-    /// stored.
+    /// Waits for the end of the workers of a mount that has been unmounted. Returns the files that
+    /// could not be stored.
     fn join(&mut self) -> Unstored {
-        if let Some(session) = self.session.take() {
-            // The threads report the end of the connection, which is expected.
-            let _ = session.join();
+        if let Some(workers) = self.workers.take() {
+            let _ = workers.join();
         }
         let unstored = self.server.finish();
         for helper in self.helpers.drain(..) {
@@ -152,7 +151,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        if self.session.is_some() {
+        if self.workers.is_some() {
             self.take_out_of_sight();
         }
     }

@@ -122,17 +122,82 @@ fn table_size() -> RawFd {
     size.and_then(|size| size.trim().parse().ok()).unwrap_or(1 << 16)
 }
 
-/// Makes the number of `replaced` refer to the open file of `by`, and closes what it referred to.
-/// The owner of `replaced` uses the other file from then on. The descriptor is closed on `exec`.
-///
-/// # Errors
-/// The errors of dup3(2).
-pub fn replace(replaced: BorrowedFd<'_>, by: impl AsFd) -> io::Result<()> {
-    let (from, to) = (by.as_fd().as_raw_fd(), replaced.as_raw_fd());
-    // SAFETY: both descriptors are open. The number of the second stays valid for its owner, which
-    // has lent it, so no descriptor is closed that another value relies on.
-    if unsafe { libc::dup3(from, to, libc::O_CLOEXEC) } < 0 {
+/// A file at the number of a descriptor that another file is going to take.
+#[derive(Debug)]
+pub struct Placeholder {
+    number: RawFd,
+    file: (u64, u64),
+}
+
+impl Placeholder {
+    /// Makes the number of `replaced` refer to `file`, and closes what it referred to. The owner of
+    /// `replaced` uses `file` from then on, and keeps the descriptor for as long as this value
+    /// exists.
+    ///
+    /// # Errors
+    /// The errors of fstat(2) and dup3(2).
+    pub fn put(file: impl AsFd, replaced: BorrowedFd<'_>) -> io::Result<Self> {
+        let number = replaced.as_raw_fd();
+        let identity = identity(file.as_fd())?;
+        replace(number, file.as_fd())?;
+        Ok(Self { number, file: identity })
+    }
+
+    /// Makes the number refer to `by`, and closes the placeholder. The descriptor is closed on
+    /// `exec`.
+    ///
+    /// # Errors
+    /// `EBADF`: the owner of the descriptor has closed it. The errors of dup3(2).
+    pub fn give_way(self, by: impl AsFd) -> io::Result<()> {
+        // SAFETY: the descriptor is only borrowed for the question about its file; if it has been
+        // closed, the question fails.
+        let now = identity(unsafe { BorrowedFd::borrow_raw(self.number) })?;
+        if now != self.file {
+            return Err(bad_descriptor());
+        }
+        replace(self.number, by.as_fd())
+    }
+}
+
+/// Returns the device and the inode number of an open file.
+fn identity(file: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+    let stat = rustix::fs::fstat(file)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+fn replace(number: RawFd, by: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the call has no effect on memory. The number stays valid for its owner, which has
+    // lent it, so no descriptor is closed that another value relies on.
+    if unsafe { libc::dup3(by.as_raw_fd(), number, libc::O_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_placeholder_gives_way_only_while_its_owner_has_it() {
+        let file = || crate::memfd::create(c"test", 4, crate::memfd::Pages::Base).unwrap();
+        let (replaced, mut other) = UnixStream::pair().unwrap();
+        let mut owner = File::from(OwnedFd::from(replaced));
+        let placeholder = Placeholder::put(file(), owner.as_fd()).unwrap();
+        assert_eq!(owner.read(&mut [1; 8]).unwrap(), 4);
+        let (mut far, near) = UnixStream::pair().unwrap();
+        placeholder.give_way(&near).unwrap();
+        far.write_all(b"x").unwrap();
+        assert_eq!(owner.read(&mut [0; 8]).unwrap(), 1);
+        assert_eq!(other.read(&mut [0; 8]).unwrap(), 0, "what it referred to was closed");
+
+        let placeholder = Placeholder::put(file(), owner.as_fd()).unwrap();
+        // Its number may be that of another descriptor now.
+        drop(owner);
+        let error = placeholder.give_way(&near).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+    }
 }

@@ -36,6 +36,7 @@ pub mod cpu_latency;
 pub mod credentials;
 pub mod descriptors;
 pub mod foreign;
+pub mod fuse_device;
 pub mod futex;
 pub mod glob;
 pub mod holder;

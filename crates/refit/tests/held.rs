@@ -102,6 +102,37 @@ fn no_request_is_lost_or_executed_twice() {
     }
 }
 
+/// Returns the number of threads of a process that read the kernel's requests.
+fn workers(process: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let names = tasks.flatten().flat_map(|task| fs::read_to_string(task.path().join("comm")));
+    names.filter(|name| name.trim() == "fuser-0").count() as u64
+}
+
+/// A request that the kernel copies into memory without page frames while the server is killed is
+/// lost: the kernel does not keep it for the next server.
+#[test]
+fn the_longest_request_fits_into_memory_that_every_server_has_at_once() {
+    /// The longest request of the kernel, and the memory for a request.
+    const LONGEST: u64 = (1 << 20) + 4096;
+    const BUFFER: u64 = 16 << 20;
+    let stage = Stage::new();
+    let Some(serving) = stage.serve() else { return };
+    for _ in 0..2 {
+        let process = server(&serving).as_raw_nonzero().get().cast_unsigned();
+        let mappings = refit_sys::smaps::of(process).unwrap();
+        let buffers = mappings.iter().filter(|usage| {
+            let size = usage.mapping.range.end - usage.mapping.range.start;
+            usage.mapping.name.as_os_str().is_empty() && size >= BUFFER
+        });
+        let resident: u64 = buffers.map(|usage| usage.resident).sum();
+        let workers = workers(process);
+        assert!(workers > 0, "nobody reads requests");
+        assert!(resident >= workers * LONGEST, "{workers} workers have {resident} bytes");
+        crash(&serving);
+    }
+}
+
 #[test]
 fn the_holder_gives_up_when_the_server_crashes_again_and_again() {
     let stage = Stage::new();
