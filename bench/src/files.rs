@@ -55,34 +55,42 @@ impl Drop for Place {
 }
 
 /// A running server; unmounted and waited for on drop.
-struct Serving {
+pub(crate) struct Serving {
     child: Child,
     mountpoint: PathBuf,
 }
 
 impl Serving {
     fn start(server: Server, cached: bool, place: &Place) -> Self {
-        place.clear();
-        let mut command = match server {
-            Server::Refit => {
-                let mut command = Command::new(variable("REFIT"));
-                let cache = if cached { "kernel" } else { "direct" };
-                command.args(["mount", "--frames", "1G", "--cache", cache]);
-                command
-            }
+        let cache = if cached { "kernel" } else { "direct" };
+        let command = match server {
+            Server::Refit => return Self::refit(place, &["--cache", cache]),
             Server::Peer => {
                 let mut command = Command::new(variable("PASSTHROUGH_HP"));
                 command.args((!cached).then_some("--nocache"));
                 command
             }
         };
+        Self::by(command, place)
+    }
+
+    /// Starts refit with these options.
+    pub(crate) fn refit(place: &Place, options: &[&str]) -> Self {
+        let mut command = Command::new(variable("REFIT"));
+        command.args(["mount", "--frames", "1G"]).args(options);
+        Self::by(command, place)
+    }
+
+    fn by(mut command: Command, place: &Place) -> Self {
+        place.clear();
         command.arg(place.source()).arg(place.mountpoint());
+        let server = format!("{:?}", command.get_program());
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let child = child.unwrap_or_else(|e| panic!("{server:?} does not start: {e}"));
+        let child = child.unwrap_or_else(|e| panic!("{server} does not start: {e}"));
         let serving = Serving { child, mountpoint: place.mountpoint() };
         let began = Instant::now();
         while !is_mounted(&serving.mountpoint) {
-            assert!(began.elapsed() < Duration::from_secs(10), "{server:?} does not mount");
+            assert!(began.elapsed() < Duration::from_secs(10), "{server} does not mount");
             std::thread::yield_now();
         }
         serving
@@ -96,7 +104,7 @@ impl Drop for Serving {
     }
 }
 
-fn variable(name: &str) -> String {
+pub(crate) fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run bench/run"))
 }
 
@@ -108,12 +116,23 @@ fn is_mounted(path: &Path) -> bool {
     read.is_ok() && mounts.lines().any(|l| l.split(' ').nth(1) == Some(&*path))
 }
 
-/// Returns the transactions per second of postmark with 5000 files of 500 to 10 000 bytes and 20
-/// 000 transactions, by wall time.
-fn postmark(place: &Place) -> f64 {
-    const TRANSACTIONS: f64 = 20_000.0;
+/// The parameters of postmark.
+#[derive(Clone, Copy)]
+pub(crate) struct Postmark {
+    pub(crate) files: u32,
+    /// The range of the files' sizes, in bytes.
+    pub(crate) sizes: [u32; 2],
+    pub(crate) transactions: u32,
+}
+
+const POSTMARK: Postmark = Postmark { files: 5_000, sizes: [500, 10_000], transactions: 20_000 };
+
+/// Returns the transactions per second of postmark, by wall time.
+pub(crate) fn postmark(place: &Place, how: Postmark) -> f64 {
+    let Postmark { files, sizes: [least, most], transactions } = how;
     let script = format!(
-        "set size 500 10000\nset number 5000\nset transactions 20000\nset location {}\nrun\nquit\n",
+        "set size {least} {most}\nset number {files}\nset transactions {transactions}\n\
+         set location {}\nrun\nquit\n",
         place.mountpoint().display()
     );
     let began = Instant::now();
@@ -124,7 +143,7 @@ fn postmark(place: &Place) -> f64 {
         .expect("postmark is installed");
     child.stdin.take().expect("it is piped").write_all(script.as_bytes()).expect("it reads");
     assert!(child.wait().expect("it ends").success(), "postmark failed");
-    TRANSACTIONS / began.elapsed().as_secs_f64()
+    f64::from(transactions) / began.elapsed().as_secs_f64()
 }
 
 /// Returns the I/O operations per second, of 4 KiB each, of `jobs` programs on files of 128 MiB for
@@ -167,7 +186,7 @@ pub(crate) fn measure(cached: bool, rounds: usize) -> Files {
             let samples = if server == Server::Refit { &mut files.refit } else { &mut files.peer };
             for (sample, work) in samples.iter_mut().zip(WORK) {
                 sample.push(match work {
-                    "postmark" => postmark(&place),
+                    "postmark" => postmark(&place, POSTMARK),
                     how => fio(&place.mountpoint(), how, 1, 2),
                 });
             }

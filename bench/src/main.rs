@@ -31,6 +31,7 @@ mod programs;
 mod recording;
 mod report;
 mod runs;
+mod sdet;
 mod server;
 mod servers;
 mod spread;
@@ -48,7 +49,7 @@ mod workloads;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 26] = [
+const PARTS: [&str; 27] = [
     "calls",
     "instructions",
     "interposer",
@@ -60,6 +61,7 @@ const PARTS: [&str; 26] = [
     "load",
     "files",
     "handover",
+    "sdet",
     "recording",
     "water",
     "top",
@@ -133,6 +135,7 @@ fn main() -> ExitCode {
             "memory" => report.memory(&memory::measure()),
             "load" => report.load(&load::measure(10)),
             "handover" => report.handovers(handover::measure()),
+            "sdet" => report.sdet(sdet::measure()),
             "recording" => report.recording(&recording::measure(20)),
             "top" => report.top(top::measure()),
             "probes" => report.probes(probes::measure()),

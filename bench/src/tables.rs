@@ -7,6 +7,7 @@ use crate::paging::{self, Paging};
 use crate::plot;
 use crate::report::Report;
 use crate::runs::{PROGRAMS, Runs};
+use crate::sdet;
 use crate::stats::Sample;
 use crate::streams::{self, Streams};
 
@@ -31,6 +32,23 @@ impl Report {
             self.row(&cells);
         });
         figures.ok()
+    }
+
+    pub(crate) fn sdet(&mut self, measured: Result<sdet::Rates, String>) {
+        let title = "Single, replicated and adaptive file caches (Soules 2003, §6.3, fig. 5: \
+                     replicated −7 % under Postmark, +8 % under SDET on 4 processors)";
+        let [single, replicated, adaptive] = sdet::CACHES;
+        let better = "adaptive over the better of both";
+        let heads = ["work", single, replicated, adaptive, better, "must reach"];
+        let Some(rates) = self.begin(title, "sdet", &heads, measured) else { return };
+        for (work, [single, replicated, adaptive]) in sdet::WORK.iter().zip(&rates) {
+            let best = if single.median() > replicated.median() { single } else { replicated };
+            let cells = [single, replicated, adaptive].map(|rate| rate.show(1));
+            self.row(
+                &[&[cell(work)], &cells[..], &[adaptive.over(best).show(2), cell("≥ 0.98")]]
+                    .concat(),
+            );
+        }
     }
 
     pub(crate) fn faults(&mut self, measured: Result<faults::All, String>) {

@@ -337,7 +337,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__adapt)
-            opts="-h --every --above --below --for --json --instance --log --log-format --help"
+            opts="-h --every --above --below --overlap-above --overlap-below --for --json --instance --log --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -352,6 +352,14 @@ _refit() {
                     return 0
                     ;;
                 --below)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --overlap-above)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --overlap-below)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -247,8 +247,10 @@ journal\t'One line per event, with the priority prefix that systemd-journald rea
 complete -c refit -n "__fish_refit_using_subcommand unload" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand unload" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c refit -n "__fish_refit_using_subcommand adapt" -l every -d 'Sampling interval' -r
-complete -c refit -n "__fish_refit_using_subcommand adapt" -l above -d 'Swap a cache if at least this share of its accesses, in percent, is sequential' -r
-complete -c refit -n "__fish_refit_using_subcommand adapt" -l below -d 'Swap a cache back if less than this share of its accesses, in percent, is sequential' -r
+complete -c refit -n "__fish_refit_using_subcommand adapt" -l above -d 'Swap to `sequential` if at least this share of accesses, in percent, is sequential' -r
+complete -c refit -n "__fish_refit_using_subcommand adapt" -l below -d 'Swap back if less than this share of accesses, in percent, is sequential' -r
+complete -c refit -n "__fish_refit_using_subcommand adapt" -l overlap-above -d 'Swap to `partitioned` if at least this share of calls, in percent, overlaps another' -r
+complete -c refit -n "__fish_refit_using_subcommand adapt" -l overlap-below -d 'Swap back if less than this share of calls, in percent, overlaps another' -r
 complete -c refit -n "__fish_refit_using_subcommand adapt" -l for -d 'End after this time (default: at Ctrl-C)' -r
 complete -c refit -n "__fish_refit_using_subcommand adapt" -l instance -d 'Ask only the instance with this process ID (default: every instance of this user)' -r
 complete -c refit -n "__fish_refit_using_subcommand adapt" -l log -d 'Log refit\'s own events to standard error: a level, or levels per module, e.g. warn,refit_migrate=debug [env: REFIT_LOG]' -r

@@ -15,11 +15,10 @@ const LONG: usize = 4;
 const SMALL: u64 = 1024;
 
 /// Constants that may exist twice, with the reason.
-pub(crate) const EXEMPT: [(&str, &str); 5] = [
+pub(crate) const EXEMPT: [(&str, &str); 4] = [
     ("STEPS", "limits of two searches, each chosen for itself"),
     ("POLL_INTERVAL", "of different things, which happen to be equally fast"),
     ("SWEEP", "a name of the command line, and the policy that has it"),
-    ("SEQUENTIAL", "implementations of two interfaces"),
     ("CALL_POLL", "of the two ends of a call, each of which polls for itself"),
 ];
 

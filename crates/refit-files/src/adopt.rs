@@ -18,8 +18,6 @@
 use crate::adopted_inodes::AdoptedInodes;
 use crate::error::MountError;
 use crate::image::header::{MountIdentity, Negotiation};
-use crate::image::layout::SLOTS;
-use crate::image::request::UnfinishedRequest;
 use crate::image::{Image, ImageError};
 use crate::inode::Inode;
 use crate::jobs::Jobs;
@@ -143,12 +141,13 @@ impl Adoption {
         self.left.image.description()
     }
 
-    /// Takes over the state of the mount, whose server has ended.
+    /// Takes over the state of the mount, whose server has ended. `crashed`: it was not killed, so
+    /// that a request may be the cause.
     ///
     /// # Errors
     ///
     /// See [`AdoptError`]. The mount ends if no other process has its descriptors.
-    pub fn complete(self, from: &dyn Descriptors) -> Result<Adopted, AdoptError> {
+    pub fn complete(self, from: &dyn Descriptors, crashed: bool) -> Result<Adopted, AdoptError> {
         let Self { options, left, image, mut inodes, server, jobs } = self;
         let mountpoint = &options.mountpoint;
         let began = Instant::now();
@@ -157,7 +156,7 @@ impl Adoption {
             .map_err(|error| AdoptError::Image { mountpoint: mountpoint.clone(), error })?;
         debug!(took = ?began.elapsed(), "has the inodes");
         server.refused.continue_from(&left.image);
-        server.requests.continue_unfinished(continue_requests(&left.image, &image));
+        server.requests.continue_from(&left.image, crashed);
         let ours = left.device.try_clone().map_err(failed(mountpoint, "keep the connection"))?;
         let attached = KernelMount::continued(mountpoint, left.mount, ours);
         let device = left.device.try_clone().map_err(failed(mountpoint, "keep the connection"))?;
@@ -245,18 +244,6 @@ impl Left {
         };
         Ok((Self { image, mount, agreed, device, unwritten }, SourceLock::continued(locks)))
     }
-}
-
-/// Copies the requests that were being executed. Returns their slots, by request.
-fn continue_requests(old: &Image, new: &Image) -> HashMap<u64, u32> {
-    let mut slots = HashMap::new();
-    for slot in 0..SLOTS as u32 {
-        if let Some(request) = UnfinishedRequest::read(old, slot) {
-            request.continue_in(new, slot);
-            slots.insert(request.unique, slot);
-        }
-    }
-    slots
 }
 
 impl Server {

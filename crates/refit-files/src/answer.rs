@@ -66,7 +66,7 @@ impl Fuse {
         send: impl FnOnce(Result<T, Answer>),
     ) {
         let request = self.begin(from);
-        send(self.carry_out(from, work));
+        send(self.carry_out(from, &request, work));
         drop(request);
         self.server.spin.wait();
     }
@@ -85,14 +85,16 @@ impl Fuse {
     pub(crate) fn carry_out<T>(
         &self,
         from: &Request,
+        request: &InProgress<'_>,
         work: impl FnOnce(&Server, Caller) -> Result<T, Errno>,
     ) -> Result<T, Answer> {
         let server = &*self.server;
         let unique = from.unique().0;
-        let _request = events::REQUEST.span([unique, u64::from(from.pid())]);
+        let _span = events::REQUEST.span([unique, u64::from(from.pid())]);
         server.journal.began(unique);
         let caller = Caller::of(from);
-        let outcome = catch_unwind(AssertUnwindSafe(|| work(server, caller)));
+        let permitted = || request.permit().and_then(|()| work(server, caller));
+        let outcome = catch_unwind(AssertUnwindSafe(permitted));
         server.concluded(unique, outcome)
     }
 
@@ -107,8 +109,12 @@ impl Fuse {
         send: impl FnOnce(Result<T, Answer>) + Send + 'static,
     ) {
         let unique = from.unique().0;
-        let slot = self.begin(from).detach();
+        let request = self.begin(from);
         self.server.journal.began(unique);
+        if let Err(errno) = request.permit() {
+            return send(self.server.concluded(unique, Ok(Err(errno))));
+        }
+        let slot = request.detach();
         self.server.jobs.submit(move |server| {
             let request = server.requests.resume(slot);
             let outcome = catch_unwind(AssertUnwindSafe(|| {

@@ -250,7 +250,7 @@ impl Filesystem for Fuse {
         reply: ReplyEmpty,
     ) {
         let request = self.begin(req);
-        match self.carry_out(req, |server, _| server.release(ino.0, flags.0, fh.0 == 1)) {
+        match self.carry_out(req, &request, |server, _| server.release(ino.0, flags.0, fh.0 == 1)) {
             Ok(()) => {
                 reply.ok();
                 self.server.released(ino.0);
@@ -285,7 +285,7 @@ impl Filesystem for Fuse {
         mut reply: ReplyDirectory,
     ) {
         let request = self.begin(req);
-        match self.carry_out(req, |server, _| server.list(ino.0, offset, &mut reply)) {
+        match self.carry_out(req, &request, |server, _| server.list(ino.0, offset, &mut reply)) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
@@ -302,7 +302,7 @@ impl Filesystem for Fuse {
         mut reply: ReplyDirectoryPlus,
     ) {
         let request = self.begin(req);
-        match self.carry_out(req, |server, _| server.list(ino.0, offset, &mut reply)) {
+        match self.carry_out(req, &request, |server, _| server.list(ino.0, offset, &mut reply)) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }

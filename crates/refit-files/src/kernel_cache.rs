@@ -48,7 +48,8 @@ impl Fuse {
             Err(errno) => reply.error(errno),
         };
         let look = || {
-            let _looking = self.begin(req);
+            let looking = self.begin(req);
+            looking.permit()?;
             self.server.look_before_open(caller, ino.0)
         };
         match catch_unwind(AssertUnwindSafe(look)).unwrap_or(Err(Errno::IO)) {
@@ -96,7 +97,7 @@ impl Fuse {
             }
             let read =
                 |server: &Server, _| server.read(ino.0, offset, &mut buffer[..size], flags.0);
-            match self.carry_out(req, read) {
+            match self.carry_out(req, &request, read) {
                 Ok(n) => reply.data(&buffer[..n]),
                 Err(errno) => reply.error(errno),
             }

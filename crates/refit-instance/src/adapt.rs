@@ -1,18 +1,23 @@
-//! Swaps of caches according to their use: adaptive page replacement (Soules 2003, §6.3).
+//! Swaps of caches according to their use (Soules 2003, §6.3): adaptive page replacement, and
+//! single and replicated caches.
 //!
 //! Each request runs a loop for as long as the client is connected. At each interval the loop
-//! examines all matching caches:
+//! examines all matching caches by each of the [rules](RULES):
 //!
-//! 1. *Measure.* A cache with page misses gets a detector, the wrapper `sequential`. A cache that
-//!    has long been unused loses it.
-//! 2. *Decide.* The share of accesses since the last interval that follow one another is compared
-//!    with two thresholds. A cache is swapped when the share is at least `above`, or below `below`,
-//!    for two consecutive intervals. A share in between changes nothing.
-//! 3. *Change.* The cache is swapped to `sequential`, or back to its former implementation.
-//! 4. *Check, undo.* If more than twice as many pages are missed after the swap as before, the
-//!    cache is swapped back and left alone for a period that doubles each time.
+//! 1. *Measure.* A cache with work gets the rule's detector, a wrapper. A cache that has long been
+//!    unused loses it.
+//! 2. *Decide.* The share of calls since the last interval that are of the rule's kind (that follow
+//!    one another, that began while another was inside) is compared with two thresholds. A cache is
+//!    swapped when the share is at least the upper one, or below the lower one, for two consecutive
+//!    intervals. A share in between changes nothing.
+//! 3. *Change.* The cache is swapped to the rule's implementation, or back to its former one.
+//! 4. *Check, undo.* If the cache does worse after the swap than before, it is swapped back and
+//!    left alone for a period that doubles each time.
 //!
 //! At the end the detectors are removed, and the caches get their former implementations.
+
+mod cache_state;
+mod rules;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,24 +35,9 @@ use crate::recording;
 use crate::refusal::{Kind, Refusal};
 use crate::system::{SwapRequest, WrapAct, WrapRequest};
 use crate::wire::{Adapt, ObjectInfo};
+use cache_state::{Action, CacheState};
+use rules::{RULES, Rule, Thresholds};
 
-/// The wrapper that detects sequential accesses, and its settings for each interface.
-const DETECTOR: &str = "sequential";
-const INTERFACES: [(&str, &[(&str, &str)]); 2] = [
-    ("anonymous", &[("method", "lend"), ("offset", "page"), ("unit", "4096")]),
-    ("fcm", &[("method", "read")]),
-];
-/// The implementation that serves sequential accesses best.
-const SEQUENTIAL: &str = "sequential";
-/// The minimum number of accesses or missed pages in an interval from which a decision is made.
-const MIN_COUNT: u64 = 32;
-/// The number of consecutive intervals that must agree.
-const VOTES_NEEDED: u32 = 2;
-/// The number of intervals without accesses after which a detector is removed.
-const MAX_QUIET: u32 = 50;
-/// The number of intervals for which a swap is evaluated, and for which a cache is left alone after
-/// its first failed swap.
-const PROBATION: u32 = 5;
 /// The longest sleep before the thread checks again whether the client is still connected.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -61,149 +51,23 @@ pub(crate) struct Work {
     pub(crate) sender: Sender<Report>,
 }
 
-/// The state of a cache.
-#[derive(Debug, Default)]
-struct CacheState {
-    /// The counters at the last interval: missed pages, accesses, and accesses that followed
-    /// another.
-    faults: u64,
-    accesses: u64,
-    following: u64,
-    /// Whether this request attached the detector.
-    attached: bool,
-    /// The number of consecutive intervals in favor of a change, of intervals without accesses, and
-    /// of intervals until the cache is examined again.
-    votes: u32,
-    quiet: u32,
-    rest: u32,
-    /// The last swap, unless it was undone.
-    swapped: Option<LastSwap>,
-    /// The number of swaps that were undone.
-    undone: u32,
-}
-
-#[derive(Debug)]
-struct LastSwap {
-    from: String,
-    /// Missed pages in the interval before the swap.
-    before: u64,
-    /// The number of intervals since the swap, and the missed pages in them.
-    beats: u32,
-    since: u64,
-}
-
-/// An action on a cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Action {
-    Nothing,
-    Attach,
-    Detach,
-    Swap(String),
-}
-
-/// The counters of a cache in an interval.
-struct Sample<'a> {
-    implementation: &'a str,
-    faults: u64,
-    /// Accesses, and those that followed another; `None` without a detector.
-    detected: Option<(u64, u64)>,
-}
-
-impl<'a> Sample<'a> {
-    fn of(object: &'a ObjectInfo) -> Self {
-        let detector = object.wrappers.iter().find(|wrapper| wrapper.name == DETECTOR);
-        let detected = detector.map(|wrapper| {
-            let count = |what: &str| wrapper.stats.get(what).copied().unwrap_or(0);
-            (count("accesses"), count("following"))
-        });
-        let faults = object.stats.get("faults").copied().unwrap_or(0);
-        Self { implementation: &object.implementation, faults, detected }
-    }
-}
-
-impl CacheState {
-    fn decide(&mut self, sight: &Sample<'_>, request: &Adapt) -> Action {
-        let missed = sight.faults.saturating_sub(self.faults);
-        self.faults = sight.faults;
-        let Some((accesses, following)) = sight.detected else {
-            (self.accesses, self.following, self.attached) = (0, 0, false);
-            return if missed >= MIN_COUNT { Action::Attach } else { Action::Nothing };
-        };
-        let new = accesses.saturating_sub(self.accesses);
-        let followed = following.saturating_sub(self.following);
-        (self.accesses, self.following) = (accesses, following);
-        if let Some(back) = self.undo(missed) {
-            return back;
-        }
-        if self.rest > 0 {
-            self.rest -= 1;
-            return Action::Nothing;
-        }
-        if new < MIN_COUNT {
-            self.quiet += 1;
-            let goes = self.attached && self.swapped.is_none() && self.quiet >= MAX_QUIET;
-            return if goes { Action::Detach } else { Action::Nothing };
-        }
-        self.quiet = 0;
-        let percent = followed * 100 / new;
-        let wants = match &self.swapped {
-            None if sight.implementation != SEQUENTIAL && percent >= request.above_percent => {
-                Some(SEQUENTIAL.to_owned())
-            }
-            Some(swapped) if percent < request.below_percent => Some(swapped.from.clone()),
-            _ => None,
-        };
-        let Some(to) = wants else {
-            self.votes = 0;
-            return Action::Nothing;
-        };
-        self.votes += 1;
-        if self.votes < VOTES_NEEDED {
-            return Action::Nothing;
-        }
-        self.votes = 0;
-        self.swapped = match self.swapped {
-            Some(_) => None,
-            None => {
-                let from = sight.implementation.to_owned();
-                Some(LastSwap { from, before: missed, beats: 0, since: 0 })
-            }
-        };
-        Action::Swap(to)
-    }
-
-    /// Returns the swap back to the former implementation if the cache misses more pages than
-    /// before.
-    fn undo(&mut self, missed: u64) -> Option<Action> {
-        let swapped = self.swapped.as_mut().filter(|swapped| swapped.beats < PROBATION)?;
-        swapped.beats += 1;
-        swapped.since += missed;
-        let worse = swapped.since > 2 * swapped.before.max(MIN_COUNT) * u64::from(PROBATION);
-        if swapped.beats < PROBATION || !worse {
-            return None;
-        }
-        let from = self.swapped.take()?.from;
-        self.undone += 1;
-        self.rest = PROBATION << self.undone.min(10);
-        Some(Action::Swap(from))
-    }
-}
-
 /// Checks the thresholds. A glob that matches nothing is accepted, since objects may come.
 ///
 /// # Errors
 ///
 /// The thresholds contradict each other.
 pub(crate) fn check(request: &Adapt) -> Result<(), Refusal> {
-    if request.below_percent <= request.above_percent && request.above_percent <= 100 {
-        return Ok(());
+    for rule in &RULES {
+        let Thresholds { above, below } = rule.thresholds(request);
+        if below > above || above > 100 {
+            let what = format!("adapt {}", request.glob);
+            let obstacle =
+                format!("swapping above {above} % and back below {below} % would never end");
+            let advice = "give 0 ≤ below ≤ above ≤ 100";
+            return Err(Refusal::new(Kind::Malformed, what, obstacle, advice));
+        }
     }
-    let what = format!("adapt {}", request.glob);
-    let obstacle = format!(
-        "swapping above {} % and back below {} % would never end",
-        request.above_percent, request.below_percent
-    );
-    Err(Refusal::new(Kind::Malformed, what, obstacle, "give 0 ≤ below ≤ above ≤ 100"))
+    Ok(())
 }
 
 impl Work {
@@ -221,8 +85,11 @@ impl Work {
             known.retain(|id, _| objects.iter().any(|object| object.id == *id));
             for object in &objects {
                 let known = known.entry(object.id).or_default();
-                let act = known.decide(&Sample::of(object), &self.request);
-                if self.act(object, known, act).is_err() {
+                let counts = RULES
+                    .each_ref()
+                    .map(|rule| rule.applies_to(object).then(|| rule.counts(object)));
+                let actions = known.decide(&object.implementation, &counts, &self.request);
+                if actions.into_iter().any(|action| self.act(object, known, action).is_err()) {
                     break;
                 }
             }
@@ -239,44 +106,35 @@ impl Work {
             || self.sender.is_closed()
     }
 
-    /// Returns the caches that a detector fits and that have the sequential implementation.
+    /// Returns the caches that a rule applies to.
     fn objects(&self, glob: &Glob) -> Vec<ObjectInfo> {
         let mut objects = self.shared.core.objects(glob);
-        objects.retain(|object| {
-            INTERFACES.iter().any(|(interface, _)| *interface == object.interface)
-                && object.implementations.iter().any(|one| one == SEQUENTIAL)
-        });
+        objects.retain(|object| RULES.iter().any(|rule| rule.applies_to(object)));
         objects
     }
 
     /// Performs an action and sends its report. Returns an error if the client has disconnected.
-    fn act(&self, object: &ObjectInfo, known: &mut CacheState, act: Action) -> Result<(), ()> {
-        let report = match act {
-            Action::Nothing => return Ok(()),
-            Action::Attach => {
-                let report = self.wrap(object, true);
-                known.attached = report.committed();
+    fn act(&self, object: &ObjectInfo, known: &mut CacheState, action: Action) -> Result<(), ()> {
+        let report = match action {
+            Action::Attach(rule) => {
+                let report = self.wrap(object, &RULES[rule], true);
+                known.attached(rule, report.committed());
                 report
             }
-            Action::Detach => {
-                known.attached = false;
-                self.wrap(object, false)
+            Action::Detach(rule) => {
+                known.attached(rule, false);
+                self.wrap(object, &RULES[rule], false)
             }
             Action::Swap(to) => self.swap(object, &to),
         };
         self.send(report)
     }
 
-    fn wrap(&self, object: &ObjectInfo, attach: bool) -> Report {
-        let settings = INTERFACES.iter().find(|(interface, _)| *interface == object.interface);
-        let settings = settings.map_or(&[][..], |(_, settings)| settings);
-        let text = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
+    fn wrap(&self, object: &ObjectInfo, rule: &Rule, attach: bool) -> Report {
+        let wrapper = rule.detector.to_owned();
         let act = match attach {
-            true => WrapAct::Attach {
-                wrapper: DETECTOR.to_owned(),
-                settings: settings.iter().map(text).collect(),
-            },
-            false => WrapAct::Detach { wrapper: Some(DETECTOR.to_owned()) },
+            true => WrapAct::Attach { wrapper, settings: rule.settings(object) },
+            false => WrapAct::Detach { wrapper: Some(wrapper) },
         };
         let (core, owner) = (&self.shared.core, self.owner.clone());
         let change = core.journal.next_id();
@@ -316,11 +174,11 @@ impl Work {
     fn restore(&self, glob: &Glob, known: &BTreeMap<u64, CacheState>) {
         for object in self.objects(glob) {
             let Some(known) = known.get(&object.id) else { continue };
-            if let Some(LastSwap { from, .. }) = &known.swapped {
-                let _ = self.send(self.swap(&object, from));
+            if let Some(former) = known.former() {
+                let _ = self.send(self.swap(&object, former));
             }
-            if known.attached {
-                let _ = self.send(self.wrap(&object, false));
+            for rule in known.detectors() {
+                let _ = self.send(self.wrap(&object, rule, false));
             }
         }
     }
@@ -330,74 +188,20 @@ impl Work {
 mod tests {
     use super::*;
 
-    const ASKED: Adapt = Adapt {
-        glob: String::new(),
-        every_ms: 100,
-        above_percent: 90,
-        below_percent: 50,
-        for_ms: None,
-    };
-
-    /// Passes the same counts to a cache for a number of intervals: accesses, accesses that follow
-    /// another, and missed pages.
-    fn beats(
-        known: &mut CacheState,
-        serves: &str,
-        count: u32,
-        each: (u64, u64, u64),
-    ) -> Vec<Action> {
-        let acts = (0..count).map(|_| {
-            let (accesses, following) = (known.accesses + each.0, known.following + each.1);
-            let detected = Some((accesses, following));
-            let faults = known.faults + each.2;
-            known.decide(&Sample { implementation: serves, faults, detected }, &ASKED)
-        });
-        acts.filter(|act| *act != Action::Nothing).collect()
-    }
-
-    #[test]
-    fn a_cache_gets_a_detector_when_pages_are_missed_and_loses_it_when_nothing_happens() {
-        let mut known = CacheState::default();
-        let sight = |faults| Sample { implementation: "shared", faults, detected: None };
-        assert_eq!(known.decide(&sight(MIN_COUNT - 1), &ASKED), Action::Nothing);
-        assert_eq!(known.decide(&sight(3 * MIN_COUNT), &ASKED), Action::Attach);
-        known.attached = true;
-        assert_eq!(beats(&mut known, "shared", MAX_QUIET - 1, (MIN_COUNT - 1, 0, 0)), []);
-        assert_eq!(beats(&mut known, "shared", 1, (0, 0, 0)), [Action::Detach]);
-    }
-
-    #[test]
-    fn it_is_swapped_there_and_back_with_its_use_and_not_by_what_lies_between() {
-        let mut known = CacheState { attached: true, ..CacheState::default() };
-        assert_eq!(beats(&mut known, "shared", 20, (100, 89, 100)), []);
-        let there = beats(&mut known, "shared", VOTES_NEEDED, (100, 95, 100));
-        assert_eq!(there, [Action::Swap("sequential".into())]);
-        assert_eq!(beats(&mut known, "sequential", 20, (100, 60, 100)), []);
-        assert_eq!(beats(&mut known, "sequential", 1, (100, 10, 100)), []);
-        assert_eq!(beats(&mut known, "sequential", 1, (100, 99, 100)), [], "one beat is none");
-        let back = beats(&mut known, "sequential", VOTES_NEEDED, (100, 10, 100));
-        assert_eq!(back, [Action::Swap("shared".into())]);
-    }
-
-    #[test]
-    fn what_does_worse_is_undone_and_left_alone_for_longer_each_time() {
-        let mut known = CacheState { attached: true, ..CacheState::default() };
-        let mut pauses = Vec::new();
-        for _ in 0..3 {
-            assert_eq!(beats(&mut known, "shared", VOTES_NEEDED, (100, 99, 50)).len(), 1);
-            let undone = beats(&mut known, "sequential", PROBATION, (500, 495, 500));
-            assert_eq!(undone, [Action::Swap("shared".into())]);
-            pauses.push(known.rest);
-            let rest = known.rest;
-            assert_eq!(beats(&mut known, "shared", rest, (100, 99, 50)), []);
-        }
-        assert_eq!(pauses, [2 * PROBATION, 4 * PROBATION, 8 * PROBATION]);
-    }
-
     #[test]
     fn thresholds_that_never_rest_are_refused() {
-        assert!(check(&ASKED).is_ok());
-        assert!(check(&Adapt { below_percent: 95, ..ASKED }).is_err());
-        assert!(check(&Adapt { above_percent: 101, ..ASKED }).is_err());
+        let asked = Adapt {
+            glob: String::new(),
+            every_ms: 100,
+            above_percent: 90,
+            below_percent: 50,
+            overlapping_above_percent: 20,
+            overlapping_below_percent: 5,
+            for_ms: None,
+        };
+        assert!(check(&asked).is_ok());
+        assert!(check(&Adapt { below_percent: 95, ..asked.clone() }).is_err());
+        assert!(check(&Adapt { above_percent: 101, ..asked.clone() }).is_err());
+        assert!(check(&Adapt { overlapping_below_percent: 21, ..asked }).is_err());
     }
 }

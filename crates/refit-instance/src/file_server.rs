@@ -84,12 +84,12 @@ impl PreparedMount {
     /// # Errors
     ///
     /// Returns what prevented it.
-    pub fn complete(self, from: &dyn Descriptors) -> Result<AdoptedMount, Refusal> {
+    pub fn complete(self, from: &dyn Descriptors, crashed: bool) -> Result<AdoptedMount, Refusal> {
         let Self { adoption, description, text } = self;
         if adoption.description() != text {
             return Err(not_continued(&"its options have changed meanwhile"));
         }
-        let adopted = adoption.complete(from).map_err(not_adopted)?;
+        let adopted = adoption.complete(from, crashed).map_err(not_adopted)?;
         description.rules.iter().for_each(|(glob, mode)| {
             adopted.add_cache_mode(glob, (*mode).into());
         });

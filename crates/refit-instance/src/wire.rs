@@ -1,6 +1,7 @@
 //! The data of the control API. Sizes are in bytes; times are in the unit of their name.
 
 mod activity;
+mod adapting;
 mod kernel;
 mod memory;
 mod moves;
@@ -21,6 +22,7 @@ pub use crate::debug::{EventInfo, EventsInfo};
 pub use crate::handover::{HandoverInfo, HandoverRequest, HandoverState, HandoverStatus};
 pub use crate::recording::{EndRecordQuery, RecordRequest, Recorded};
 pub use activity::{Activity, ActivityQuery, ObjectActivity};
+pub use adapting::Adapt;
 pub use kernel::{
     FollowRequest, KernelInfo, LostInfo, MoveRequest, OwnedInfo, PeerInfo, ReachedInfo, RoamRequest,
 };
@@ -178,23 +180,6 @@ impl From<Handover> for refit_objects::Handover {
             Handover::EmptyState => refit_objects::Handover::EmptyState,
         }
     }
-}
-
-/// A request to swap caches according to their use, for as long as the answer is read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Adapt {
-    /// A pattern for names.
-    pub glob: String,
-    /// The interval, in milliseconds.
-    pub every_ms: u64,
-    /// A cache is swapped when at least this percentage of its accesses follow one another.
-    pub above_percent: u64,
-    /// A cache is swapped back when less than this percentage of its accesses do.
-    pub below_percent: u64,
-    /// The duration, in milliseconds. The default is until the client disconnects.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub for_ms: Option<u64>,
 }
 
 /// The conditions that an implementation must satisfy after a swap.

@@ -136,6 +136,7 @@ fn concurrency_counts_who_is_inside() {
     let counted: BTreeMap<_, _> =
         object(s.id()).expect("it lives").wrappers.remove(1).stats.into_iter().collect();
     assert_eq!((counted["inside"], counted["at_most"]), (0, 3));
+    assert_eq!((counted["calls"], counted["overlapping"]), (3, 2));
     destroy(s.id());
 }
 

@@ -87,6 +87,8 @@ pub struct Server {
     pub first: u32,
     /// The descriptors of the server before; `None` in the first server of a holder.
     pub inherited: Option<Inherited>,
+    /// Whether the server before has crashed: it was neither killed nor has it handed over.
+    pub crashed: bool,
     /// The hand-over by which this server takes over, if it does.
     pub succession: Option<Succession>,
     /// The hand-over to another server.
@@ -149,6 +151,8 @@ struct Holder {
     unanswered: Cell<i32>,
     /// The number of the server.
     number: Cell<u64>,
+    /// Whether the server before has crashed.
+    crashed: Cell<bool>,
 }
 
 /// The action of a holder when its server has ended.
@@ -193,6 +197,7 @@ impl Holder {
             pending: Cell::new(0),
             unanswered: Cell::new(0),
             number: Cell::new(0),
+            crashed: Cell::new(false),
         })
     }
 
@@ -229,11 +234,15 @@ impl Holder {
             }
             match self.next(&mut successor) {
                 Next::HandedOver => self.retire(successor),
-                Next::Restart { crashed: false } => continue,
+                Next::Restart { crashed: false } => {
+                    self.crashed.set(false);
+                    continue;
+                }
                 Next::Restart { crashed: true } => {}
             }
             let killed = status
                 .is_none_or(|it| libc::WIFSIGNALED(it) && libc::WTERMSIG(it) == libc::SIGKILL);
+            self.crashed.set(!killed);
             let served = self.board.get(SERVES) != 0;
             if began.elapsed() >= START {
                 crashes_at_start = 0;
@@ -399,7 +408,7 @@ impl Holder {
     }
 
     fn become_server(self, number: u64, serve: impl FnOnce(Server) -> i32 + Send + 'static) -> ! {
-        let Self { board, handover, is_first, mask, mut own, signals, .. } = self;
+        let Self { board, handover, is_first, mask, mut own, signals, crashed, .. } = self;
         // SAFETY: the mask is the one that the process had before.
         unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut()) };
         while board.get(READY) != number {
@@ -429,7 +438,8 @@ impl Holder {
                 }
             };
             let first = handover.first();
-            serve(Server { board, first, inherited, succession, handover })
+            let crashed = crashed.get();
+            serve(Server { board, first, inherited, crashed, succession, handover })
         };
         let served = std::thread::Builder::new().name("refit".into()).spawn(serve);
         let code = served.map(std::thread::JoinHandle::join);

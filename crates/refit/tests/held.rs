@@ -133,6 +133,42 @@ fn the_longest_request_fits_into_memory_that_every_server_has_at_once() {
     }
 }
 
+/// Returns whether a server executes a request.
+fn executes(stage: &Stage) -> bool {
+    let (_, text, _) = stage.run(&["metrics"]);
+    let count = |name: &str| {
+        let samples = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+        samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
+    };
+    count("refit_mount_requests_total") > count("refit_mount_replies_total")
+}
+
+#[test]
+fn a_request_in_which_the_server_crashes_three_times_is_answered_with_an_error() {
+    // The source is a mount as well. While its server is stopped, requests last.
+    let below = Stage::new();
+    let Some(source) = below.serve_with(&["--no-hold"]) else { return };
+    fs::write(below.path("source/file"), "text").unwrap();
+    let stage = Stage::new();
+    fs::remove_dir(stage.path("source")).unwrap();
+    std::os::unix::fs::symlink(&source.mountpoint, stage.path("source")).unwrap();
+    let Some(serving) = stage.serve() else { return };
+    source.signal(Signal::STOP);
+    let file = serving.mountpoint.join("file");
+    let reads = thread::spawn({
+        let file = file.clone();
+        move || fs::read(file)
+    });
+    for _ in 0..3 {
+        until("a request", || executes(&stage));
+        end_by(Signal::ABORT, &serving);
+    }
+    let error = reads.join().unwrap().unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EIO));
+    source.signal(Signal::CONT);
+    assert_eq!(fs::read(&file).unwrap(), b"text");
+}
+
 #[test]
 fn the_holder_gives_up_when_the_server_crashes_again_and_again() {
     let stage = Stage::new();

@@ -13,6 +13,9 @@
 //!   two, nobody changes these names through the mount: the kernel keeps them locked until the
 //!   reply.)
 //!
+//! * **Crashes.** How often a server has crashed while it executed the request. See
+//!   [`Requests`](crate::requests::Requests).
+//!
 //! # Why a count is right whatever instant the server ends at
 //!
 //! A count is a word of a record that one thread at a time changes, and one word of the slot that
@@ -45,6 +48,8 @@ const USED_BY: usize = 6;
 const OPERATION: usize = 7;
 const STATE: usize = 8;
 const LOGGED_BEFORE: usize = 14;
+/// Twice the number of crashes; the lowest bit says that the request has not come again yet.
+const CRASHES: usize = 15;
 const LOG: usize = 16;
 /// The maximum number of look-ups that a request logs.
 const MAX_LOGGED: usize = WORDS - LOG;
@@ -233,7 +238,7 @@ impl Slot {
         let words = self.words();
         // The request ends first: what remains after that belongs to none.
         words[UNIQUE].store(0, Release);
-        for word in [COUNTED, USED, USED_BY, OPERATION] {
+        for word in [COUNTED, USED, USED_BY, OPERATION, CRASHES] {
             if words[word].load(Relaxed) != 0 {
                 words[word].store(0, Relaxed);
             }
@@ -243,6 +248,12 @@ impl Slot {
     /// Returns whether the slot is one of this image.
     pub(crate) fn is_in(&self, image: &Arc<Image>) -> bool {
         Arc::ptr_eq(&self.image, image)
+    }
+
+    /// Records that servers have crashed while they executed the request, and that it is executed
+    /// now.
+    pub(crate) fn set_crashes(&self, crashes: u64) {
+        self.words()[CRASHES].store(crashes << 1, Release);
     }
 
     /// Prepares to execute the request once more: returns the records whose look-ups it has counted
@@ -327,13 +338,21 @@ impl UnfinishedRequest {
         (unique != 0).then(|| Self { unique, words: copy() })
     }
 
+    /// Returns in how many executions of the request a server has crashed, if the last one has.
+    pub(crate) fn crashes(&self, last_crashed: bool) -> u64 {
+        let word = self.words[CRASHES];
+        let was_executed = word & 1 == 0;
+        (word >> 1) + u64::from(last_crashed && was_executed)
+    }
+
     /// Puts the request into a slot of the image that continues the one that it was read from.
-    pub(crate) fn continue_in(&self, image: &Image, slot: u32) {
+    pub(crate) fn continue_in(&self, image: &Image, slot: u32, crashes: u64) {
         let words = image.slot_words(slot);
         for (word, value) in words.iter().zip(&self.words).skip(UNIQUE + 1) {
             word.store(*value, Relaxed);
         }
         words[STEP].store(0, Relaxed);
+        words[CRASHES].store(crashes << 1 | 1, Relaxed);
         words[UNIQUE].store(self.unique, Release);
     }
 }

@@ -25,7 +25,7 @@ fn found(image: &Image, slot: u32) -> StateFound {
         inode.restore(unfinished);
     }
     let logged = request.map_or_else(Logged::default, |request| {
-        request.continue_in(image, slot + 1);
+        request.continue_in(image, slot + 1, 0);
         let slot = image.slot_words(slot + 1);
         request::logged(slot)
     });

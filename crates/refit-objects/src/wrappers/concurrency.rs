@@ -1,10 +1,11 @@
-//! `concurrency`: the number of calls that are inside at the same time, now and at most.
+//! `concurrency`: the number of calls that are inside at the same time, now and at most, and how
+//! many began while another was inside.
 //!
-//! The maximum depends on the calls of all threads, so they share a counter here.
+//! Who is inside depends on the calls of all threads, so they share a counter here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cells::Padded;
+use super::cells::{Padded, PerProcessor, count, read};
 use super::options::{Settings, WrapperError};
 use crate::description::InterfaceInfo;
 use crate::wrapper::{After, PostCall, PreCall, Wrapper};
@@ -15,12 +16,22 @@ pub(super) struct Concurrency {
     only: Option<usize>,
     inside: Padded<AtomicU64>,
     at_most: Padded<AtomicU64>,
+    calls: PerProcessor<Calls>,
+}
+
+/// The calls that began on one processor.
+#[derive(Debug, Default)]
+struct Calls {
+    all: AtomicU64,
+    overlapping: AtomicU64,
 }
 
 impl Concurrency {
     pub(super) fn new(settings: &Settings<'_>) -> Result<Self, WrapperError> {
         let (interface, only) = (settings.interface, settings.method()?);
-        Ok(Concurrency { interface, only, inside: Padded::default(), at_most: Padded::default() })
+        let calls = PerProcessor::new(Calls::default);
+        let (inside, at_most) = (Padded::default(), Padded::default());
+        Ok(Concurrency { interface, only, inside, at_most, calls })
     }
 }
 
@@ -37,6 +48,11 @@ impl Wrapper for Concurrency {
         if inside > self.at_most.0.load(Ordering::Relaxed) {
             self.at_most.0.fetch_max(inside, Ordering::Relaxed);
         }
+        let calls = self.calls.at(call.processor());
+        count(&calls.all);
+        if inside > 1 {
+            count(&calls.overlapping);
+        }
         After::Postcall(0)
     }
 
@@ -50,6 +66,14 @@ impl Wrapper for Concurrency {
 
     fn stats(&self) -> Vec<(String, u64)> {
         let stat = |name: &str, n: &AtomicU64| (name.to_owned(), n.load(Ordering::Relaxed));
-        vec![stat("inside", &self.inside.0), stat("at_most", &self.at_most.0)]
+        let sum = |name: &str, of: fn(&Calls) -> &AtomicU64| {
+            (name.to_owned(), self.calls.iter().map(|calls| read(of(calls))).sum())
+        };
+        vec![
+            stat("inside", &self.inside.0),
+            stat("at_most", &self.at_most.0),
+            sum("calls", |calls| &calls.all),
+            sum("overlapping", |calls| &calls.overlapping),
+        ]
     }
 }

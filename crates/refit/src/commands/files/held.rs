@@ -72,8 +72,8 @@ fn serve(
     let system = host();
     let _ = reported(left.load(&*system));
     let prepared = prepare(&left, inherited).into_iter().filter_map(reported);
-    let adopted = prepared.map(|prepared| prepared.complete(inherited)).filter_map(reported);
-    let adopted: Vec<_> = adopted.collect();
+    let adopted = prepared.map(|prepared| prepared.complete(inherited, server.crashed));
+    let adopted: Vec<_> = adopted.filter_map(reported).collect();
     let _ = reported(left.restore(&*system, &adopted));
     let continued = Continued::record(server, left, inherited, adopted, document)?;
     let instance = continued.serve(server)?;
@@ -140,7 +140,7 @@ fn take(server: &Server, succession: &Succession) -> Result<(Receiver<Event>, Co
     if left.images != before.images {
         return Err(failed("the mounts have changed meanwhile").into());
     }
-    let adopted = prepared.into_iter().map(|prepared| prepared.complete(descriptors));
+    let adopted = prepared.into_iter().map(|prepared| prepared.complete(descriptors, false));
     let adopted = adopted.collect::<Result<Vec<_>, _>>()?;
     left.restore(&*system, &adopted)?;
     Ok((events, Continued::record(server, left, descriptors, adopted, document)?))
