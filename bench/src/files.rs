@@ -62,9 +62,8 @@ pub(crate) struct Serving {
 
 impl Serving {
     fn start(server: Server, cached: bool, place: &Place) -> Self {
-        let cache = if cached { "kernel" } else { "direct" };
         let command = match server {
-            Server::Refit => return Self::refit(place, &["--cache", cache]),
+            Server::Refit => return Self::refit(place, &["--cache", cache(cached)]),
             Server::Peer => {
                 let mut command = Command::new(variable("PASSTHROUGH_HP"));
                 command.args((!cached).then_some("--nocache"));
@@ -127,13 +126,13 @@ pub(crate) struct Postmark {
 
 const POSTMARK: Postmark = Postmark { files: 5_000, sizes: [500, 10_000], transactions: 20_000 };
 
-/// Returns the transactions per second of postmark, by wall time.
-pub(crate) fn postmark(place: &Place, how: Postmark) -> f64 {
+/// Returns the transactions per second of postmark in a directory, by wall time.
+pub(crate) fn postmark(directory: &Path, how: Postmark) -> f64 {
     let Postmark { files, sizes: [least, most], transactions } = how;
     let script = format!(
         "set size {least} {most}\nset number {files}\nset transactions {transactions}\n\
          set location {}\nrun\nquit\n",
-        place.mountpoint().display()
+        directory.display()
     );
     let began = Instant::now();
     let mut child = Command::new("postmark")
@@ -166,14 +165,18 @@ pub(crate) fn fio(mountpoint: &Path, how: &str, jobs: u32, seconds: u32) -> f64 
 }
 
 /// Operations per second: `[server][work]`.
+#[derive(Default)]
 pub(crate) struct Files {
     pub(crate) refit: [Sample; 5],
     pub(crate) peer: [Sample; 5],
+    /// Of postmark: refit with `--awake`, and the file system without a server.
+    pub(crate) awake: Sample,
+    pub(crate) native: Sample,
 }
 
 pub(crate) fn measure(cached: bool, rounds: usize) -> Files {
     let place = Place::new().expect("a scratch directory can be made");
-    let mut files = Files { refit: Default::default(), peer: Default::default() };
+    let mut files = Files::default();
     for round in 0..rounds {
         // The order alternates, so that a slow drift of the machine affects both.
         let order = if round % 2 == 0 {
@@ -186,14 +189,23 @@ pub(crate) fn measure(cached: bool, rounds: usize) -> Files {
             let samples = if server == Server::Refit { &mut files.refit } else { &mut files.peer };
             for (sample, work) in samples.iter_mut().zip(WORK) {
                 sample.push(match work {
-                    "postmark" => postmark(&place, POSTMARK),
+                    "postmark" => postmark(&place.mountpoint(), POSTMARK),
                     how => fio(&place.mountpoint(), how, 1, 2),
                 });
             }
         }
+        let serving = Serving::refit(&place, &["--awake", "--cache", cache(cached)]);
+        files.awake.push(postmark(&place.mountpoint(), POSTMARK));
+        drop(serving);
+        place.clear();
+        files.native.push(postmark(&place.source(), POSTMARK));
         eprintln!("files, kernel cache {}: round {} of {rounds}", on_off(cached), round + 1);
     }
     files
+}
+
+fn cache(cached: bool) -> &'static str {
+    if cached { "kernel" } else { "direct" }
 }
 
 pub(crate) fn on_off(on: bool) -> &'static str {

@@ -21,6 +21,7 @@ pub(crate) fn serve(place: &Place) -> Mount {
         composition: refit_files::composition("shared"),
         allow_other: false,
         read_only: false,
+        awake: false,
     })
     .expect("a scratch directory can be mounted")
 }

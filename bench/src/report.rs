@@ -471,6 +471,14 @@ impl Report {
             let ratio = format!("{:.2}×", refit.median() / peer.median());
             self.row(&[what, refit.show(0), peer.show(0), ratio, "≥ 1.0×".into()]);
         }
+        let peer = &measured.peer[0];
+        for (what, rate) in [
+            ("postmark, `refit mount --awake`", &measured.awake),
+            ("postmark, without a server", &measured.native),
+        ] {
+            let ratio = format!("{:.2}×", rate.median() / peer.median());
+            self.row(&[what.into(), rate.show(0), peer.show(0), ratio, String::new()]);
+        }
     }
 }
 

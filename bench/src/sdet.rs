@@ -52,7 +52,7 @@ fn one_round(cache: &str, place: &Place) -> Result<[f64; WORK.len()], String> {
         Serving::refit(place, &["--cache", "direct", "--implementation", implementation]);
     let _adapts = (cache == "adaptive").then(Adapting::start).transpose()?;
     let began = Instant::now();
-    let transactions = postmark(place, POSTMARK);
+    let transactions = postmark(&place.mountpoint(), POSTMARK);
     let tree = place.mountpoint().join("tree");
     let made = sdet().arg("tree").arg(&tree).status();
     if !made.is_ok_and(|status| status.success()) {

@@ -93,6 +93,7 @@ complete -c refit -n "__fish_refit_using_subcommand mount" -l log-format -d 'For
 json\t'One JSON object per event'
 journal\t'One line per event, with the priority prefix that systemd-journald reads'"
 complete -c refit -n "__fish_refit_using_subcommand mount" -l read-only -d 'Serve read-only: refuse writes'
+complete -c refit -n "__fish_refit_using_subcommand mount" -l awake -d 'Keep processors out of idle states while programs use the mounts: quicker answers, for more power (root only)'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l allow-other -d 'Let other users access the mount (their own permissions still apply)'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l until-eof -d 'Unmount also when standard input ends, even while the mount is in use: for programs that start refit and must not leave it running'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l hold -d 'Keep the mounts through a crash of the server: another server continues them, and programs only wait meanwhile (the default)'

@@ -104,6 +104,12 @@ pub enum MountError {
         /// The error of the system.
         error: io::Error,
     },
+    /// Processors cannot be kept awake.
+    #[error("cannot mount with processors kept awake: {device}: {error}; mount without `--awake`, or as root", device = refit_sys::cpu_latency::DEVICE)]
+    Awake {
+        /// The error of opening the device.
+        error: io::Error,
+    },
     /// The building blocks do not fit together as requested.
     #[error("cannot mount: {0}")]
     Composition(String),

@@ -60,6 +60,7 @@ mod unmount;
 mod unstored;
 mod values;
 mod version;
+mod wakefulness;
 mod workers;
 mod writing;
 

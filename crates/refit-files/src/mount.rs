@@ -23,6 +23,7 @@ use crate::source_lock::SourceLock;
 use crate::space::Space;
 use crate::table::Table;
 use crate::unstored::Unstored;
+use crate::wakefulness::Wakefulness;
 use crate::workers::{RunningWorkers, Workers};
 use fuser::{INodeNo, Notifier, SessionACL};
 use parking_lot::Mutex;
@@ -116,6 +117,8 @@ pub(crate) fn new_server(
     known: KnownState,
 ) -> Result<(Arc<Server>, Jobs<Server>), MountError> {
     let KnownState { image, table, requests, lock } = known;
+    let wakefulness = options.awake.then(Wakefulness::new).transpose();
+    let wakefulness = wakefulness.map_err(|error| MountError::Awake { error })?;
     let frames = FramePool::new(options.frames_bytes)
         .map_err(|error| MountError::NoMemory { bytes: options.frames_bytes, error })?;
     image.set_frames(frames.memfds().map(|memfd| memfd.as_raw_fd()));
@@ -143,6 +146,7 @@ pub(crate) fn new_server(
         jobs: job_queue,
         spin: AdaptiveSpin::default(),
         notifier: OnceLock::new(),
+        wakefulness,
         image,
         write_back: options.cache != CacheMode::Direct && !options.read_only,
         own: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
@@ -246,11 +250,14 @@ pub(crate) fn spawn(
         std::thread::Builder::new().name(name.into()).spawn(move || body(&server))
     };
     let letting_go = workers.notifier.clone();
-    let helpers = vec![
+    let mut helpers = vec![
         helper("write-back", Box::new(Server::write_back_loop))?,
         helper("let-go", Box::new(move |server| server.release_loop(&letting_go)))?,
         helper("jobs", Box::new(|server| jobs.run(server)))?,
     ];
+    if server.wakefulness.is_some() {
+        helpers.push(helper("awake", Box::new(Server::keep_awake))?);
+    }
     Ok(Threads { workers, helpers })
 }
 

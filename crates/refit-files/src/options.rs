@@ -23,4 +23,7 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Whether nothing can be changed through the mount.
     pub read_only: bool,
+    /// Whether processors are kept out of idle states while programs use the mount. Needs the right
+    /// to open [`DEVICE`](refit_sys::cpu_latency::DEVICE).
+    pub awake: bool,
 }

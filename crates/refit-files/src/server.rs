@@ -27,6 +27,7 @@ use crate::table::Table;
 use crate::times;
 use crate::unstored::{NotStored, Unstored};
 use crate::values::Access;
+use crate::wakefulness::Wakefulness;
 use fuser::Notifier;
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLockReadGuard};
 use refit_memory::{CacheParts, FileCacheFactory, ReplacementPolicyFactory};
@@ -73,6 +74,8 @@ pub(crate) struct Server {
     pub(crate) spin: AdaptiveSpin,
     /// Set when the mount is attached.
     pub(crate) notifier: OnceLock<Notifier>,
+    /// `None`: processors go idle as usual.
+    pub(crate) wakefulness: Option<Wakefulness>,
     /// Whether the kernel caches writes.
     pub(crate) write_back: bool,
     pub(crate) space: Space,
@@ -375,6 +378,9 @@ impl Server {
         self.queue.close();
         self.pressure.close();
         self.jobs.close();
+        if let Some(wakefulness) = &self.wakefulness {
+            wakefulness.close();
+        }
         let unstored = self.write_back_all();
         for inode in self.table.all() {
             let data = inode.data.write().take();
@@ -388,6 +394,13 @@ impl Server {
         self.source_lock.lock().take();
         info!(not_stored = unstored.0.len(), "the mount has ended, and its source is unlocked");
         lost.insert(unstored).clone()
+    }
+
+    /// Keeps processors awake while requests come, until the server finishes.
+    pub(crate) fn keep_awake(&self) {
+        if let Some(wakefulness) = &self.wakefulness {
+            wakefulness.run(&self.journal.requests);
+        }
     }
 
     pub(crate) fn stats(&self) -> MountStats {

@@ -4,12 +4,13 @@
 mod common;
 
 use common::{Served, directories, is_mounted, options, possible};
-use refit_files::{CacheMode, MountError, RequestEvent, UnmountError, mount};
+use refit_files::{CacheMode, MountError, MountOptions, RequestEvent, UnmountError, mount};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Asserts that a refused mount leaves nothing behind and gives its reason in one line.
 fn refused(change: impl FnOnce(&mut refit_files::MountOptions), expected: fn(&MountError) -> bool) {
@@ -279,4 +280,37 @@ fn fsynced_data_survives_sigkill() {
         }
         again.unmount().unwrap();
     }
+}
+
+/// Returns the latency that processes tolerate of all processors; `None` if nobody may ask.
+fn tolerated_latency() -> Option<i32> {
+    let mut latency = [0; 4];
+    let mut device = File::open(refit_sys::cpu_latency::DEVICE).ok()?;
+    std::io::Read::read_exact(&mut device, &mut latency).ok()?;
+    Some(i32::from_ne_bytes(latency))
+}
+
+#[test]
+fn processors_stay_awake_while_a_mount_is_used() {
+    if !possible() || tolerated_latency().is_none() {
+        println!("skipped: needs root and {}", refit_sys::cpu_latency::DEVICE);
+        return;
+    }
+    let (_directory, source, mountpoint) = directories();
+    let mount =
+        mount(MountOptions { awake: true, ..options(&source, &mountpoint, CacheMode::Direct) });
+    let mount = mount.unwrap();
+    let file = File::create(mountpoint.join("file")).unwrap();
+    let until = |done: &dyn Fn() -> bool| {
+        let began = Instant::now();
+        while !done() {
+            assert!(began.elapsed() < Duration::from_secs(60), "it does not come about");
+        }
+    };
+    until(&|| {
+        file.write_all_at(b"x", 0).unwrap();
+        tolerated_latency() == Some(0)
+    });
+    drop(file);
+    mount.unmount().unwrap();
 }

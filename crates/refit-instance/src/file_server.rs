@@ -156,6 +156,7 @@ fn options(request: &MountRequest) -> MountOptions {
         },
         allow_other: request.allow_other,
         read_only: request.read_only,
+        awake: request.awake,
     }
 }
 

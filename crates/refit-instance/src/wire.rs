@@ -384,6 +384,9 @@ pub struct MountRequest {
     /// Whether the mount is read-only.
     #[serde(default)]
     pub read_only: bool,
+    /// Whether processors are kept out of idle states while programs use the mount.
+    #[serde(default)]
+    pub awake: bool,
 }
 
 fn shared() -> String {

@@ -154,6 +154,8 @@ fn a_request_in_which_the_server_crashes_three_times_is_answered_with_an_error()
     std::os::unix::fs::symlink(&source.mountpoint, stage.path("source")).unwrap();
     let Some(serving) = stage.serve() else { return };
     source.signal(Signal::STOP);
+    // A request that it has begun would hold up whoever waits for it, even when that is killed.
+    until("a stop", || refit_sys::process::stands(source.child.id()));
     let file = serving.mountpoint.join("file");
     let reads = thread::spawn({
         let file = file.clone();

@@ -84,6 +84,7 @@ impl Served {
             composition: refit_files::composition("shared"),
             allow_other: true,
             read_only: false,
+            awake: false,
         };
         let watchdog = Watchdog::of(mountpoint.clone());
         let mount = mount(options).unwrap_or_else(|error| panic!("{error}"));

@@ -54,6 +54,7 @@ pub fn options(source: &Path, mountpoint: &Path, cache: CacheMode) -> MountOptio
         composition: refit_files::composition("shared"),
         allow_other: false,
         read_only: false,
+        awake: false,
     }
 }
 

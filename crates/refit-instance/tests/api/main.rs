@@ -174,6 +174,7 @@ fn mount_request(source: &str) -> MountRequest {
         composition: None,
         allow_other: false,
         read_only: false,
+        awake: false,
     }
 }
 

@@ -20,6 +20,7 @@ fn main() {
         composition: refit_files::composition("shared"),
         allow_other: true,
         read_only: false,
+        awake: false,
     };
     let mount = match mount(options) {
         Ok(mount) => mount,

@@ -74,6 +74,11 @@ pub(crate) struct MountArgs {
     #[arg(long)]
     read_only: bool,
 
+    /// Keep processors out of idle states while programs use the mounts: quicker answers, for more
+    /// power (root only)
+    #[arg(long)]
+    awake: bool,
+
     /// Let other users access the mount (their own permissions still apply)
     #[arg(long)]
     allow_other: bool,
@@ -284,6 +289,7 @@ pub(super) fn requests(args: &MountArgs) -> Result<Vec<MountRequest>, Failure> {
             composition: composition.clone(),
             allow_other: args.allow_other,
             read_only: args.read_only,
+            awake: args.awake,
         })
         .collect())
 }
