@@ -186,22 +186,14 @@ impl Work {
 
 #[cfg(test)]
 mod tests {
+    use super::rules::ASKED;
     use super::*;
 
     #[test]
     fn thresholds_that_never_rest_are_refused() {
-        let asked = Adapt {
-            glob: String::new(),
-            every_ms: 100,
-            above_percent: 90,
-            below_percent: 50,
-            overlapping_above_percent: 20,
-            overlapping_below_percent: 5,
-            for_ms: None,
-        };
-        assert!(check(&asked).is_ok());
-        assert!(check(&Adapt { below_percent: 95, ..asked.clone() }).is_err());
-        assert!(check(&Adapt { above_percent: 101, ..asked.clone() }).is_err());
-        assert!(check(&Adapt { overlapping_below_percent: 21, ..asked }).is_err());
+        assert!(check(&ASKED).is_ok());
+        assert!(check(&Adapt { below_percent: 95, ..ASKED }).is_err());
+        assert!(check(&Adapt { above_percent: 101, ..ASKED }).is_err());
+        assert!(check(&Adapt { overlapping_below_percent: 21, ..ASKED }).is_err());
     }
 }

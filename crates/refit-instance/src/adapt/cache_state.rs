@@ -203,17 +203,7 @@ impl Detection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapt::rules::{CONCURRENCY, SEQUENCE};
-
-    const ASKED: Adapt = Adapt {
-        glob: String::new(),
-        every_ms: 100,
-        above_percent: 90,
-        below_percent: 50,
-        overlapping_above_percent: 20,
-        overlapping_below_percent: 5,
-        for_ms: None,
-    };
+    use crate::adapt::rules::{ASKED, CONCURRENCY, SEQUENCE};
 
     /// Passes the same counts to a cache for a number of intervals: calls, those of the rule's
     /// kind, and work.

@@ -38,6 +38,18 @@ pub(super) struct Thresholds {
 /// made.
 pub(super) const MIN_COUNT: u64 = 32;
 
+/// A request with the default thresholds.
+#[cfg(test)]
+pub(super) const ASKED: Adapt = Adapt {
+    glob: String::new(),
+    every_ms: 100,
+    above_percent: 90,
+    below_percent: 50,
+    overlapping_above_percent: 20,
+    overlapping_below_percent: 5,
+    for_ms: None,
+};
+
 /// The indices of the rules for sequential and for concurrent calls.
 #[cfg(test)]
 pub(super) const SEQUENCE: usize = 0;
