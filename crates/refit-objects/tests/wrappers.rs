@@ -136,7 +136,9 @@ fn concurrency_counts_who_is_inside() {
     let counted: BTreeMap<_, _> =
         object(s.id()).expect("it lives").wrappers.remove(1).stats.into_iter().collect();
     assert_eq!((counted["inside"], counted["at_most"]), (0, 3));
-    assert_eq!((counted["calls"], counted["overlapping"]), (3, 2));
+    assert_eq!(counted["calls"], 30);
+    // Of three that meet, two have begun while another was inside.
+    assert!((20..30).contains(&counted["overlapping"]), "{counted:?}");
     destroy(s.id());
 }
 
