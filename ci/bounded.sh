@@ -16,10 +16,10 @@ threads() {
 }
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
 report() {
-	trap 'kill "$waiting"; exit 0' TERM
-	sleep "$limit" &
-	waiting=$!
-	wait "$waiting"
+	# `$!` is set as soon as there is a process to end. It has none of the output: whoever reads that would wait for it.
+	trap '[ -z "${!-}" ] || kill "$!"; exit 0' TERM
+	sleep "$limit" >/dev/null 2>&1 &
+	wait "$!"
 	# One line: what is printed last tells of failures line by line.
 	printf 'failed: %s: not done within %s s' "$1" "$limit"
 	for child in $(children "$parent"); do
