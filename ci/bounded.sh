@@ -16,7 +16,7 @@ threads() {
 }
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
 report() {
-	# `$!` is set as soon as there is a process to end. It has none of the output: whoever reads that would wait for it.
+	# `$!` is set as soon as there is a process to end. It does not inherit the output: a reader would wait for its end.
 	trap '[ -z "${!-}" ] || kill "$!"; exit 0' TERM
 	sleep "$limit" >/dev/null 2>&1 &
 	wait "$!"

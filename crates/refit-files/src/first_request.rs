@@ -19,7 +19,6 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::Sender;
-use tracing::warn;
 
 /// The maximum size of the data of a request of the kernel, in bytes.
 pub(crate) const MAX_REQUEST_SIZE: u32 = 1 << 20;
@@ -41,7 +40,7 @@ pub(crate) struct AwaitedConnection(Mutex<Option<Connection>>);
 struct Connection {
     device: OwnedFd,
     placeholder: Placeholder,
-    connected: Sender<()>,
+    connected: Sender<io::Result<()>>,
 }
 
 impl AwaitedConnection {
@@ -51,7 +50,7 @@ impl AwaitedConnection {
         &self,
         descriptor: BorrowedFd<'_>,
         device: OwnedFd,
-        connected: Sender<()>,
+        connected: Sender<io::Result<()>>,
     ) -> io::Result<()> {
         let placeholder = Placeholder::put(first_request()?, descriptor)?;
         *self.0.lock() = Some(Connection { device, placeholder, connected });
@@ -63,10 +62,8 @@ impl AwaitedConnection {
         let Some(Connection { device, placeholder, connected }) = self.0.lock().take() else {
             return;
         };
-        match placeholder.give_way(device) {
-            Ok(()) => drop(connected.send(())),
-            Err(error) => warn!(%error, "a worker cannot read from the connection"),
-        }
+        // The receiver has gone if another worker has failed.
+        let _ = connected.send(placeholder.give_way(device));
     }
 }
 

@@ -92,15 +92,12 @@ impl Workers {
     pub(crate) fn start(self) -> io::Result<RunningWorkers> {
         let Self { workers, device } = self;
         let notifier = workers[0].session.notifier();
-        let mut device = Some(device);
         let (connected, connections) = channel();
         let mut threads = Vec::with_capacity(workers.len());
-        for (left, Worker { session, awaited }) in (0..workers.len()).rev().zip(workers) {
-            // The last one has the connection itself.
-            let device = match (left, &device) {
-                (1.., Some(device)) => fuse_device::clone(device)?,
-                _ => device.take().ok_or(io::ErrorKind::InvalidInput)?,
-            };
+        let clones = (1..workers.len()).map(|_| fuse_device::clone(&device));
+        let mut devices = clones.collect::<io::Result<Vec<_>>>()?;
+        devices.push(device);
+        for (Worker { session, awaited }, device) in workers.into_iter().zip(devices) {
             awaited.follow_first_request(session.as_fd(), device, connected.clone())?;
             threads.push(session.spawn()?.guard);
         }
@@ -112,8 +109,9 @@ impl Workers {
                 let _ = thread.join();
             }
         })?;
-        if connections.iter().take(count).count() < count {
-            return Err(io::Error::other("a worker cannot read from the connection"));
+        for _ in 0..count {
+            // Without a report, a worker has ended before it executed its first request.
+            connections.recv().map_err(|_| io::ErrorKind::NotConnected)??;
         }
         Ok(RunningWorkers { guard, notifier })
     }

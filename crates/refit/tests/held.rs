@@ -130,6 +130,10 @@ fn the_longest_request_fits_into_memory_that_every_server_has_at_once() {
         assert!(workers > 0, "nobody reads requests");
         assert!(resident >= workers * LONGEST, "{workers} workers have {resident} bytes");
         crash(&serving);
+        // One worker may have answered while another has not begun to read. The instance answers when
+        // all of them do.
+        let (code, _, stderr) = stage.run(&["ls"]);
+        assert_eq!(code, 0, "{stderr}");
     }
 }
 
@@ -154,7 +158,7 @@ fn a_request_in_which_the_server_crashes_three_times_is_answered_with_an_error()
     std::os::unix::fs::symlink(&source.mountpoint, stage.path("source")).unwrap();
     let Some(serving) = stage.serve() else { return };
     source.signal(Signal::STOP);
-    // A request that it has begun would hold up whoever waits for it, even when that is killed.
+    // Nothing interrupts the wait for a request that this server has begun.
     until("a stop", || refit_sys::process::stands(source.child.id()));
     let file = serving.mountpoint.join("file");
     let reads = thread::spawn({

@@ -1,7 +1,8 @@
 //! `concurrency`: the number of calls that are inside at the same time, now and at most, and how
 //! many began while another was inside.
 //!
-//! Who is inside depends on the calls of all threads, so they share a counter here.
+//! All threads share the counter of the calls that are inside, since it relates their calls to each
+//! other.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
