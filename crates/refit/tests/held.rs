@@ -130,8 +130,8 @@ fn the_longest_request_fits_into_memory_that_every_server_has_at_once() {
         assert!(workers > 0, "nobody reads requests");
         assert!(resident >= workers * LONGEST, "{workers} workers have {resident} bytes");
         crash(&serving);
-        // One worker may have answered while another has not begun to read. The instance answers when
-        // all of them do.
+        // One worker may have answered while another has not begun to read. The instance answers
+        // when all of them do.
         let (code, _, stderr) = stage.run(&["ls"]);
         assert_eq!(code, 0, "{stderr}");
     }
