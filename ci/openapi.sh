@@ -55,8 +55,8 @@ check() {
 		printf 'test openapi::%s ... ok\n' "$name"
 		passed=$((passed + 1))
 	else
-		printf 'test openapi::%s ... FAILED\n' "$name"
-		cat "$work/out"
+		# Marked line by line, so that ./test repeats all of it at its end.
+		{ printf 'test openapi::%s ... FAILED\n' "$name"; cat "$work/out"; } | sed 's/^/failed: /'
 		failed=$((failed + 1))
 	fi
 }

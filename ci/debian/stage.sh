@@ -43,9 +43,12 @@ alone() {
 same() {
 	[ "$3" != "$(cat code)" ] || ! cmp -s alone said || return 0
 	failed=$((failed + 1)) wrong=1
-	say "$1: $2, differs, exit code $3 instead of $(cat code)"
-	diff alone said | head -n 5 >&2 || true
-	tail -n 3 errors >&2
+	# Marked line by line, so that ./test repeats all of it at its end.
+	{
+		echo "$1: $2, differs, exit code $3 instead of $(cat code)"
+		diff alone said | head -n 5 || true
+		tail -n 3 errors
+	} | sed 's/^/failed: /' >&2
 }
 
 summary() {
