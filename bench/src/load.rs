@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use refit_files::{CacheMode, Mount, MountOptions, mount};
+use refit_files::{CacheMode, Mount, MountOptions, Users, mount};
 use refit_objects::{ObjectId, SwapOptions, objects, swap_named};
 
 use crate::files::{Place, fio};
@@ -19,7 +19,7 @@ pub(crate) fn serve(place: &Place) -> Mount {
         cache: CacheMode::Direct,
         workers: None,
         composition: refit_files::composition("shared"),
-        allow_other: false,
+        users: Users::Owner,
         read_only: false,
         awake: false,
     })

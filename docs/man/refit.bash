@@ -469,7 +469,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__cache)
-            opts="-h --json --instance --log --log-format --help kernel direct auto"
+            opts="-h --json --instance --log --log-format --help kernel direct auto passthrough"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2030,7 +2030,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__mount)
-            opts="-h --frames --cache --workers --implementation --compose --read-only --awake --allow-other --until-eof --hold --no-hold --json --instance --log --log-format --help"
+            opts="-h --frames --cache --workers --implementation --compose --read-only --awake --allow-other --private --until-eof --hold --no-hold --json --instance --log --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2041,7 +2041,7 @@ _refit() {
                     return 0
                     ;;
                 --cache)
-                    COMPREPLY=($(compgen -W "kernel direct auto" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "kernel direct auto passthrough" -- "${cur}"))
                     return 0
                     ;;
                 --workers)

@@ -83,7 +83,8 @@ complete -c refit -n "__fish_refit_needs_command" -f -a "help" -d 'Print this me
 complete -c refit -n "__fish_refit_using_subcommand mount" -l frames -d 'Memory for cached pages of each mount' -r
 complete -c refit -n "__fish_refit_using_subcommand mount" -l cache -d 'Cache mode' -r -f -a "kernel\t'The kernel caches files too, and asks refit only on a miss'
 direct\t'Every read and write goes to refit'
-auto\t'refit chooses the mode for each file'"
+auto\t'refit chooses the mode for each file'
+passthrough\t'The kernel accesses the files of the source itself, and refit sees no read and no write'"
 complete -c refit -n "__fish_refit_using_subcommand mount" -l workers -d 'Number of serving threads (default: one per processor)' -r
 complete -c refit -n "__fish_refit_using_subcommand mount" -l implementation -d 'Initial implementation of file caches: shared or partitioned' -r
 complete -c refit -n "__fish_refit_using_subcommand mount" -l compose -d 'Build mounts from the plan in this JSON file' -r -F
@@ -95,6 +96,7 @@ journal\t'One line per event, with the priority prefix that systemd-journald rea
 complete -c refit -n "__fish_refit_using_subcommand mount" -l read-only -d 'Serve read-only: refuse writes'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l awake -d 'Keep processors out of idle states while programs use the mounts: quicker answers, for more power (root only)'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l allow-other -d 'Let other users access the mount (their own permissions still apply)'
+complete -c refit -n "__fish_refit_using_subcommand mount" -l private -d 'Let only root access the mount, who mounts, and have the kernel check no permissions: fewer requests to refit'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l until-eof -d 'Unmount also when standard input ends, even while the mount is in use: for programs that start refit and must not leave it running'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l hold -d 'Keep the mounts through a crash of the server: another server continues them, and programs only wait meanwhile (the default)'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l no-hold -d 'Serve from the process that is started: the mounts end with it'

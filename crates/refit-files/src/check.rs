@@ -2,7 +2,7 @@
 
 use crate::error::MountError;
 use crate::mount_table::is_fuse_mount;
-use crate::options::MountOptions;
+use crate::options::{MountOptions, Users};
 use refit_sys::memory::PAGE_SIZE_U64;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, Stat};
@@ -31,6 +31,9 @@ pub(crate) fn check(options: &MountOptions) -> Result<ValidOptions, MountError> 
     }
     if let Some(given) = options.workers.filter(|workers| !(1..=MAX_WORKERS).contains(workers)) {
         return Err(MountError::Workers { given, most: MAX_WORKERS });
+    }
+    if options.users == Users::RootUnchecked && !rustix::process::geteuid().is_root() {
+        return Err(MountError::NotPrivate);
     }
     let machine = crate::modes::memory();
     if options.frames_bytes > machine {

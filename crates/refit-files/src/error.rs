@@ -110,6 +110,17 @@ pub enum MountError {
         /// The error of opening the device.
         error: io::Error,
     },
+    /// Files cannot be passed through.
+    #[error("cannot mount with `--cache passthrough`: {reason}; mount with another cache mode")]
+    NoPassthrough {
+        /// The reason.
+        reason: String,
+    },
+    /// The kernel checks permissions in mounts of users other than root.
+    #[error(
+        "cannot mount with `--private`: this user is not root; mount without it, which lets only this user use the mount, too"
+    )]
+    NotPrivate,
     /// The building blocks do not fit together as requested.
     #[error("cannot mount: {0}")]
     Composition(String),

@@ -3,14 +3,16 @@
 use crate::capability::Capability;
 use crate::data::Data;
 use crate::events;
-use crate::host::{proc_path, reopen};
+use crate::host::{HostFile, proc_path, reopen};
 use crate::image::record::{Flag, Uses};
 use crate::inode::Inode;
+use crate::modes::CacheMode;
+use crate::open_mode::{CACHED, OpenMode, may_write};
 use crate::server::{Caller, Server};
 use crate::times;
 use crate::values::Access;
 use crate::writing::Dirty;
-use fuser::{INodeNo, WriteFlags};
+use fuser::{FileHandle, INodeNo, WriteFlags};
 use refit_sys::credentials::{self, CAP_FSETID};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom};
@@ -22,14 +24,14 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 pub(crate) const COPY_PART: u64 = 16 << 20;
 
 impl Server {
-    /// Opens a file. Returns whether it bypasses the kernel's cache.
-    pub(crate) fn open(&self, caller: Caller, node: u64, flags: i32) -> Result<bool, Errno> {
+    /// Opens a file. Returns how the kernel accesses its data.
+    pub(crate) fn open(&self, caller: Caller, node: u64, flags: i32) -> Result<OpenMode, Errno> {
         let inode = self.inode(node)?;
-        let direct = self.open_inode(caller, &inode, flags)?;
+        let mode = self.open_inode(caller, &inode, flags)?;
         if self.refused.any() {
             self.refused.came_back(caller.pid, &self.open_target(&inode));
         }
-        Ok(direct)
+        Ok(mode)
     }
 
     pub(crate) fn open_inode(
@@ -37,21 +39,39 @@ impl Server {
         caller: Caller,
         inode: &Arc<Inode>,
         flags: i32,
-    ) -> Result<bool, Errno> {
+    ) -> Result<OpenMode, Errno> {
         if inode.kind != FileType::RegularFile {
             return Err(Errno::INVAL);
         }
         let truncates = flags & libc::O_TRUNC != 0;
-        let reads_only = flags & libc::O_ACCMODE == libc::O_RDONLY && !truncates;
-        let size = {
-            let access = if reads_only { Access::Read } else { Access::Write };
-            self.data(inode, access)?.cache.size()
-        };
         if truncates {
             self.truncate(caller, inode, 0)?;
         }
+        let reads_only = !may_write(flags) && !truncates;
+        let access = if reads_only { Access::Read } else { Access::Write };
+        let cache_mode = self.modes.mode(|| self.table.path(inode));
+        let _session = inode.session.write();
+        let wanted = cache_mode == CacheMode::Passthrough;
+        let mode = match self.backing(inode, access, wanted)? {
+            Some(backing) => OpenMode::Passthrough(backing),
+            None => self.open_served(inode, access, flags, cache_mode)?,
+        };
+        self.table.opened(inode, uses(flags, mode == OpenMode::Cached));
+        self.journal.opens.fetch_add(1, Relaxed);
+        Ok(mode)
+    }
+
+    /// Opens a file whose data the server serves.
+    fn open_served(
+        &self,
+        inode: &Arc<Inode>,
+        access: Access,
+        flags: i32,
+        cache_mode: CacheMode,
+    ) -> Result<OpenMode, Errno> {
+        let size = self.data(inode, access)?.cache.size();
         // Data that the kernel has already cached can no longer be refused when it is written back.
-        let direct = self.modes.direct(|| self.table.path(inode), flags, size)
+        let direct = self.modes.direct(cache_mode, flags, size)
             || (self.write_back && may_write(flags) && self.space.short(inode));
         let outdated = self.write_back && inode.record.outdated_lookups() > 0;
         if outdated {
@@ -59,16 +79,13 @@ impl Server {
             // kernel looks it up anew.
             inode.set_stale_in_kernel();
         }
-        let direct = direct || outdated;
-        self.table.opened(inode, uses(flags, direct));
-        self.journal.opens.fetch_add(1, Relaxed);
-        Ok(direct)
+        Ok(if direct || outdated { OpenMode::Direct } else { OpenMode::Cached })
     }
 
     /// Closes a file. [`Self::released`] must follow once the kernel has received the reply.
-    pub(crate) fn release(&self, node: u64, flags: i32, direct: bool) -> Result<(), Errno> {
+    pub(crate) fn release(&self, node: u64, flags: i32, handle: FileHandle) -> Result<(), Errno> {
         let inode = self.inode(node)?;
-        self.table.closed(&inode, uses(flags, direct));
+        self.close(&inode, uses(flags, handle == CACHED));
         Ok(())
     }
 
@@ -157,6 +174,12 @@ impl Server {
         inode: &Arc<Inode>,
         size: u64,
     ) -> Result<(), Errno> {
+        let _session = inode.session.read();
+        if inode.is_passed_through() {
+            let file = self.with_descriptors(|| inode.host.ensure(Access::Write))?;
+            inode.host.changing(|| rustix::fs::ftruncate(&*file, size))?;
+            return self.drop_privileges(caller, inode);
+        }
         let data = self.data(inode, Access::Write)?;
         self.memory.with_frames(|| data.cache.truncate(size))?;
         self.drop_privileges(caller, inode)?;
@@ -206,15 +229,11 @@ impl Server {
         self.note_stored(inode, outcome)
     }
 
-    fn has_set_id(&self, inode: &Inode) -> bool {
-        inode.record.mode() & (libc::S_ISUID | libc::S_ISGID) != 0
-    }
-
     /// Clears the set-user-ID and set-group-ID bits for a write by a caller without `CAP_FSETID`.
     /// If the group's execute bit is clear, set-group-ID is kept for a caller in the file's group
     /// (`setattr_should_drop_sgid` of Linux).
     pub(crate) fn drop_set_id(&self, caller: Caller, inode: &Inode) -> Result<(), Errno> {
-        if !self.has_set_id(inode) {
+        if !inode.has_set_id() {
             return Ok(());
         }
         let stat = rustix::fs::fstat(&*inode.fd())?;
@@ -245,19 +264,23 @@ impl Server {
 
     /// Runs `change` on the host's file underneath the cache. The dirty pages are written to the
     /// host before it; `[start, end)` is not cached while it runs; the cache learns the new size
-    /// after it.
+    /// after it. A file that is passed through has no cache.
     fn underneath<T>(
         &self,
         inode: &Arc<Inode>,
         (start, end): (u64, u64),
-        change: impl FnOnce(&Data) -> Result<T, Errno>,
+        change: impl FnOnce(&HostFile) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
+        let _session = inode.session.read();
+        if inode.is_passed_through() {
+            return change(&inode.host);
+        }
         drop(self.data(inode, Access::Write)?);
         let slot = inode.data.write();
         let data = slot.as_ref().ok_or(Errno::IO)?;
         self.memory.flush(data, 0, u64::MAX)?;
         self.memory.with_frames(|| data.cache.invalidate(start, end))?;
-        let outcome = change(data);
+        let outcome = change(&data.host);
         self.memory.with_frames(|| data.cache.invalidate(start, end))?;
         self.changed_on_host(inode, data);
         outcome
@@ -266,7 +289,7 @@ impl Server {
     /// Drops the privileges of a file as a write does, for operations in which the kernel leaves
     /// the check of the caller to the server.
     pub(crate) fn drop_privileges(&self, caller: Caller, inode: &Inode) -> Result<(), Errno> {
-        if self.has_set_id(inode) && !may_keep_set_id(caller) {
+        if inode.has_set_id() && !may_keep_set_id(caller) {
             self.drop_set_id(caller, inode)?;
         }
         self.drop_capability(inode);
@@ -288,9 +311,9 @@ impl Server {
         let moves = mode.intersects(FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE);
         let range = (offset, if moves { u64::MAX } else { end });
         self.drop_privileges(caller, &inode)?;
-        self.underneath(&inode, range, |data| {
-            let fd = data.host.ensure(Access::Write)?;
-            data.host.changing(|| rustix::fs::fallocate(&*fd, mode, offset, length))
+        self.underneath(&inode, range, |host| {
+            let fd = host.ensure(Access::Write)?;
+            host.changing(|| rustix::fs::fallocate(&*fd, mode, offset, length))
         })
     }
 
@@ -317,8 +340,11 @@ impl Server {
 
     pub(crate) fn lseek(&self, node: u64, offset: i64, whence: i32) -> Result<i64, Errno> {
         let inode = self.inode(node)?;
-        let data = self.data(&inode, Access::Read)?;
-        self.memory.flush(&data, 0, u64::MAX)?;
+        let _session = inode.session.read();
+        if !inode.is_passed_through() {
+            let data = self.data(&inode, Access::Read)?;
+            self.memory.flush(&data, 0, u64::MAX)?;
+        }
         let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
         let to = match whence {
             libc::SEEK_DATA => SeekFrom::Data(offset),
@@ -326,7 +352,7 @@ impl Server {
             _ => return Err(Errno::INVAL),
         };
         // The position of the descriptor is used by nothing else: reads and writes carry their own.
-        rustix::fs::seek(&*data.host.ensure(Access::Read)?, to).map(|at| at as i64)
+        rustix::fs::seek(&*inode.host.ensure(Access::Read)?, to).map(|at| at as i64)
     }
 
     /// Copies data on the host, which may share blocks instead of copying them.
@@ -339,7 +365,8 @@ impl Server {
     ) -> Result<u32, Errno> {
         let (from, to) = (self.inode(from)?, self.inode(to)?);
         let length = length.min(COPY_PART);
-        {
+        let from_session = from.session.read();
+        if !from.is_passed_through() {
             let data = self.data(&from, Access::Read)?;
             let end = from_offset.saturating_add(length);
             self.memory.flush(&data, from_offset, end)?;
@@ -348,14 +375,15 @@ impl Server {
                 self.memory.flush(&data, 0, u64::MAX)?;
             }
         }
+        drop(from_session);
         self.drop_privileges(caller, &to)?;
         let source = self.with_descriptors(|| from.host.ensure(Access::Read))?;
         let end = to_offset.saturating_add(length);
-        let copied = self.underneath(&to, (to_offset, end), |data| {
-            let target = data.host.ensure(Access::Write)?;
+        let copied = self.underneath(&to, (to_offset, end), |host| {
+            let target = host.ensure(Access::Write)?;
             let (mut from_offset, mut to_offset) = (from_offset, to_offset);
             let length = usize::try_from(length).unwrap_or(usize::MAX);
-            data.host.changing(|| {
+            host.changing(|| {
                 let (from, to) = (Some(&mut from_offset), Some(&mut to_offset));
                 rustix::fs::copy_file_range(&*source, from, &*target, to, length)
             })
@@ -365,12 +393,8 @@ impl Server {
 }
 
 /// Returns how an open with these flags uses a file.
-fn uses(flags: i32, direct: bool) -> Uses {
-    Uses::one(may_write(flags), may_write(flags) && !direct)
-}
-
-pub(crate) fn may_write(flags: i32) -> bool {
-    flags & libc::O_ACCMODE != libc::O_RDONLY
+fn uses(flags: i32, cached: bool) -> Uses {
+    Uses::one(may_write(flags), may_write(flags) && cached)
 }
 
 /// Returns whether set-user-ID bits survive a truncation by the caller. The kernel knows but the

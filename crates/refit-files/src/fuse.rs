@@ -1,9 +1,12 @@
 //! The FUSE operations: negotiation with the kernel, and the decoding of each request for the
 //! server.
-use crate::answer::{Fuse, GENERATION, TTL};
+use crate::answer::Fuse;
 use crate::attributes;
 use crate::first_request::MAX_REQUEST_SIZE;
-use crate::kernel_cache::{handle, open_flags};
+use crate::modes::CacheMode;
+use crate::open_mode::DIRECT;
+use crate::options::Users;
+use crate::passthrough;
 use crate::server::Caller;
 use crate::status::NewStatus;
 use fuser::{
@@ -38,11 +41,21 @@ impl Filesystem for Fuse {
         if self.server.write_back {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
+        if self.server.modes.default == CacheMode::Passthrough {
+            wanted |= InitFlags::FUSE_PASSTHROUGH;
+            // The host's files are not on a stacked file system. What is stacked on this one may
+            // be.
+            let _ = config.set_max_stack_depth(1);
+        }
         // Without privileges there are directories whose names can be listed but not looked up.
         if self.server.own.0 == 0 {
             wanted |= InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
         }
-        let acls = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
+        let mut acls = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
+        if self.server.users == Users::RootUnchecked {
+            // With it, the kernel checks permissions.
+            acls -= InitFlags::FUSE_POSIX_ACL;
+        }
         if config.capabilities().contains(acls) && credentials::threads_have_own_umask() {
             wanted |= acls;
         }
@@ -213,7 +226,7 @@ impl Filesystem for Fuse {
         self.serve(
             req,
             |server, caller| {
-                server.write(caller, ino.0, offset, data, write_flags, (flags.0, fh.0 == 1))
+                server.write(caller, ino.0, offset, data, write_flags, (flags.0, fh == DIRECT))
             },
             |outcome| match outcome {
                 Ok(n) => reply.written(n as u32),
@@ -250,7 +263,7 @@ impl Filesystem for Fuse {
         reply: ReplyEmpty,
     ) {
         let request = self.begin(req);
-        match self.carry_out(req, &request, |server, _| server.release(ino.0, flags.0, fh.0 == 1)) {
+        match self.carry_out(req, &request, |server, _| server.release(ino.0, flags.0, fh)) {
             Ok(()) => {
                 reply.ok();
                 self.server.released(ino.0);
@@ -382,10 +395,7 @@ impl Filesystem for Fuse {
             req,
             |server, caller| server.create(Caller { umask, ..caller }, parent.0, name, mode, flags),
             |outcome| match outcome {
-                Ok((attr, direct)) => {
-                    let open = open_flags(direct, flags);
-                    reply.created(&TTL, &attr, GENERATION, handle(direct), open);
-                }
+                Ok((attr, mode)) => passthrough::reply_create(reply, &attr, mode, flags),
                 Err(errno) => reply.error(errno),
             },
         );

@@ -5,6 +5,7 @@
 //!
 //! | lock | protects |
 //! |---|---|
+//! | `session` | whether the file is passed through; held shared by changes of the host's file |
 //! | `data` | the file's objects; held shared during a read, a write or a write-back |
 //! | `times` | the times that programs see, and which of them the host does not have yet |
 //! | `stream` | the position in the host's directory, of a directory only |
@@ -54,6 +55,8 @@ pub(crate) struct Inode {
     pub(crate) access_noted: AtomicBool,
     /// `None` if another server has served the inode, until it is needed; see `Table::place`.
     pub(crate) place: Mutex<Option<Place>>,
+    /// Locked exclusively by opens and closes; see `passthrough`.
+    pub(crate) session: RwLock<()>,
     /// Locked shared by reads and writes, and exclusively by changes of the host's file underneath
     /// the cache.
     pub(crate) data: RwLock<Option<Data>>,
@@ -131,6 +134,7 @@ impl Inode {
             capability: Capability::default(),
             access_noted: AtomicBool::new(false),
             place: Mutex::new(place),
+            session: RwLock::new(()),
             data: RwLock::new(None),
             times: Mutex::new(times),
             stream: Mutex::new(None),
@@ -161,6 +165,16 @@ impl Inode {
         } else {
             change(&fd)
         }
+    }
+
+    /// Returns whether the kernel accesses the file's data on the host.
+    pub(crate) fn is_passed_through(&self) -> bool {
+        self.record.backing().is_some()
+    }
+
+    /// Returns whether the file has the set-user-ID or the set-group-ID bit.
+    pub(crate) fn has_set_id(&self) -> bool {
+        self.record.mode() & (libc::S_ISUID | libc::S_ISGID) != 0
     }
 
     /// Returns whether no name leads to the inode any more, so that the data in its cache need not

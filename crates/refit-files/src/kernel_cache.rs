@@ -6,31 +6,16 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fuser::{
-    FileHandle, FopenFlags, INodeNo, OpenFlags, ReplyData, ReplyLseek, ReplyOpen, ReplyWrite,
-    Request,
-};
+use fuser::{INodeNo, OpenFlags, ReplyData, ReplyLseek, ReplyOpen, ReplyWrite, Request};
 use rustix::io::Errno;
 
 use crate::answer::Fuse;
-use crate::files::{COPY_PART, may_write};
+use crate::files::COPY_PART;
+use crate::passthrough;
 use crate::server::{Caller, Server};
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Returns the file handle for the kernel, which only says whether the file bypasses the kernel's
-/// cache.
-pub(crate) fn handle(direct: bool) -> FileHandle {
-    FileHandle(direct.into())
-}
-
-/// Returns the flags for an opened file. For a file opened for reading only, the kernel reports the
-/// close only if it reports every close.
-pub(crate) fn open_flags(direct: bool, flags: i32) -> FopenFlags {
-    let how = if direct { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::FOPEN_KEEP_CACHE };
-    if may_write(flags) { how } else { how | FopenFlags::FOPEN_NOFLUSH }
 }
 
 impl Fuse {
@@ -44,7 +29,7 @@ impl Fuse {
     ) {
         let (caller, flags) = (Caller::of(req), flags.0);
         let answer = move |outcome| match outcome {
-            Ok(direct) => reply.opened(handle(direct), open_flags(direct, flags)),
+            Ok(mode) => passthrough::reply_open(reply, mode, flags),
             Err(errno) => reply.error(errno),
         };
         let look = || {

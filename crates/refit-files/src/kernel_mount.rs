@@ -16,6 +16,7 @@
 
 use crate::image::header::MountIdentity;
 use crate::mount_table;
+use crate::options::Users;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, StatxFlags};
 use rustix::io::Errno;
@@ -48,7 +49,7 @@ pub(crate) struct MountParameters<'a> {
     pub(crate) mountpoint: &'a Path,
     /// The source that the table of mounts shows.
     pub(crate) source_name: String,
-    pub(crate) allow_other: bool,
+    pub(crate) users: Users,
     pub(crate) read_only: bool,
     /// The flags of the mount on which the source lies. Without privileges the helper chooses the
     /// flags.
@@ -129,8 +130,10 @@ fn create(parameters: &MountParameters<'_>) -> io::Result<UnattachedMount> {
     set("group_id", &rustix::process::getgid().as_raw().to_string())?;
     set("source", &parameters.source_name)?;
     set("subtype", SUBTYPE)?;
-    fsconfig_set_flag(context.as_fd(), "default_permissions")?;
-    if parameters.allow_other {
+    if parameters.users != Users::RootUnchecked {
+        fsconfig_set_flag(context.as_fd(), "default_permissions")?;
+    }
+    if allows_others(parameters.users) {
         fsconfig_set_flag(context.as_fd(), "allow_other")?;
     }
     if parameters.read_only {
@@ -139,6 +142,15 @@ fn create(parameters: &MountParameters<'_>) -> io::Result<UnattachedMount> {
     fsconfig_create(context.as_fd())?;
     let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes(parameters))?;
     Ok(UnattachedMount { device, detached: Some(mount) })
+}
+
+/// Returns whether users other than the one who mounts may use the mount.
+pub(crate) fn allows_others(users: Users) -> bool {
+    match users {
+        Users::Owner => rustix::process::geteuid().is_root(),
+        Users::All => true,
+        Users::RootUnchecked => false,
+    }
 }
 
 /// Returns the attributes of the mount: set-user-ID programs and device files work on it as they do
@@ -165,7 +177,9 @@ fn mount_by_helper(parameters: &MountParameters<'_>) -> io::Result<UnattachedMou
     let (ours, theirs) = UnixStream::pair()?;
     let mut options =
         format!("fsname={},subtype={SUBTYPE},default_permissions", parameters.source_name);
-    for (set, option) in [(parameters.allow_other, ",allow_other"), (parameters.read_only, ",ro")] {
+    for (set, option) in
+        [(allows_others(parameters.users), ",allow_other"), (parameters.read_only, ",ro")]
+    {
         if set {
             options.push_str(option);
         }

@@ -13,12 +13,13 @@
 //! the file's cache (`data`) and reaches the host later (`flusher`), together with the times at
 //! which it was written (`times`).
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod adopt;
 mod adopted_inodes;
 mod answer;
 mod attributes;
+mod backing_files;
 mod capability;
 mod check;
 mod composition;
@@ -43,8 +44,10 @@ mod mount;
 mod mount_table;
 mod names;
 mod negotiation;
+mod open_mode;
 mod options;
 mod outdated;
+mod passthrough;
 mod pressure;
 mod refused_opens;
 mod release;
@@ -71,7 +74,7 @@ pub use image::ImageError;
 pub use journal::{MountStats, RequestEvent};
 pub use modes::CacheMode;
 pub use mount::{Mount, mount};
-pub use options::MountOptions;
+pub use options::{MountOptions, Users};
 pub use source_lock::Holder;
 pub use unmount::UnmountError;
 pub use unstored::{NotStored, Unstored};

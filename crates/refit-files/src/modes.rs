@@ -1,7 +1,8 @@
-//! Whether the kernel caches a file as well, or every read and write is sent to the server.
+//! Whether the kernel caches a file as well, every read and write is sent to the server, or none.
 //!
 //! With the kernel's cache a read of cached data costs nothing and is not seen by the server. With
-//! direct access the file cache manager sees every access, at the cost of a round trip each. The
+//! direct access the file cache manager sees every access, at the cost of a round trip each. A file
+//! that is passed through costs what it costs on the host, and the server sees no access. The
 //! choice is made when a file is opened. A file may be open in both ways at once: the kernel writes
 //! back and drops its pages around direct accesses.
 
@@ -20,6 +21,10 @@ pub enum CacheMode {
     /// larger than half of the machine's memory, which would displace everything else in its cache.
     /// (For a file opened with `O_DIRECT` the kernel bypasses its cache in every mode.)
     Auto,
+    /// The kernel reads, writes and maps the host's file itself, and nothing of the file is cached
+    /// twice; see `passthrough`. A mount that was not mounted in this mode cannot do so. A file
+    /// that cannot be passed through is served as with [`Kernel`](Self::Kernel).
+    Passthrough,
 }
 
 pub(crate) struct Modes {
@@ -45,19 +50,21 @@ impl Modes {
         self.any.store(true, Relaxed);
     }
 
-    /// Returns whether a file is opened for direct access. `path` is called only if there are
-    /// rules.
-    pub(crate) fn direct(&self, path: impl FnOnce() -> Vec<u8>, flags: i32, size: u64) -> bool {
-        let mode = if self.any.load(Relaxed) {
-            let path = path();
-            let rules = self.rules.read();
-            let rule = rules.iter().rev().find(|(glob, _)| glob::matches(glob, &path));
-            rule.map_or(self.default, |(_, mode)| *mode)
-        } else {
-            self.default
-        };
+    /// Returns the mode of a file. `path` is called only if there are rules.
+    pub(crate) fn mode(&self, path: impl FnOnce() -> Vec<u8>) -> CacheMode {
+        if !self.any.load(Relaxed) {
+            return self.default;
+        }
+        let path = path();
+        let rules = self.rules.read();
+        let rule = rules.iter().rev().find(|(glob, _)| glob::matches(glob, &path));
+        rule.map_or(self.default, |(_, mode)| *mode)
+    }
+
+    /// Returns whether a file of a mode is opened for direct access, if its data is served.
+    pub(crate) fn direct(&self, mode: CacheMode, flags: i32, size: u64) -> bool {
         match mode {
-            CacheMode::Kernel => false,
+            CacheMode::Kernel | CacheMode::Passthrough => false,
             CacheMode::Direct => true,
             CacheMode::Auto => flags & libc::O_ACCMODE == libc::O_RDONLY && size > self.large,
         }
@@ -77,10 +84,11 @@ mod tests {
     #[test]
     fn the_latest_rule_wins() {
         let modes = Modes::new(CacheMode::Auto);
-        let direct = |path: &str, size| modes.direct(|| path.as_bytes().to_vec(), 0, size);
+        let mode = |path: &str| modes.mode(|| path.as_bytes().to_vec());
+        let direct = |path: &str, size| modes.direct(mode(path), 0, size);
         assert!(!direct("/a", 0));
         assert!(direct("/a", u64::MAX));
-        assert!(!modes.direct(|| b"/a".to_vec(), libc::O_RDWR, u64::MAX));
+        assert!(!modes.direct(mode("/a"), libc::O_RDWR, u64::MAX));
         modes.add("/logs/*", CacheMode::Direct);
         modes.add("/logs/keep*", CacheMode::Kernel);
         assert!(direct("/logs/x", 0));

@@ -1,5 +1,6 @@
 //! Mounting a directory.
 
+use crate::backing_files::BackingFiles;
 use crate::check::{self, ValidOptions};
 use crate::composition::{MountObjects, compose};
 use crate::data::Memory;
@@ -10,11 +11,11 @@ use crate::image::Image;
 use crate::image::header::Negotiation;
 use crate::jobs::{Jobs, job_queue};
 use crate::journal::{Journal, MountStats, RequestEvent};
-use crate::kernel_mount::{KernelMount, MountParameters, UnattachedMount};
+use crate::kernel_mount::{KernelMount, MountParameters, UnattachedMount, allows_others};
 use crate::modes::{CacheMode, Modes};
 use crate::mount_table;
 use crate::negotiation;
-use crate::options::MountOptions;
+use crate::options::{MountOptions, Users};
 use crate::pressure::Pressure;
 use crate::refused_opens::RefusedOpens;
 use crate::requests::Requests;
@@ -82,7 +83,7 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         let parameters = MountParameters {
             mountpoint: &mountpoint,
             source_name: mount_table::display_name(&source),
-            allow_other: allows_others(&server, &options),
+            users: options.users,
             read_only: options.read_only,
             inherited,
         };
@@ -138,6 +139,7 @@ pub(crate) fn new_server(
         journal: Journal::default(),
         requests,
         modes: Modes::new(options.cache),
+        backing_files: BackingFiles::default(),
         pressure: Pressure::new(capacity),
         space: Space::new(crate::modes::memory(), held(options)),
         refused: RefusedOpens::new(&image),
@@ -148,21 +150,23 @@ pub(crate) fn new_server(
         notifier: OnceLock::new(),
         wakefulness,
         image,
-        write_back: options.cache != CacheMode::Direct && !options.read_only,
+        users: options.users,
+        write_back: writes_back(options.cache) && !options.read_only,
         own: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
     };
     Ok((Arc::new(server), jobs))
 }
 
-/// Returns whether other users may use the mount.
-pub(crate) fn allows_others(server: &Server, options: &MountOptions) -> bool {
-    server.own.0 == 0 || options.allow_other
-}
-
 /// Returns the number of bytes that the caches of a mount can hold unstored. Where the kernel
 /// caches writes, they are stored when it sends them.
 fn held(options: &MountOptions) -> u64 {
-    if options.cache == CacheMode::Direct { options.frames_bytes } else { 0 }
+    if writes_back(options.cache) { 0 } else { options.frames_bytes }
+}
+
+/// Returns whether the kernel caches writes. It does so for all files of a mount or for none.
+fn writes_back(cache: CacheMode) -> bool {
+    // The kernel refuses to pass files through in a mount for which it caches writes.
+    !matches!(cache, CacheMode::Direct | CacheMode::Passthrough)
 }
 
 /// The number of bytes that the kernel reads ahead if root mounts. A larger value avoids more
@@ -200,8 +204,12 @@ fn start(
         .map_err(|error| mount_failed(error, &mountpoint, server.own.0 == 0))?
         .into_parts();
     let ours = device.try_clone().map_err(failed)?;
-    let acl = acl(parameters.allow_other);
+    let acl = acl(parameters.users);
     let (workers, agreed) = Workers::begin(server, device, acl, workers).map_err(failed)?;
+    if server.modes.default == CacheMode::Passthrough {
+        let failed = |reason| MountError::NoPassthrough { reason };
+        server.backing_files.begin(&ours, negotiation::passes_through(&agreed)).map_err(failed)?;
+    }
     let threads = spawn(server, workers, jobs).map_err(failed)?;
     let attached = UnattachedMount::attach(detached.as_ref(), &mountpoint, ours).map_err(failed)?;
     // The mount counts as in use until it is dropped.
@@ -217,8 +225,8 @@ fn start(
 }
 
 /// Returns the rule by which the library checks users.
-pub(crate) fn acl(allow_other: bool) -> SessionACL {
-    if allow_other { SessionACL::All } else { SessionACL::Owner }
+pub(crate) fn acl(users: Users) -> SessionACL {
+    if allows_others(users) { SessionACL::All } else { SessionACL::Owner }
 }
 
 /// Records the connection of an attached mount for the next server. Another one can continue the
@@ -342,12 +350,16 @@ impl Mount {
     }
 
     /// Sets the mode in which files are opened if their path in the mount (beginning with `/`)
-    /// matches `path_glob`. A `*` matches any characters. The kernel writes back and drops the
-    /// pages of these files. Files that are open keep the mode in which they were opened. Returns
-    /// the number of known files that match.
+    /// matches `path_glob`. A `*` matches any characters. Where the kernel caches writes, it writes
+    /// back and drops the pages of these files. Files that are open keep the mode in which they
+    /// were opened. Returns the number of known files that match; `None`: this mount cannot pass
+    /// files through, and nothing was changed.
     ///
     /// Must not be called by a thread that serves requests.
-    pub fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize {
+    pub fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> Option<usize> {
+        if mode == CacheMode::Passthrough && !self.server.backing_files.available() {
+            return None;
+        }
         self.server.modes.add(path_glob, mode);
         let path_glob = printable::bytes(path_glob);
         let mut files = 0;
@@ -356,11 +368,16 @@ impl Mount {
             let path = self.server.table.path(&inode);
             if regular && glob::matches(&path_glob, &path) {
                 files += 1;
-                // The kernel writes its dirty pages to the server before it drops them.
-                let _ = self.notifier.inval_inode(INodeNo(inode.node), 0, 0);
+                if self.server.write_back {
+                    // The kernel writes its dirty pages to the server before it drops them. Where
+                    // it has none, it may drop a page between a write to the page and its request
+                    // to the server, read the page again, and keep what was there before the
+                    // write.
+                    let _ = self.notifier.inval_inode(INodeNo(inode.node), 0, 0);
+                }
             }
         }
-        files
+        Some(files)
     }
 
     /// Starts recording requests as pairs of ID and event, up to `capacity` of them. For tests.

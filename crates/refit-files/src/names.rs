@@ -4,6 +4,7 @@ use crate::attributes;
 use crate::host::{HostFile, proc_path};
 use crate::image::request::{self, Effect, Operation};
 use crate::inode::{Inode, Place};
+use crate::open_mode::OpenMode;
 use crate::refused_opens::OpenTarget;
 use crate::server::{Caller, Server};
 use crate::times;
@@ -100,7 +101,7 @@ impl Server {
         name: &OsStr,
         mode: u32,
         flags: i32,
-    ) -> Result<(FileAttr, bool), Errno> {
+    ) -> Result<(FileAttr, OpenMode), Errno> {
         let parent = self.inode(parent)?;
         let exclusive = OFlags::from_bits_retain(flags as u32) & OFlags::EXCL;
         let open = OFlags::CREATE
@@ -135,14 +136,16 @@ impl Server {
                     inode.capability.is_absent();
                     flags &= !libc::O_TRUNC;
                 }
-                self.make_data(&inode, inode.host.clone(), size)?;
+                if !self.backing_files.available() {
+                    self.make_data(&inode, inode.host.clone(), size)?;
+                }
             }
             self.open_inode(caller, &inode, flags)
         })();
         match made {
-            Ok(direct) => {
+            Ok(mode) => {
                 let stat = if stat.st_size == 0 { stat } else { rustix::fs::fstat(&*inode.fd())? };
-                Ok((attributes::overlaid(&inode, &stat), direct))
+                Ok((attributes::overlaid(&inode, &stat), mode))
             }
             Err(errno) => {
                 self.take_back(inode.node);

@@ -82,6 +82,13 @@ pub(crate) fn offers_resend(agreed: &Negotiation) -> bool {
     flags(&agreed.request, REQUEST_FLAGS[1]) & HAS_RESEND != 0
 }
 
+/// Returns whether files can be passed through (`FUSE_PASSTHROUGH`, Linux 6.9), by the flags of the
+/// extension in the reply.
+pub(crate) fn passes_through(agreed: &Negotiation) -> bool {
+    const PASSTHROUGH: u32 = 1 << (37 - 32);
+    flags(&agreed.reply, REPLY_FLAGS[1]) & PASSTHROUGH != 0
+}
+
 /// Makes the kernel send the requests again that were not answered. No server of the connection
 /// may execute any of them.
 pub(crate) fn resend(device: &OwnedFd) -> io::Result<()> {

@@ -4,6 +4,19 @@ use crate::modes::CacheMode;
 use refit_objects::composition::Plan;
 use std::path::PathBuf;
 
+/// The users who may use a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Users {
+    /// The user who mounts; if that is root, everybody.
+    Owner,
+    /// Everybody. The kernel checks their permissions.
+    All,
+    /// Root alone, who mounts. The kernel checks no permissions, so that a process of root may do
+    /// everything, even without the capabilities for it. The kernel then does not ask for the
+    /// status of a directory each time that a name in it has changed.
+    RootUnchecked,
+}
+
 /// The options of a mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
@@ -19,8 +32,8 @@ pub struct MountOptions {
     pub workers: Option<usize>,
     /// The building blocks of the mount; see [`composition`](crate::composition()).
     pub composition: Plan,
-    /// Whether users other than the one who mounts may use it. Implied if root mounts.
-    pub allow_other: bool,
+    /// The users who may use it.
+    pub users: Users,
     /// Whether nothing can be changed through the mount.
     pub read_only: bool,
     /// Whether processors are kept out of idle states while programs use the mount. Needs the right

@@ -18,6 +18,7 @@
 //! notification.
 
 use crate::inode::Inode;
+use crate::open_mode::OpenMode;
 use crate::refused_opens::OpenTarget;
 use crate::server::{Caller, Server};
 use crate::values::HostKey;
@@ -37,7 +38,7 @@ impl Server {
             return Ok(false);
         }
         let stat = self.stat_by_name(caller, &inode)?;
-        if inode.host.may_have_changed(&stat, true) {
+        if !inode.is_passed_through() && inode.host.may_have_changed(&stat, true) {
             // Data that cannot be stored first is kept, as is data older than the host's.
             let _ = self.drop_outdated(&inode);
         }
@@ -77,7 +78,12 @@ impl Server {
     }
 
     /// Opens a file after the kernel has been notified that it was changed.
-    pub(crate) fn open_behind(&self, caller: Caller, node: u64, flags: i32) -> Result<bool, Errno> {
+    pub(crate) fn open_behind(
+        &self,
+        caller: Caller,
+        node: u64,
+        flags: i32,
+    ) -> Result<OpenMode, Errno> {
         let inode = self.inode(node)?;
         let opened = self.open_target(&inode);
         if self.to_be_forgotten(&inode) && self.refused.refuse(caller.pid, &opened) {
@@ -94,7 +100,9 @@ impl Server {
     /// there, drops its cached data and returns its status after that.
     pub(crate) fn noticed(&self, inode: &Arc<Inode>, stat: Stat) -> Result<Stat, Errno> {
         let regular = inode.kind == FileType::RegularFile;
-        if !regular || !inode.host.may_have_changed(&stat, false) {
+        // Of a file that is passed through, nothing is cached.
+        let cached = regular && !inode.is_passed_through();
+        if !cached || !inode.host.may_have_changed(&stat, false) {
             return Ok(stat);
         }
         let _ = self.drop_outdated(inode);

@@ -9,6 +9,7 @@
 //! | `shared` | the objects that all files share, until the mount ends |
 //! | `source_lock` | the lock of the source, until everything is stored |
 
+use crate::backing_files::BackingFiles;
 use crate::data::{Data, Flush, Memory};
 use crate::flusher::Queue;
 use crate::host::HostFile;
@@ -17,6 +18,7 @@ use crate::inode::Inode;
 use crate::jobs::JobQueue;
 use crate::journal::{Journal, MountStats};
 use crate::modes::Modes;
+use crate::options::Users;
 use crate::pressure::Pressure;
 use crate::refused_opens::RefusedOpens;
 use crate::representative;
@@ -69,6 +71,7 @@ pub(crate) struct Server {
     pub(crate) image: Arc<Image>,
     pub(crate) requests: Requests,
     pub(crate) modes: Modes,
+    pub(crate) backing_files: BackingFiles,
     pub(crate) pressure: Pressure,
     pub(crate) jobs: JobQueue<Self>,
     pub(crate) spin: AdaptiveSpin,
@@ -76,6 +79,7 @@ pub(crate) struct Server {
     pub(crate) notifier: OnceLock<Notifier>,
     /// `None`: processors go idle as usual.
     pub(crate) wakefulness: Option<Wakefulness>,
+    pub(crate) users: Users,
     /// Whether the kernel caches writes.
     pub(crate) write_back: bool,
     pub(crate) space: Space,
@@ -324,9 +328,12 @@ impl Server {
         let _ending = self.space.ending();
         if self.table.remove(inode) {
             self.space.stored(inode);
+            self.end_passthrough(inode);
             let data = inode.data.write().take();
             if let Some(data) = data {
                 self.end(&data);
+            }
+            if inode.kind == FileType::RegularFile {
                 inode.host.close(self.table.root().fd());
             }
         }

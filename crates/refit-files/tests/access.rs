@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Served, in_both_modes, others_reach_us};
-use refit_files::CacheMode;
+use common::{Served, in_every_mode, others_reach_us};
+use refit_files::{CacheMode, Users};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -56,7 +56,7 @@ fn access_lists_decide() {
     if !others_reach_us() {
         return;
     }
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         open_to_all(served);
         let file = served.path("f");
         fs::write(&file, "secret").unwrap();
@@ -86,7 +86,7 @@ fn a_default_list_counts_instead_of_the_mask() {
     if !others_reach_us() {
         return;
     }
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         open_to_all(served);
         let made = |directory: &str| {
             let script = "umask 077; echo x > \"$0/file\"; mkdir \"$0/directory\"";
@@ -139,7 +139,7 @@ fn a_read_from_the_cache_keeps_the_time_of_access() {
 
 #[test]
 fn a_time_set_on_a_file_that_is_being_written_reaches_the_host() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let file = served.path("f");
         fs::write(&file, "data").unwrap();
         let times = Timestamps {
@@ -160,7 +160,7 @@ fn a_time_set_on_a_file_that_is_being_written_reaches_the_host() {
 
 #[test]
 fn a_file_without_a_name_from_the_beginning_is_refused() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let mut options = fs::File::options();
         options.write(true).custom_flags(libc::O_TMPFILE);
         let error = options.open(&served.mountpoint).unwrap_err();
@@ -192,7 +192,7 @@ fn whatever_changes_a_program_takes_its_set_id_bits() {
     if !others_reach_us() {
         return;
     }
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         open_to_all(served);
         let (program, other) = (served.path("program"), served.path("other"));
         fs::write(&other, vec![b'x'; 4096]).unwrap();
@@ -216,7 +216,7 @@ fn whatever_changes_a_program_takes_its_set_id_bits() {
 
 #[test]
 fn a_new_owner_takes_the_set_id_bits_even_if_it_is_the_old_one() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let program = served.path("program");
         fs::write(&program, "x").unwrap();
         let mode = || fs::metadata(&program).unwrap().mode() & 0o7777;
@@ -234,7 +234,7 @@ fn an_access_list_takes_the_set_group_id_bit_of_a_group_one_is_not_in() {
     if !others_reach_us() {
         return;
     }
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         open_to_all(served);
         let program = served.path("program");
         fs::write(&program, "x").unwrap();
@@ -251,4 +251,31 @@ fn an_access_list_takes_the_set_group_id_bit_of_a_group_one_is_not_in() {
         }
         assert_eq!(fs::metadata(&program).unwrap().mode() & libc::S_ISGID, 0);
     });
+}
+
+#[test]
+fn a_private_mount_is_for_root_and_needs_fewer_requests() {
+    let requests = |users: Users| {
+        let served = Served::with(CacheMode::Kernel, |options| options.users = users)?;
+        let script = "umask 027; for i in $(seq 50); do : >$i; rm $i; done; : >file; chmod 0 file; : >file; stat -c %a file; chmod 640 file";
+        let made = Command::new("sh").args(["-c", script]).current_dir(&served.mountpoint).output();
+        let made = made.unwrap();
+        assert_eq!((made.stdout.as_slice(), made.stderr.as_slice()), (&b"0\n"[..], &b""[..]));
+        let mode = fs::metadata(served.host("file")).unwrap().mode();
+        assert_eq!(mode & 0o7777, 0o640);
+        fs::set_permissions(&served.source, fs::Permissions::from_mode(0o777)).unwrap();
+        let listed = Command::new("ls").arg(&served.mountpoint).uid(NOBODY).output().unwrap();
+        assert_eq!(listed.status.success(), users == Users::Owner);
+        let requests = served.mount().stats().requests;
+        served.unmount();
+        Some(requests)
+    };
+    if !others_reach_us() {
+        return;
+    }
+    let (Some(usual), Some(private)) = (requests(Users::Owner), requests(Users::RootUnchecked))
+    else {
+        return;
+    };
+    assert!(private + 50 <= usual, "{private} and {usual} requests");
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Served, clock_goes_on, in_both_modes, others_reach_us, pattern};
+use common::{Served, clock_goes_on, in_every_mode, others_reach_us, pattern};
 use refit_files::CacheMode;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 #[test]
 fn a_file_larger_than_all_page_frames() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let data = pattern(24 << 20, 1);
         fs::write(served.path("big"), &data).unwrap();
         assert!(fs::read(served.path("big")).unwrap() == data);
@@ -30,7 +30,7 @@ fn a_file_larger_than_all_page_frames() {
 
 #[test]
 fn a_program_that_runs_keeps_its_code() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let path = served.path("program");
         fs::copy("/bin/cat", &path).unwrap();
         let length = fs::metadata(&path).unwrap().len();
@@ -53,7 +53,7 @@ fn a_program_that_runs_keeps_its_code() {
 
 #[test]
 fn sparse_files_and_their_holes() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let path = served.path("sparse");
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         let far = 5 << 30;
@@ -74,7 +74,7 @@ fn sparse_files_and_their_holes() {
 
 #[test]
 fn unwritten_data_is_no_hole() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let file = File::options()
             .read(true)
             .write(true)
@@ -91,7 +91,7 @@ fn unwritten_data_is_no_hole() {
 
 #[test]
 fn truncation_cuts_and_grows_with_zeros() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let path = served.path("t");
         fs::write(&path, pattern(10_000, 2)).unwrap();
         let file = File::options().read(true).write(true).open(&path).unwrap();
@@ -111,7 +111,7 @@ fn truncation_cuts_and_grows_with_zeros() {
 
 #[test]
 fn every_mode_of_fallocate() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let path = served.path("f");
         let data = pattern(64 << 10, 4);
         fs::write(&path, &data).unwrap();
@@ -140,7 +140,7 @@ fn every_mode_of_fallocate() {
 
 #[test]
 fn appending_by_two_processes_loses_nothing() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let script = "i=0; while [ $i -lt 500 ]; do echo $0 $i >> log; i=$((i+1)); done";
         let writer = |name: &str| {
             Command::new("sh")
@@ -166,7 +166,7 @@ fn appending_by_two_processes_loses_nothing() {
 
 #[test]
 fn mappings_shared_and_private() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         // Python stands for an unmodified program; the test passes without it.
         let script = "
 import mmap, os
@@ -205,7 +205,7 @@ fn opens_of_both_kinds_see_each_other() {
     let path = served.path("mixed");
     let cached = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
     cached.write_all_at(&pattern(100_000, 5), 0).unwrap();
-    assert_eq!(served.mount().set_cache_mode("/mix*", CacheMode::Direct), 1);
+    assert_eq!(served.mount().set_cache_mode("/mix*", CacheMode::Direct), Some(1));
     let direct = File::options().read(true).write(true).open(&path).unwrap();
     let mut buffer = vec![0; 100_000];
     direct.read_exact_at(&mut buffer, 0).unwrap();
@@ -258,7 +258,7 @@ fn direct_writes_on_a_caching_mount_change_the_time() {
 
 #[test]
 fn direct_io_by_the_program() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let file = File::options()
             .read(true)
             .write(true)
@@ -320,7 +320,7 @@ assert page[0] == 0
 
 #[test]
 fn copying_within_the_mount() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let data = pattern(300_000, 6);
         fs::write(served.path("from"), &data).unwrap();
         let from = File::open(served.path("from")).unwrap();
@@ -348,7 +348,7 @@ fn copying_within_the_mount() {
 
 #[test]
 fn locks_exclude() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let path = served.path("lock");
         let first = File::create(&path).unwrap();
         first.lock().unwrap();
@@ -364,7 +364,7 @@ fn a_write_by_somebody_else_clears_set_user_id() {
     if !others_reach_us() {
         return;
     }
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         use std::os::unix::fs::PermissionsExt;
         use std::os::unix::process::CommandExt;
         let path = served.path("program");
@@ -401,7 +401,7 @@ fn set_group_id_without_execution_stays_for_the_group_only() {
     if !others_reach_us() {
         return;
     }
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         use std::os::unix::fs::PermissionsExt;
         use std::os::unix::process::CommandExt;
         let path = served.path("locked");
@@ -427,7 +427,7 @@ fn set_group_id_without_execution_stays_for_the_group_only() {
 
 #[test]
 fn two_threads_on_one_file_and_frames_for_neither() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let path = served.path("shared");
         let len = 6 << 20;
         File::create(&path).unwrap().set_len(len * 2).unwrap();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Served, clock_goes_on, in_both_modes, others_reach_us};
+use common::{Served, clock_goes_on, in_every_mode, others_reach_us};
 use refit_files::CacheMode;
 use rustix::fs::{AtFlags, CWD, Mode, RenameFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 #[test]
 fn files_directories_and_links() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         fs::create_dir(served.path("d")).unwrap();
         fs::write(served.path("d/a"), b"hello").unwrap();
         assert_eq!(fs::read(served.path("d/a")).unwrap(), b"hello");
@@ -42,7 +42,7 @@ fn files_directories_and_links() {
 
 #[test]
 fn rename_with_every_flag() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let rename = |from: &str, to: &str, flags| {
             rustix::fs::renameat_with(CWD, served.path(from), CWD, served.path(to), flags)
         };
@@ -68,7 +68,7 @@ fn rename_with_every_flag() {
 
 #[test]
 fn a_file_stays_readable_after_its_last_name() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         use std::io::{Read, Seek, Write};
         let mut file = fs::File::options()
             .read(true)
@@ -100,7 +100,7 @@ fn a_file_stays_readable_after_its_last_name() {
 
 #[test]
 fn names_of_any_bytes() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let mut names = BTreeSet::new();
         for byte in (1..=255u8).filter(|b| *b != b'/') {
             names.insert(OsString::from(OsStr::from_bytes(&[b'x', byte])));
@@ -144,7 +144,7 @@ fn a_large_directory_is_listed_once_each_while_it_shrinks() {
 
 #[test]
 fn times_are_those_of_the_program_not_of_write_back() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let path = served.path("t");
         fs::write(&path, "x").unwrap();
         let written = fs::metadata(&path).unwrap();
@@ -185,7 +185,7 @@ fn times_are_those_of_the_program_not_of_write_back() {
 
 #[test]
 fn modification_time_advances_with_each_write() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         use std::io::Write;
         let mut file = fs::File::create(served.path("m")).unwrap();
         let mut last = file.metadata().unwrap();
@@ -202,7 +202,7 @@ fn modification_time_advances_with_each_write() {
 
 #[test]
 fn permissions_owners_and_special_bits() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let path = served.path("p");
         fs::write(&path, "x").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).unwrap();
@@ -231,7 +231,7 @@ fn permissions_owners_and_special_bits() {
 
 #[test]
 fn extended_attributes() {
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         let path = served.path("x");
         fs::write(&path, "x").unwrap();
         let (name, big) = ("user.refit", common::pattern(1000, 3));
@@ -257,7 +257,7 @@ fn what_a_user_makes_belongs_to_the_user() {
     if !others_reach_us() {
         return;
     }
-    in_both_modes(|served| {
+    in_every_mode(|served| {
         fs::set_permissions(&served.mountpoint, fs::Permissions::from_mode(0o777)).unwrap();
         fs::create_dir(served.path("shared")).unwrap();
         std::os::unix::fs::chown(served.path("shared"), None, Some(777)).unwrap();

@@ -5,7 +5,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use parking_lot::{Mutex, RwLock};
-use refit_files::{AdoptError, MountError, MountOptions, MountStats, UnmountError};
+use refit_files::{AdoptError, MountError, MountOptions, MountStats, UnmountError, Users};
 use refit_objects::composition::Plan;
 use refit_sys::descriptors::Descriptors;
 use serde::{Deserialize, Serialize};
@@ -154,7 +154,7 @@ fn options(request: &MountRequest) -> MountOptions {
             Some(plan) => plan.clone(),
             None => refit_files::composition(&request.implementation),
         },
-        allow_other: request.allow_other,
+        users: users(request),
         read_only: request.read_only,
         awake: request.awake,
     }
@@ -215,13 +215,13 @@ impl Served for FileServer {
         self.ask(true, refit_files::Mount::ended)
     }
 
-    fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize {
+    fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> Option<usize> {
+        let files = self.ask(Some(0), |mount| mount.set_cache_mode(path_glob, mode.into()))?;
         let mut description = self.description.lock();
         description.rules.retain(|(glob, _)| glob != path_glob);
         description.rules.push((path_glob.to_owned(), mode));
         self.describe(&description);
-        drop(description);
-        self.ask(0, |mount| mount.set_cache_mode(path_glob, mode.into()))
+        Some(files)
     }
 
     fn remember(&self, classes: &[ClassInfo]) {
@@ -328,6 +328,7 @@ fn not_mounted(error: &MountError) -> Refusal {
         | MountError::Workers { .. } => Kind::Malformed,
         MountError::SourceUnreadable { .. }
         | MountError::NotPermitted { .. }
+        | MountError::NotPrivate
         | MountError::FuseNotPermitted => Kind::Forbidden,
         MountError::AlreadyMounted(_) | MountError::DeadMount(_) | MountError::Served { .. } => {
             Kind::Busy
@@ -345,12 +346,21 @@ fn refusal(kind: Kind, text: &str) -> Refusal {
     Refusal::new(kind, operation, obstacle, remedy)
 }
 
+fn users(request: &MountRequest) -> Users {
+    match (request.private, request.allow_other) {
+        (true, _) => Users::RootUnchecked,
+        (false, true) => Users::All,
+        (false, false) => Users::Owner,
+    }
+}
+
 impl From<CacheMode> for refit_files::CacheMode {
     fn from(mode: CacheMode) -> Self {
         match mode {
             CacheMode::Kernel => Self::Kernel,
             CacheMode::Direct => Self::Direct,
             CacheMode::Auto => Self::Auto,
+            CacheMode::Passthrough => Self::Passthrough,
         }
     }
 }

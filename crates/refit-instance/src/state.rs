@@ -273,8 +273,23 @@ impl Core {
         self.served().iter().for_each(|served| served.write_back());
     }
 
-    pub(crate) fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize {
-        self.served().iter().map(|served| served.set_cache_mode(path_glob, mode)).sum()
+    pub(crate) fn set_cache_mode(
+        &self,
+        path_glob: &str,
+        mode: CacheMode,
+    ) -> Result<usize, Refusal> {
+        let served = self.served();
+        let files = served.iter().map(|served| served.set_cache_mode(path_glob, mode));
+        let files: Vec<Option<usize>> = files.collect();
+        if !files.is_empty() && files.iter().all(Option::is_none) {
+            return Err(Refusal::new(
+                Kind::Busy,
+                format!("pass {path_glob} through"),
+                "no mount of this instance passes files through",
+                "mount with `refit mount SOURCE MOUNTPOINT --cache passthrough`",
+            ));
+        }
+        Ok(files.into_iter().flatten().sum())
     }
 
     /// Returns the objects whose names match, sorted by name.

@@ -252,8 +252,8 @@ pub trait Served: Send + Sync + 'static {
     fn ended(&self) -> bool;
 
     /// Changes the cache mode of the files whose path matches. Returns how many of them are
-    /// currently known.
-    fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize;
+    /// currently known; `None` if the mount does not have the mode.
+    fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> Option<usize>;
 
     /// Returns the counters of the file server.
     fn stats(&self) -> BTreeMap<String, u64>;

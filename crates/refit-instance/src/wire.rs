@@ -350,6 +350,8 @@ pub enum CacheMode {
     Direct,
     /// Decided for each file.
     Auto,
+    /// The kernel accesses files on the host itself. Only a mount that was mounted so can do it.
+    Passthrough,
 }
 
 /// A request to mount a directory.
@@ -381,6 +383,10 @@ pub struct MountRequest {
     /// Whether users other than the one who mounts may use the mount.
     #[serde(default)]
     pub allow_other: bool,
+    /// Whether only root may use the mount, for whom the kernel checks no permissions. Overrides
+    /// `allow_other`.
+    #[serde(default)]
+    pub private: bool,
     /// Whether the mount is read-only.
     #[serde(default)]
     pub read_only: bool,

@@ -14,6 +14,7 @@
 use std::io;
 
 use crate::status::Status;
+use rustix::thread::{CapabilitySet, CapabilitySets};
 
 const SECBIT_NO_SETUID_FIXUP: libc::c_int = 1 << 2;
 
@@ -143,6 +144,23 @@ pub fn in_group(pid: u32, group: u32) -> Option<bool> {
     // The fourth id is the one used for files.
     let own = status.line("Gid")?.split_whitespace().nth(3).is_some_and(is);
     Some(own || status.line("Groups")?.split_whitespace().any(is))
+}
+
+/// Calls `work` on this thread without a capability. If the capability cannot be removed, the
+/// thread does not have it.
+pub fn without_capability<T>(capability: u32, work: impl FnOnce() -> T) -> T {
+    let Ok(all) = rustix::thread::capabilities(None) else { return work() };
+    let bit = CapabilitySet::from_bits_retain(1 << capability);
+    if !all.effective.contains(bit) {
+        return work();
+    }
+    let fewer = CapabilitySets { effective: all.effective - bit, ..all };
+    let removed = rustix::thread::set_capabilities(None, fewer).is_ok();
+    let outcome = work();
+    if removed {
+        let _ = rustix::thread::set_capabilities(None, all);
+    }
+    outcome
 }
 
 /// The number of the capability `CAP_FSETID`: a write by its holder preserves the set-user-id and

@@ -3,7 +3,7 @@
 use crate::storm::{Pace, Storm};
 use crate::tools::skip;
 use crate::watchdog::Watchdog;
-use refit_files::{CacheMode, Mount, MountOptions, mount};
+use refit_files::{CacheMode, Mount, MountOptions, Users, mount};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ impl Served {
             cache,
             workers: None,
             composition: refit_files::composition("shared"),
-            allow_other: true,
+            users: Users::All,
             read_only: false,
             awake: false,
         };

@@ -11,6 +11,7 @@
 use super::Image;
 use super::layout::RECORD_WORDS as WORDS;
 use crate::values::{Access, HostKey, Time};
+use std::num::NonZeroU32;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -33,7 +34,10 @@ pub(super) const CHANGED: usize = 13;
 pub(super) const CHANGED_HOST: usize = 15;
 pub(super) const VERSION: usize = 17;
 
-/// The flags of a record, each a bit.
+/// The shift of the host's file that the inode is passed through to, in the word of the flags.
+pub(super) const BACKING_SHIFT: u32 = 32;
+
+/// The flags of a record, each a bit of the lower half of their word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Flag {
@@ -188,6 +192,21 @@ impl Record {
     /// Clears a flag and returns whether it was set.
     pub(crate) fn take(&self, flag: Flag) -> bool {
         self.has(flag) && self.words()[FLAGS].fetch_and(!(flag as u64), Relaxed) & flag as u64 != 0
+    }
+
+    /// Returns the number by which the connection knows the host's file, if the inode is passed
+    /// through; see `passthrough`.
+    pub(crate) fn backing(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new((self.get(FLAGS) >> BACKING_SHIFT) as u32)
+    }
+
+    /// Records whether the inode is passed through. Called with its session locked exclusively.
+    pub(crate) fn set_backing(&self, backing: Option<NonZeroU32>) {
+        let flags = &self.words()[FLAGS];
+        match backing {
+            Some(number) => flags.fetch_or(u64::from(number.get()) << BACKING_SHIFT, Release),
+            None => flags.fetch_and(u64::from(u32::MAX), Release),
+        };
     }
 
     pub(crate) fn mode(&self) -> u32 {

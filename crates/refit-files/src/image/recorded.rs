@@ -3,8 +3,8 @@
 use super::Image;
 use super::layout::RECORD_WORDS as WORDS;
 use super::record::{
-    CACHE, CHANGED, CHANGED_HOST, DESCRIPTOR, DEVICE, FLAGS, Flag, LOOKUPS, MODE, MODIFIED, NODE,
-    NUMBER, OUTDATED, Record, RecordedVersion, SIZE, USES, Unfinished, VERSION,
+    BACKING_SHIFT, CACHE, CHANGED, CHANGED_HOST, DESCRIPTOR, DEVICE, FLAGS, Flag, LOOKUPS, MODE,
+    MODIFIED, NODE, NUMBER, OUTDATED, Record, RecordedVersion, SIZE, USES, Unfinished, VERSION,
 };
 use crate::values::{Access, HostKey, Time};
 use std::os::fd::RawFd;
@@ -124,7 +124,9 @@ impl RecordedInode {
 
     /// Makes `record` the continuation of this one, without its descriptor, cache and version.
     pub(crate) fn continue_in(&self, record: &Record) {
-        let flags = self.words[FLAGS] & (Flag::StaleInKernel as u64 | Flag::Gone as u64);
+        let backing = u64::from(u32::MAX) << BACKING_SHIFT;
+        let kept = Flag::StaleInKernel as u64 | Flag::Gone as u64 | backing;
+        let flags = self.words[FLAGS] & kept;
         record.begin(self.node(), self.key(), self.mode(), self.has(Flag::Gone));
         record.put(FLAGS, flags);
         for word in [LOOKUPS, OUTDATED, USES] {

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "not every test file uses everything")]
 
-use refit_files::{CacheMode, Mount, MountOptions, mount};
+use refit_files::{CacheMode, Mount, MountError, MountOptions, Users, mount};
 use std::path::{Path, PathBuf};
 
 pub struct Served {
@@ -52,7 +52,7 @@ pub fn options(source: &Path, mountpoint: &Path, cache: CacheMode) -> MountOptio
         cache,
         workers: Some(2),
         composition: refit_files::composition("shared"),
-        allow_other: false,
+        users: Users::Owner,
         read_only: false,
         awake: false,
     }
@@ -79,7 +79,13 @@ impl Served {
         let (directory, source, mountpoint) = directories();
         let mut options = options(&source, &mountpoint, cache);
         change(&mut options);
-        let mount = Some(mount(options).unwrap());
+        let mount = match mount(options) {
+            Err(error @ MountError::NoPassthrough { .. }) => {
+                eprintln!("skipped: {error}");
+                return None;
+            }
+            mounted => Some(mounted.unwrap()),
+        };
         Some(Self { mount, source, mountpoint, _directory: directory })
     }
 
@@ -113,8 +119,17 @@ pub fn is_mounted(path: &Path) -> bool {
 }
 
 /// Runs a test in every cache mode.
-pub fn in_both_modes(test: impl Fn(&Served)) {
-    for mode in [CacheMode::Kernel, CacheMode::Direct] {
+pub fn in_every_mode(test: impl Fn(&Served)) {
+    in_modes(&[CacheMode::Kernel, CacheMode::Direct, CacheMode::Passthrough], test);
+}
+
+/// Runs a test in every cache mode in which the server serves the data of files.
+pub fn in_serving_modes(test: impl Fn(&Served)) {
+    in_modes(&[CacheMode::Kernel, CacheMode::Direct], test);
+}
+
+fn in_modes(modes: &[CacheMode], test: impl Fn(&Served)) {
+    for &mode in modes {
         if let Some(served) = Served::new(mode) {
             test(&served);
             served.unmount();

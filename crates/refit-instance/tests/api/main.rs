@@ -121,9 +121,9 @@ impl Served for ToyMount {
     fn ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
-    fn set_cache_mode(&self, path_glob: &str, _mode: CacheMode) -> usize {
+    fn set_cache_mode(&self, path_glob: &str, _mode: CacheMode) -> Option<usize> {
         assert_eq!(path_glob, "/logs/*", "the interface is not part of a path");
-        2
+        Some(2)
     }
     fn stats(&self) -> BTreeMap<String, u64> {
         BTreeMap::from([("requests".to_owned(), 9)])
@@ -173,6 +173,7 @@ fn mount_request(source: &str) -> MountRequest {
         implementation: "shared".into(),
         composition: None,
         allow_other: false,
+        private: false,
         read_only: false,
         awake: false,
     }

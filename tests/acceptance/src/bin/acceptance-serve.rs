@@ -2,7 +2,7 @@
 //! `acceptance-serve SOURCE MOUNTPOINT kernel|direct FRAMES_BYTES [storm]`.
 
 use refit_acceptance::{Pace, Storm};
-use refit_files::{CacheMode, MountOptions, mount};
+use refit_files::{CacheMode, MountOptions, Users, mount};
 use std::io::Read;
 
 fn main() {
@@ -18,7 +18,7 @@ fn main() {
         cache: if cache == "direct" { CacheMode::Direct } else { CacheMode::Kernel },
         workers: None,
         composition: refit_files::composition("shared"),
-        allow_other: true,
+        users: Users::All,
         read_only: false,
         awake: false,
     };

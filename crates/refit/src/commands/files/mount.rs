@@ -83,6 +83,11 @@ pub(crate) struct MountArgs {
     #[arg(long)]
     allow_other: bool,
 
+    /// Let only root access the mount, who mounts, and have the kernel check no permissions: fewer
+    /// requests to refit
+    #[arg(long, conflicts_with = "allow_other")]
+    private: bool,
+
     /// Unmount also when standard input ends, even while the mount is in use: for programs that
     /// start refit and must not leave it running
     #[arg(long)]
@@ -288,6 +293,7 @@ pub(super) fn requests(args: &MountArgs) -> Result<Vec<MountRequest>, Failure> {
             implementation: args.implementation.clone(),
             composition: composition.clone(),
             allow_other: args.allow_other,
+            private: args.private,
             read_only: args.read_only,
             awake: args.awake,
         })

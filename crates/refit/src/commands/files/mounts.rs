@@ -22,6 +22,8 @@ pub(crate) enum CacheArg {
     Direct,
     /// refit chooses the mode for each file
     Auto,
+    /// The kernel accesses the files of the source itself, and refit sees no read and no write
+    Passthrough,
 }
 
 impl From<CacheArg> for refit_instance::wire::CacheMode {
@@ -30,6 +32,7 @@ impl From<CacheArg> for refit_instance::wire::CacheMode {
             CacheArg::Kernel => Self::Kernel,
             CacheArg::Direct => Self::Direct,
             CacheArg::Auto => Self::Auto,
+            CacheArg::Passthrough => Self::Passthrough,
         }
     }
 }

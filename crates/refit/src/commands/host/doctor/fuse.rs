@@ -48,6 +48,21 @@ pub(super) fn mounting() -> Finding {
         .or("no directory can be served", "apt-get install fuse3, or run refit as root")
 }
 
+/// Checks whether files can be passed through. A kernel of that version can be built without it,
+/// which `refit mount` finds.
+pub(super) fn passthrough(kernel: Option<(u32, u32)>) -> Finding {
+    let (ok, found) =
+        match (kernel.is_some_and(|version| version >= (6, 9)), capable(CAP_SYS_ADMIN)) {
+            (true, true) => (true, "the kernel passes files through to the host"),
+            (true, false) => (false, "this user may not have the kernel pass files through"),
+            (false, _) => (false, "the kernel passes no files through"),
+        };
+    Finding::new("passthrough", ok, found.to_owned()).or(
+        "`refit mount --cache passthrough` does not work",
+        "boot Linux 6.9 or newer with CONFIG_FUSE_PASSTHROUGH, and run refit as root",
+    )
+}
+
 /// Checks whether the kernel ends a mount whose server is late with an answer (Linux 6.15).
 pub(super) fn request_timeouts() -> Finding {
     let seconds = |name| read(&format!("/proc/sys/fs/fuse/{name}")).parse().unwrap_or(0);

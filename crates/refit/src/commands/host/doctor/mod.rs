@@ -66,6 +66,7 @@ fn findings() -> Vec<Finding> {
         fuse::mounting(),
         fuse::request_timeouts(),
         resending(),
+        fuse::passthrough(kernel_version()),
         memfd(),
         rseq(),
         membarrier(),
@@ -84,9 +85,14 @@ fn findings() -> Vec<Finding> {
     ]
 }
 
+/// Returns the version of the running kernel.
+fn kernel_version() -> Option<(u32, u32)> {
+    version(&rustix::system::uname().release().to_string_lossy())
+}
+
 fn kernel() -> Finding {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let ok = version(&release).is_some_and(|v| v >= (5, 4));
+    let ok = kernel_version().is_some_and(|v| v >= (5, 4));
     Finding::new("kernel", ok, format!("Linux {release}"))
         .required()
         .or("refit is not tested before Linux 5.4", "boot a newer kernel")
@@ -94,8 +100,7 @@ fn kernel() -> Finding {
 
 /// Checks whether the kernel sends requests again that a server has not answered.
 fn resending() -> Finding {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let ok = version(&release).is_some_and(|v| v >= (6, 9));
+    let ok = kernel_version().is_some_and(|v| v >= (6, 9));
     let found = if ok {
         "the kernel sends unanswered requests again"
     } else {
