@@ -42,6 +42,12 @@ impl Place {
         self.top.join("mnt")
     }
 
+    /// Returns the source, which is empty.
+    pub(crate) fn cleared(&self) -> PathBuf {
+        self.clear();
+        self.source()
+    }
+
     fn clear(&self) {
         let _ = std::fs::remove_dir_all(self.source());
         std::fs::create_dir_all(self.source()).expect("the scratch directory can be written");
@@ -61,7 +67,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    fn start(server: Server, cached: bool, place: &Place) -> Self {
+    pub(crate) fn start(server: Server, cached: bool, place: &Place) -> Self {
         let command = match server {
             Server::Refit => return Self::refit(place, &["--cache", cache(cached)]),
             Server::Peer => {
@@ -124,7 +130,8 @@ pub(crate) struct Postmark {
     pub(crate) transactions: u32,
 }
 
-const POSTMARK: Postmark = Postmark { files: 5_000, sizes: [500, 10_000], transactions: 20_000 };
+pub(crate) const POSTMARK: Postmark =
+    Postmark { files: 5_000, sizes: [500, 10_000], transactions: 20_000 };
 
 /// Returns the transactions per second of postmark in a directory, by wall time.
 pub(crate) fn postmark(directory: &Path, how: Postmark) -> f64 {
@@ -197,8 +204,7 @@ pub(crate) fn measure(cached: bool, rounds: usize) -> Files {
         let serving = Serving::refit(&place, &["--awake", "--cache", cache(cached)]);
         files.awake.push(postmark(&place.mountpoint(), POSTMARK));
         drop(serving);
-        place.clear();
-        files.native.push(postmark(&place.source(), POSTMARK));
+        files.native.push(postmark(&place.cleared(), POSTMARK));
         eprintln!("files, kernel cache {}: round {} of {rounds}", on_off(cached), round + 1);
     }
     files

@@ -20,6 +20,7 @@ mod move_tables;
 mod moved;
 mod moves;
 mod paging;
+mod passthrough;
 mod phases;
 mod plot;
 mod plugins;
@@ -49,7 +50,7 @@ mod workloads;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 27] = [
+const PARTS: [&str; 28] = [
     "calls",
     "instructions",
     "interposer",
@@ -60,6 +61,7 @@ const PARTS: [&str; 27] = [
     "memory",
     "load",
     "files",
+    "passthrough",
     "handover",
     "sdet",
     "recording",
@@ -134,6 +136,7 @@ fn main() -> ExitCode {
             "classes" => report.classes(&classes::measure()),
             "memory" => report.memory(&memory::measure()),
             "load" => report.load(&load::measure(10)),
+            "passthrough" => report.passthrough(passthrough::measure()),
             "handover" => report.handovers(handover::measure()),
             "sdet" => report.sdet(sdet::measure()),
             "recording" => report.recording(&recording::measure(20)),

@@ -4,6 +4,7 @@ use crate::domains::{self, Domains};
 use crate::faults;
 use crate::messages::{self, Messages};
 use crate::paging::{self, Paging};
+use crate::passthrough;
 use crate::plot;
 use crate::report::Report;
 use crate::runs::{PROGRAMS, Runs};
@@ -48,6 +49,34 @@ impl Report {
                 &[&[cell(work)], &cells[..], &[adaptive.over(best).show(2), cell("≥ 0.98")]]
                     .concat(),
             );
+        }
+    }
+
+    pub(crate) fn passthrough(&mut self, measured: Result<passthrough::Rates, String>) {
+        let title = "Files that are passed through, a second (Soules 2003, §6.3, fig. 6: exclusive \
+                     sessions 1.34× under Postmark, small files a further 1.4×)";
+        let heads = [
+            "contender",
+            "postmark, transactions",
+            "over `refit mount`",
+            "time over no server",
+            "fio randread 4k",
+            "fio read 4k",
+            "fio randwrite 4k",
+            "fio write 4k",
+            "must reach",
+        ];
+        let Some(rates) = self.begin(title, "passthrough", &heads, measured) else { return };
+        let (usual, none) = (&rates[0][0], &rates[rates.len() - 1][0]);
+        let bars = ["", "≥ 1.34×", "≥ 1.88×, ≤ 3× the time", "", ""];
+        for ((contender, rates), bar) in passthrough::CONTENDERS.iter().zip(&rates).zip(bars) {
+            let [postmark, fio @ ..] = rates;
+            let gain = format!("{}×", postmark.over(usual).show(2));
+            let time = format!("{}×", none.over(postmark).show(2));
+            let mut cells = vec![cell(contender), postmark.show(0), gain, time];
+            cells.extend(fio.iter().map(|rate| rate.show(0)));
+            cells.push(cell(bar));
+            self.row(&cells);
         }
     }
 
