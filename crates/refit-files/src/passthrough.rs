@@ -21,7 +21,7 @@ use crate::inode::Inode;
 use crate::open_mode::{Backing, OpenMode};
 use crate::server::Server;
 use crate::values::Access;
-use fuser::{FileAttr, ReplyCreate, ReplyOpen};
+use fuser::{FileAttr, INodeNo, ReplyCreate, ReplyOpen};
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -81,7 +81,13 @@ impl Server {
         let Some(backing) = inode.record.backing() else { return };
         debug_assert!(inode.data.read().is_none(), "nothing of the file is cached");
         if let Ok(stat) = rustix::fs::fstat(&*inode.fd()) {
+            let changed = inode.host.may_have_changed(&stat, true);
             inode.host.caches_know(&stat);
+            if changed && let Some(notifier) = self.notifier.get() {
+                // The kernel changes its own times for writes, but not for stores through mappings.
+                // Invalidating only the attributes waits for no page and for no other request.
+                let _ = notifier.inval_inode(INodeNo(inode.node), -1, 0);
+            }
         }
         // In this order: a server that continues the mount uses a number that is recorded.
         inode.record.set_backing(None);

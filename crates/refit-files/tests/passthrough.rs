@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Served, directories, options, pattern};
+use common::{Served, clock_goes_on, directories, options, pattern};
 use refit_files::{CacheMode, mount};
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use std::fs::{self, File};
@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// A process that ends with the test.
 struct Ended(Child);
@@ -116,6 +117,31 @@ fn what_the_kernel_still_asks_for_is_done_on_the_host() {
     assert_eq!(fs::read(served.host("to")).unwrap(), b"short");
     assert_eq!(served.mount().stats().writes, 0);
     drop(files);
+    served.unmount();
+}
+
+#[test]
+fn a_store_through_a_mapping_changes_the_time() {
+    let Some(served) = Served::new(CacheMode::Passthrough) else { return };
+    fs::write(served.path("f"), [0; 4096]).unwrap();
+    let before = fs::metadata(served.path("f")).unwrap().modified().unwrap();
+    clock_goes_on();
+    let script = "import mmap, os; mmap.mmap(os.open('f', os.O_RDWR), 4096)[0] = 7";
+    let mut python = Command::new("python3");
+    let stored = python.args(["-c", script]).current_dir(&served.mountpoint).status();
+    match stored {
+        Ok(status) => assert!(status.success()),
+        Err(error) => return eprintln!("skipped: python3: {error}"),
+    }
+    // The kernel reports the close after the process has ended.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while fs::metadata(served.path("f")).unwrap().modified().unwrap() == before {
+        assert!(Instant::now() < deadline, "the time stays");
+        thread::yield_now();
+    }
+    let [seen, host] = [served.path("f"), served.host("f")].map(|path| fs::metadata(path).unwrap());
+    assert_eq!(seen.modified().unwrap(), host.modified().unwrap());
+    assert_eq!(fs::read(served.path("f")).unwrap()[0], 7);
     served.unmount();
 }
 

@@ -19,7 +19,7 @@
 mod cache_state;
 mod rules;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -40,6 +40,9 @@ use rules::{RULES, Rule, Thresholds};
 
 /// The longest sleep before the thread checks again whether the client is still connected.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The minimum length of an interval, in times of what its examination takes. With many caches the
+/// intervals become longer, so that the examination takes little time from the programs.
+const PAUSE: u32 = 50;
 
 /// A request in progress.
 pub(crate) struct Work {
@@ -80,9 +83,10 @@ impl Work {
         let time = |ms| Instant::now().checked_add(Duration::from_millis(ms));
         let until = self.request.for_ms.and_then(time);
         while !self.over() && until.is_none_or(|until| Instant::now() < until) {
-            let next = Instant::now().checked_add(every);
+            let began = Instant::now();
             let objects = self.objects(&glob);
-            known.retain(|id, _| objects.iter().any(|object| object.id == *id));
+            let there: HashSet<u64> = objects.iter().map(|object| object.id).collect();
+            known.retain(|id, _| there.contains(id));
             for object in &objects {
                 let known = known.entry(object.id).or_default();
                 let counts = RULES
@@ -93,7 +97,8 @@ impl Work {
                     break;
                 }
             }
-            sleep_until(next, POLL_INTERVAL, &|| self.over());
+            let interval = every.max(began.elapsed().saturating_mul(PAUSE));
+            sleep_until(began.checked_add(interval), POLL_INTERVAL, &|| self.over());
         }
         if !*self.shared.ending.borrow() {
             self.restore(&glob, &known);

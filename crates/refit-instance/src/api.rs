@@ -484,6 +484,7 @@ async fn unmount(
 #[utoipa::path(post, path = "/cache", request_body = CacheRequest, responses(
     (status = 200, body = CacheAnswer),
     (status = 400, body = Refusal),
+    (status = 409, body = Refusal),
 ))]
 async fn cache(
     State(shared): State<Shared>,
