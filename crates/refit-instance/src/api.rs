@@ -494,8 +494,7 @@ async fn cache(
         request.map_err(|e| rejected("change the cache mode", e.status(), &e.body_text()))?;
     blocking("change the cache mode", move || {
         let path = request.glob.strip_prefix("fcm:").unwrap_or(&request.glob);
-        let files = shared.core.set_cache_mode(path, request.mode)?;
-        Ok(Json(CacheAnswer { files: files as u64 }))
+        Ok(Json(CacheAnswer { files: shared.core.set_cache_mode(path, request.mode)? as u64 }))
     })
     .await
 }
