@@ -117,6 +117,9 @@ impl Server {
         flags: i32,
     ) -> Result<usize, Errno> {
         let inode = self.inode(node)?;
+        if let Some(n) = self.read_ahead(&inode, offset, buf)? {
+            return Ok(n);
+        }
         let data = self.data(&inode, Access::Read)?;
         let n = {
             let _read = events::READ.span([node, buf.len() as u64]);

@@ -192,7 +192,7 @@ pub(crate) fn proc_path(fd: &OwnedFd) -> String {
 
 /// Fills `buf` with `read`, which is given the destination and the offset. Returns the number of
 /// bytes before the end of the file.
-fn read_all(
+pub(crate) fn read_all(
     offset: u64,
     buf: &mut [u8],
     mut read: impl FnMut(&mut [u8], u64) -> Result<usize, Errno>,

@@ -5,18 +5,20 @@
 //! open and no program has it open. The kernel insists that all opens of a file at the same time
 //! agree, so an open file stays as it is, whatever its cache mode becomes.
 //!
-//! While a file is passed through it has no cache here, and the kernel has none of its pages: its
-//! dirty pages are stored and its objects destroyed before, and the kernel drops its own pages at
-//! an open without `FOPEN_KEEP_CACHE`. Operations that the kernel still sends (truncations, holes,
-//! copies) are carried out on the host's file. `Inode::session` keeps an inode from changing sides
-//! meanwhile: opens and closes lock it exclusively, those operations shared.
+//! While a file is passed through it has no cache here: its dirty pages are stored and its
+//! objects destroyed before. The kernel drops its own pages at an open without
+//! `FOPEN_KEEP_CACHE`; those that a program has had it read ahead, which it does not use, it
+//! drops after the last close. Operations that the kernel still sends (truncations, holes,
+//! copies) are carried out on the host's file. `Inode::session` keeps an inode from changing
+//! sides meanwhile: opens and closes lock it exclusively, those operations shared.
 //!
 //! The number by which the kernel knows the host's file is in the inode's record. It belongs to the
 //! connection, so that the server that continues a mount uses it, too; and a program reads and
 //! writes such a file even while there is no server.
 
 use crate::answer::{GENERATION, TTL};
-use crate::image::record::Uses;
+use crate::host::read_all;
+use crate::image::record::{Flag, Uses};
 use crate::inode::Inode;
 use crate::open_mode::{Backing, OpenMode};
 use crate::server::Server;
@@ -67,6 +69,23 @@ impl Server {
         Ok(())
     }
 
+    /// Reads a file that is passed through; `None` if it is not. The kernel fills its cache with
+    /// the data when a program asks for read-ahead (`readahead`, `posix_fadvise`), and does not use
+    /// it.
+    pub(crate) fn read_ahead(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<Option<usize>, Errno> {
+        if !inode.is_passed_through() {
+            return Ok(None);
+        }
+        let file = self.with_descriptors(|| inode.host.ensure(Access::Read))?;
+        inode.record.set(Flag::PagesInKernel, true);
+        read_all(offset, buf, |buf, at| rustix::io::pread(&file, buf, at)).map(Some)
+    }
+
     /// Counts a close. The last one ends the passing through of a file.
     pub(crate) fn close(&self, inode: &Inode, uses: Uses) {
         let _session = inode.session.write();
@@ -83,10 +102,14 @@ impl Server {
         if let Ok(stat) = rustix::fs::fstat(&*inode.fd()) {
             let changed = inode.host.may_have_changed(&stat, true);
             inode.host.caches_know(&stat);
-            if changed && let Some(notifier) = self.notifier.get() {
+            let pages = inode.record.take(Flag::PagesInKernel);
+            if (changed || pages)
+                && let Some(notifier) = self.notifier.get()
+            {
                 // The kernel changes its own times for writes, but not for stores through mappings.
-                // Invalidating only the attributes waits for no page and for no other request.
-                let _ = notifier.inval_inode(INodeNo(inode.node), -1, 0);
+                // A negative offset means no pages. No read is under way for which the kernel would
+                // wait, since it keeps the file open meanwhile.
+                let _ = notifier.inval_inode(INodeNo(inode.node), if pages { 0 } else { -1 }, 0);
             }
         }
         // In this order: a server that continues the mount uses a number that is recorded.

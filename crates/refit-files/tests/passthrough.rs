@@ -4,7 +4,7 @@ mod common;
 
 use common::{Served, clock_goes_on, directories, options, pattern};
 use refit_files::{CacheMode, mount};
-use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
+use rustix::fs::{Advice, FallocateFlags, SeekFrom, copy_file_range, fadvise, fallocate, seek};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -142,6 +142,21 @@ fn a_store_through_a_mapping_changes_the_time() {
     let [seen, host] = [served.path("f"), served.host("f")].map(|path| fs::metadata(path).unwrap());
     assert_eq!(seen.modified().unwrap(), host.modified().unwrap());
     assert_eq!(fs::read(served.path("f")).unwrap()[0], 7);
+    served.unmount();
+}
+
+#[test]
+fn what_the_kernel_has_read_ahead_is_not_used_later() {
+    let Some(served) = Served::new(CacheMode::Passthrough) else { return };
+    let file = open(&served.path("f"));
+    file.write_all_at(&[1; 65_536], 0).unwrap();
+    fadvise(&file, 0, None, Advice::WillNeed).unwrap();
+    file.write_all_at(&[2; 65_536], 0).unwrap();
+    drop(file);
+    set_mode(&served, "/f", CacheMode::Kernel);
+    assert!(fs::read(served.path("f")).unwrap() == [2; 65_536]);
+    let stats = served.mount().stats();
+    assert_eq!((stats.panics, stats.writes), (0, 0));
     served.unmount();
 }
 

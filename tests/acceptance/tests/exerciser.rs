@@ -11,7 +11,7 @@ use std::process::Command;
 
 const OPERATIONS: u64 = 1_000_000;
 /// The number of tests that share the operations.
-const TESTS: u64 = 4;
+const TESTS: u64 = 5;
 const LIMIT: u64 = 900;
 
 /// The settings of all runs. Operations that wait for the disk are rare: they take most of the time
@@ -104,6 +104,11 @@ fn no_fault_kernel() {
 #[test]
 fn no_fault_direct() {
     no_fault("fsx-direct", CacheMode::Direct, None, 2);
+}
+
+#[test]
+fn no_fault_passthrough() {
+    no_fault("fsx-passthrough", CacheMode::Passthrough, None, 5);
 }
 
 #[test]

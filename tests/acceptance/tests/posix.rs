@@ -94,6 +94,11 @@ fn no_case_fails(name: &str, cache: CacheMode, pace: Option<Pace>) {
 }
 
 #[test]
+fn no_case_fails_passthrough() {
+    no_case_fails("pp", CacheMode::Passthrough, None);
+}
+
+#[test]
 fn no_case_fails_kernel() {
     no_case_fails("pk", CacheMode::Kernel, None);
 }

@@ -57,6 +57,8 @@ pub(crate) enum Flag {
     VersionChanging = 64,
     /// A change by others was found.
     ByOthers = 128,
+    /// The kernel has cached pages of the file while it was passed through.
+    PagesInKernel = 256,
 }
 
 /// The open files of an inode: how many there are, how many may write, and for how many of these

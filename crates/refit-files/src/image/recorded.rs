@@ -125,7 +125,8 @@ impl RecordedInode {
     /// Makes `record` the continuation of this one, without its descriptor, cache and version.
     pub(crate) fn continue_in(&self, record: &Record) {
         let backing = u64::from(u32::MAX) << BACKING_SHIFT;
-        let kept = Flag::StaleInKernel as u64 | Flag::Gone as u64 | backing;
+        let kept = [Flag::StaleInKernel, Flag::Gone, Flag::PagesInKernel];
+        let kept = kept.into_iter().fold(backing, |all, flag| all | flag as u64);
         let flags = self.words[FLAGS] & kept;
         record.begin(self.node(), self.key(), self.mode(), self.has(Flag::Gone));
         record.put(FLAGS, flags);
