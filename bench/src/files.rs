@@ -130,8 +130,7 @@ pub(crate) struct Postmark {
     pub(crate) transactions: u32,
 }
 
-pub(crate) const POSTMARK: Postmark =
-    Postmark { files: 5_000, sizes: [500, 10_000], transactions: 20_000 };
+const POSTMARK: Postmark = Postmark { files: 5_000, sizes: [500, 10_000], transactions: 20_000 };
 
 /// Returns the transactions per second of postmark in a directory, by wall time.
 pub(crate) fn postmark(directory: &Path, how: Postmark) -> f64 {
@@ -171,6 +170,14 @@ pub(crate) fn fio(mountpoint: &Path, how: &str, jobs: u32, seconds: u32) -> f64 
     field(7) + field(48) // IOPS of reads and of writes
 }
 
+/// Returns the operations per second of one of [`WORK`] in a directory.
+pub(crate) fn rate(work: &str, directory: &Path) -> f64 {
+    match work {
+        "postmark" => postmark(directory, POSTMARK),
+        how => fio(directory, how, 1, 2),
+    }
+}
+
 /// Operations per second: `[server][work]`.
 #[derive(Default)]
 pub(crate) struct Files {
@@ -195,10 +202,7 @@ pub(crate) fn measure(cached: bool, rounds: usize) -> Files {
             let _serving = Serving::start(server, cached, &place);
             let samples = if server == Server::Refit { &mut files.refit } else { &mut files.peer };
             for (sample, work) in samples.iter_mut().zip(WORK) {
-                sample.push(match work {
-                    "postmark" => postmark(&place.mountpoint(), POSTMARK),
-                    how => fio(&place.mountpoint(), how, 1, 2),
-                });
+                sample.push(rate(work, &place.mountpoint()));
             }
         }
         let serving = Serving::refit(&place, &["--awake", "--cache", cache(cached)]);

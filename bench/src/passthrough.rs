@@ -3,9 +3,7 @@
 //!
 //! The contenders take turns, round after round; each is mounted afresh.
 
-use std::path::Path;
-
-use crate::files::{POSTMARK, Place, Server, Serving, WORK, fio, postmark};
+use crate::files::{Place, Server, Serving, WORK, rate};
 use crate::stats::Sample;
 
 const ROUNDS: usize = 5;
@@ -37,18 +35,10 @@ pub(crate) fn measure() -> Result<Rates, String> {
             };
             let directory = if server.is_some() { place.mountpoint() } else { place.cleared() };
             for (sample, work) in rates[contender].iter_mut().zip(WORK) {
-                sample.push(done(work, &directory));
+                sample.push(rate(work, &directory));
             }
         }
         eprintln!("passthrough: round {} of {ROUNDS}", round + 1);
     }
     Ok(rates)
-}
-
-/// Returns the operations per second of a work in a directory.
-fn done(work: &str, directory: &Path) -> f64 {
-    match work {
-        "postmark" => postmark(directory, POSTMARK),
-        how => fio(directory, how, 1, 2),
-    }
 }

@@ -157,17 +157,15 @@ impl Adoption {
         debug!(took = ?began.elapsed(), "has the inodes");
         server.refused.continue_from(&left.image);
         server.requests.continue_from(&left.image, crashed);
-        let ours = left.device.try_clone().map_err(failed(mountpoint, "keep the connection"))?;
-        let attached = KernelMount::continued(mountpoint, left.mount, ours);
-        let device = left.device.try_clone().map_err(failed(mountpoint, "keep the connection"))?;
+        let connection =
+            || left.device.try_clone().map_err(failed(mountpoint, "keep the connection"));
+        let attached = KernelMount::continued(mountpoint, left.mount, connection()?);
         let acl = mount::acl(options.users);
         let count = mount::worker_count(&options);
-        let workers = Workers::resume(&server, device, acl, count, &left.agreed)
+        let workers = Workers::resume(&server, connection()?, acl, count, &left.agreed)
             .map_err(failed(mountpoint, "agree to what was negotiated with the kernel"))?;
         if negotiation::passes_through(&left.agreed) {
-            let device = left.device.try_clone();
-            let device = device.map_err(failed(mountpoint, "keep the connection"))?;
-            server.backing_files.at(device);
+            server.backing_files.at(connection()?);
         }
         if let Some(unwritten) = &left.unwritten {
             server.continue_writing(unwritten, &inodes);
