@@ -271,7 +271,10 @@ mod tests {
         until_queued(&outbox, 1);
         outbox.put(vec![0; 2], true).expect("it is queued");
         outbox.close();
-        (0..2).for_each(|_| open.send(()).expect("the sink waits"));
+        // Twice, so that the sink would take the second frame too. Without one to write, the sink
+        // may be gone by then.
+        open.send(()).expect("the sink waits");
+        let _ = open.send(());
         assert_eq!(first.join().unwrap(), Ok(()));
         // Ends with the sink.
         assert_eq!(written.iter().collect::<Vec<_>>(), [1]);
