@@ -42,6 +42,11 @@ impl Place {
         self.top.join("mnt")
     }
 
+    /// Returns another directory of this place, which need not exist.
+    pub(crate) fn other(&self, name: &str) -> PathBuf {
+        self.top.join(name)
+    }
+
     /// Returns the source, which is empty.
     pub(crate) fn cleared(&self) -> PathBuf {
         self.clear();
@@ -67,28 +72,40 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
+    /// Serves the place's source, which is empty at first.
     pub(crate) fn start(server: Server, cached: bool, place: &Place) -> Self {
+        Self::start_over(server, cached, place, &place.cleared())
+    }
+
+    /// Serves a directory.
+    pub(crate) fn start_over(server: Server, cached: bool, place: &Place, source: &Path) -> Self {
         let command = match server {
-            Server::Refit => return Self::refit(place, &["--cache", cache(cached)]),
+            Server::Refit => {
+                return Self::refit_over(place, source, &["--cache", cache(cached)]);
+            }
             Server::Peer => {
                 let mut command = Command::new(variable("PASSTHROUGH_HP"));
                 command.args((!cached).then_some("--nocache"));
                 command
             }
         };
-        Self::by(command, place)
+        Self::by(command, place, source)
     }
 
-    /// Starts refit with these options.
+    /// Serves the place's source, which is empty at first, by refit with these options.
     pub(crate) fn refit(place: &Place, options: &[&str]) -> Self {
+        Self::refit_over(place, &place.cleared(), options)
+    }
+
+    /// Serves a directory by refit with these options.
+    pub(crate) fn refit_over(place: &Place, source: &Path, options: &[&str]) -> Self {
         let mut command = Command::new(variable("REFIT"));
         command.args(["mount", "--frames", "1G"]).args(options);
-        Self::by(command, place)
+        Self::by(command, place, source)
     }
 
-    fn by(mut command: Command, place: &Place) -> Self {
-        place.clear();
-        command.arg(place.source()).arg(place.mountpoint());
+    fn by(mut command: Command, place: &Place, source: &Path) -> Self {
+        command.arg(source).arg(place.mountpoint());
         let server = format!("{:?}", command.get_program());
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.unwrap_or_else(|e| panic!("{server} does not start: {e}"));

@@ -16,6 +16,7 @@ mod interposer;
 mod load;
 mod memory;
 mod messages;
+mod metadata;
 mod move_tables;
 mod moved;
 mod moves;
@@ -50,7 +51,7 @@ mod workloads;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 28] = [
+const PARTS: [&str; 29] = [
     "calls",
     "instructions",
     "interposer",
@@ -62,6 +63,7 @@ const PARTS: [&str; 28] = [
     "load",
     "files",
     "passthrough",
+    "metadata",
     "handover",
     "sdet",
     "recording",
@@ -137,6 +139,7 @@ fn main() -> ExitCode {
             "memory" => report.memory(&memory::measure()),
             "load" => report.load(&load::measure(10)),
             "passthrough" => report.passthrough(passthrough::measure()),
+            "metadata" => report.metadata(metadata::measure()),
             "handover" => report.handovers(handover::measure()),
             "sdet" => report.sdet(sdet::measure()),
             "recording" => report.recording(&recording::measure(20)),

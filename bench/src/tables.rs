@@ -3,6 +3,7 @@
 use crate::domains::{self, Domains};
 use crate::faults;
 use crate::messages::{self, Messages};
+use crate::metadata;
 use crate::paging::{self, Paging};
 use crate::passthrough;
 use crate::plot;
@@ -76,6 +77,23 @@ impl Report {
             let mut cells = vec![cell(contender), postmark.show(0), gain, time];
             cells.extend(fio.iter().map(|rate| rate.show(0)));
             cells.push(cell(bar));
+            self.row(&cells);
+        }
+    }
+
+    pub(crate) fn metadata(&mut self, measured: Result<metadata::Times, String>) {
+        let title = "Names and attributes, seconds";
+        let mut heads = vec!["work"];
+        heads.extend(metadata::CONTENDERS);
+        heads.extend(["passthrough_hp over refit", "refit over no server", "must reach"]);
+        let Some(times) = self.begin(title, "metadata", &heads, measured) else { return };
+        let [refit, _, peer, none] = &times;
+        for (n, (work, warm)) in metadata::WORK.into_iter().enumerate() {
+            let mut cells = vec![cell(work)];
+            cells.extend(times.iter().map(|times| times[n].show(2)));
+            cells.push(peer[n].over(&refit[n]).show(2));
+            cells.push(refit[n].over(&none[n]).show(2));
+            cells.push(cell(if warm { "≥ 1.0, ≤ 1.5" } else { "≥ 1.0" }));
             self.row(&cells);
         }
     }

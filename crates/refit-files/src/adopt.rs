@@ -187,6 +187,13 @@ impl Adopted {
         self.server.image.as_fd().as_raw_fd()
     }
 
+    /// Lets programs only read: requests that would change something are answered with `EROFS`, and
+    /// nothing is stored until the mount ends, or another server continues it. What the kernel has
+    /// collected before is still taken.
+    pub fn read_only(&self) {
+        self.server.read_only();
+    }
+
     /// Adds a cache mode; see [`Mount::set_cache_mode`].
     pub fn add_cache_mode(&self, path_glob: &str, mode: CacheMode) {
         self.server.modes.add(path_glob, mode);

@@ -44,6 +44,9 @@ impl Server {
             return Err(Errno::INVAL);
         }
         let truncates = flags & libc::O_TRUNC != 0;
+        if may_write(flags) || truncates {
+            self.may_change()?;
+        }
         if truncates {
             self.truncate(caller, inode, 0)?;
         }
@@ -148,11 +151,15 @@ impl Server {
             inode.set_stale_in_kernel();
         }
         offset.checked_add(bytes.len() as u64).ok_or(Errno::FBIG)?;
+        let by_kernel_cache = how.contains(WriteFlags::FUSE_WRITE_CACHE);
+        if !by_kernel_cache {
+            // What the kernel has collected was written before.
+            self.may_change()?;
+        }
         if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             self.drop_set_id(caller, &inode)?;
         }
         self.drop_capability(&inode);
-        let by_kernel_cache = how.contains(WriteFlags::FUSE_WRITE_CACHE);
         let write = events::WRITE.span([node, bytes.len() as u64]);
         let n = if by_kernel_cache {
             self.write_collected(&inode, offset, bytes)?
@@ -309,6 +316,7 @@ impl Server {
     ) -> Result<(), Errno> {
         let inode = self.inode(node)?;
         let mode = FallocateFlags::from_bits(mode as u32).ok_or(Errno::OPNOTSUPP)?;
+        self.may_change()?;
         let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
         // These modes move data up to the end of the file.
         let moves = mode.intersects(FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE);
@@ -366,6 +374,7 @@ impl Server {
         (to, to_offset): (u64, u64),
         length: u64,
     ) -> Result<u32, Errno> {
+        self.may_change()?;
         let (from, to) = (self.inode(from)?, self.inode(to)?);
         let length = length.min(COPY_PART);
         let from_session = from.session.read();

@@ -36,6 +36,8 @@ pub struct MountStats {
     /// Open files, counted once per open. A close counts once the kernel has received the reply to
     /// it.
     pub opens: u64,
+    /// The regular files that are open.
+    pub files: OpenFiles,
     /// Files waiting for write-back to the host.
     pub waiting_for_write_back: u64,
     /// Failed attempts to write a file to the host. Each is repeated, and `fsync` reports it.
@@ -45,6 +47,17 @@ pub struct MountStats {
     pub changed_beside: u64,
     /// The number of those changes for which dirty pages overwrote what others had written.
     pub written_over: u64,
+}
+
+/// The number of regular files that are open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenFiles {
+    /// Open at least once.
+    pub open: u64,
+    /// Open more than once.
+    pub shared: u64,
+    /// Accessed on the host by the kernel.
+    pub passed_through: u64,
 }
 
 /// Counts requests, and records `(unique, event)` pairs while recording is on.

@@ -38,7 +38,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use tracing::info;
@@ -151,6 +151,7 @@ pub(crate) fn new_server(
         wakefulness,
         image,
         users: options.users,
+        reads_only: AtomicBool::new(options.read_only),
         write_back: writes_back(options.cache) && !options.read_only,
         own: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
     };
@@ -342,6 +343,12 @@ impl Mount {
     /// Returns whether the mount has ended because of an `umount` by another process.
     pub fn ended(&self) -> bool {
         self.workers.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Returns whether programs may only read: the mount was mounted so, or its servers have
+    /// crashed too often.
+    pub fn is_read_only(&self) -> bool {
+        self.server.reads_only.load(Relaxed)
     }
 
     /// Returns the counters of the mount.

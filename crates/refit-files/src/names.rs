@@ -102,6 +102,7 @@ impl Server {
         mode: u32,
         flags: i32,
     ) -> Result<(FileAttr, OpenMode), Errno> {
+        self.may_change()?;
         let parent = self.inode(parent)?;
         let exclusive = OFlags::from_bits_retain(flags as u32) & OFlags::EXCL;
         let open = OFlags::CREATE
@@ -162,6 +163,7 @@ impl Server {
         mode: u32,
         device: u32,
     ) -> Result<FileAttr, Errno> {
+        self.may_change()?;
         let (parent, name) = (self.inode(parent)?, checked(name)?);
         if !self.makes_name(&parent, name) {
             let _identity = self.act_as(caller)?;
@@ -183,6 +185,7 @@ impl Server {
         name: &OsStr,
         mode: u32,
     ) -> Result<FileAttr, Errno> {
+        self.may_change()?;
         let (parent, name) = (self.inode(parent)?, checked(name)?);
         if !self.makes_name(&parent, name) {
             let _identity = self.act_as(caller)?;
@@ -198,6 +201,7 @@ impl Server {
         name: &OsStr,
         target: &Path,
     ) -> Result<FileAttr, Errno> {
+        self.may_change()?;
         let (parent, name) = (self.inode(parent)?, checked(name)?);
         if !self.makes_name(&parent, name) {
             let _identity = self.act_as(caller)?;
@@ -212,6 +216,7 @@ impl Server {
     }
 
     pub(crate) fn link(&self, node: u64, parent: u64, name: &OsStr) -> Result<FileAttr, Errno> {
+        self.may_change()?;
         let (inode, parent) = (self.inode(node)?, self.inode(parent)?);
         let target = checked(name)?;
         if !self.makes_name(&parent, target) {
@@ -229,6 +234,7 @@ impl Server {
     }
 
     pub(crate) fn unlink(&self, parent: u64, name: &OsStr, flags: AtFlags) -> Result<(), Errno> {
+        self.may_change()?;
         let parent = self.inode(parent)?;
         let name = checked(name)?;
         let stat = stat_of(&parent, name);
@@ -286,6 +292,7 @@ impl Server {
         to: (u64, &OsStr),
         flags: u32,
     ) -> Result<(), Errno> {
+        self.may_change()?;
         let (from_dir, to_dir) = (self.inode(from.0)?, self.inode(to.0)?);
         let (from_name, to_name) = (checked(from.1)?, checked(to.1)?);
         let (moved, target) = (stat_of(&from_dir, from_name), stat_of(&to_dir, to_name));

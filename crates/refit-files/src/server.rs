@@ -13,10 +13,10 @@ use crate::backing_files::BackingFiles;
 use crate::data::{Data, Flush, Memory};
 use crate::flusher::Queue;
 use crate::host::HostFile;
-use crate::image::Image;
+use crate::image::{Image, request};
 use crate::inode::Inode;
 use crate::jobs::JobQueue;
-use crate::journal::{Journal, MountStats};
+use crate::journal::{Journal, MountStats, OpenFiles};
 use crate::modes::Modes;
 use crate::options::Users;
 use crate::pressure::Pressure;
@@ -45,7 +45,7 @@ use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use tracing::info;
 
@@ -80,6 +80,8 @@ pub(crate) struct Server {
     /// `None`: processors go idle as usual.
     pub(crate) wakefulness: Option<Wakefulness>,
     pub(crate) users: Users,
+    /// Whether programs may only read, since servers crash at their start.
+    pub(crate) reads_only: AtomicBool,
     /// Whether the kernel caches writes.
     pub(crate) write_back: bool,
     pub(crate) space: Space,
@@ -121,6 +123,20 @@ impl Server {
     /// Returns the inode with the number `node`.
     pub(crate) fn inode(&self, node: u64) -> Result<Arc<Inode>, Errno> {
         self.table.get(node).ok_or(Errno::STALE)
+    }
+
+    /// Lets programs only read from now on. The data that they have written stays in the caches
+    /// until the mount ends, or another server continues it.
+    pub(crate) fn read_only(&self) {
+        self.reads_only.store(true, Relaxed);
+        self.queue.close();
+    }
+
+    /// Returns `EROFS` if the request that this thread executes may not change anything. One that a
+    /// server before has executed may have changed something already, and is executed again.
+    pub(crate) fn may_change(&self) -> Result<(), Errno> {
+        let refused = self.reads_only.load(Relaxed) && !request::is_repeated();
+        if refused { Err(Errno::ROFS) } else { Ok(()) }
     }
 
     /// Makes files created on the host belong to the caller for as long as the guard exists.
@@ -423,12 +439,27 @@ impl Server {
             bytes_written: journal.bytes_written.load(Relaxed),
             inodes: self.table.len(),
             opens: journal.opens.load(Relaxed),
+            files: open_files(&self.table),
             waiting_for_write_back: self.queue.len() as u64,
             write_back_errors: journal.write_back_errors.load(Relaxed),
             changed_beside: journal.changed_beside.load(Relaxed),
             written_over: journal.written_over.load(Relaxed),
         }
     }
+}
+
+/// Counts the regular files that are open.
+fn open_files(table: &Table) -> OpenFiles {
+    let mut files = OpenFiles::default();
+    table.each(|inode| {
+        let opens = inode.record.uses().opens();
+        if opens > 0 && inode.kind == FileType::RegularFile {
+            files.open += 1;
+            files.shared += u64::from(opens > 1);
+            files.passed_through += u64::from(inode.is_passed_through());
+        }
+    });
+    files
 }
 
 /// Finishes a server on drop.

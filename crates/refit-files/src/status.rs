@@ -33,6 +33,12 @@ impl NewStatus {
         let Self { mode, uid, gid, size, atime, mtime } = self;
         mode.or(*uid).or(*gid).is_none() && size.is_none() && atime.or(*mtime).is_none()
     }
+
+    /// Returns whether it is only the time of the last write, which the kernel sends after the data
+    /// that it has collected.
+    fn only_modified(&self) -> bool {
+        self.mtime.is_some() && Self { mtime: None, ..*self }.is_empty()
+    }
 }
 
 impl Server {
@@ -48,6 +54,9 @@ impl Server {
         node: u64,
         new: NewStatus,
     ) -> Result<FileAttr, Errno> {
+        if !new.only_modified() {
+            self.may_change()?;
+        }
         let inode = self.inode(node)?;
         if let Some(size) = new.size {
             self.truncate(caller, &inode, size)?;
@@ -108,6 +117,7 @@ impl Server {
         value: &[u8],
         flags: i32,
     ) -> Result<(), Errno> {
+        self.may_change()?;
         let inode = self.inode(node)?;
         let mut flags = XattrFlags::from_bits(flags as u32).ok_or(Errno::INVAL)?;
         let repeated = if flags.is_empty() { None } else { changed_xattr(&inode, name) };
@@ -183,6 +193,7 @@ impl Server {
     }
 
     pub(crate) fn removexattr(&self, node: u64, name: &OsStr) -> Result<(), Errno> {
+        self.may_change()?;
         let inode = self.inode(node)?;
         let repeated = changed_xattr(&inode, name);
         let removed = inode.change_on_host(|fd| rustix::fs::removexattr(proc_path(fd), name));

@@ -279,6 +279,13 @@ impl Table {
         true
     }
 
+    /// Calls `look` with each inode. It must not call the table.
+    pub(crate) fn each(&self, mut look: impl FnMut(&Inode)) {
+        for shard in &self.shards {
+            shard.read().values().for_each(|inode| look(inode));
+        }
+    }
+
     /// Returns all inodes.
     pub(crate) fn all(&self) -> Vec<Arc<Inode>> {
         self.shards

@@ -28,20 +28,21 @@ use crate::handover;
 use crate::kernel;
 use crate::memory;
 use crate::metrics;
+use crate::mounts;
 use crate::moves;
 use crate::plugins;
 use crate::recording;
 use crate::refusal::{Kind, Refusal};
 use crate::rejection::{blocking, malformed, rejected, unknown_route, wrong_method};
-use crate::state::{Core, no_such_mount};
+use crate::state::Core;
 use crate::streams;
 use crate::swaps::{self, Work};
 use crate::system::WrapAct;
 use crate::upgrades::ActiveUpgrade;
 use crate::wire::{
-    Adapt, CacheAnswer, CacheRequest, ChangesQuery, ClassInfo, EndRecordQuery, Health, JournalLine,
-    KnownWrapper, Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, ProcessInfo,
-    RecordRequest, Recorded, Swap, Unwrap, Upgrade, UpgradeLine, Wrap,
+    Adapt, ChangesQuery, ClassInfo, EndRecordQuery, Health, JournalLine, KnownWrapper,
+    OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, ProcessInfo, RecordRequest, Recorded, Swap,
+    Unwrap, Upgrade, UpgradeLine, Wrap,
 };
 use crate::wraps;
 
@@ -90,9 +91,10 @@ pub(crate) fn router(shared: Shared) -> Router {
         .routes(routes!(kernel::programs))
         .routes(routes!(kernel::moves))
         .routes(routes!(moves::counts))
-        .routes(routes!(mounts, mount))
-        .routes(routes!(unmount))
-        .routes(routes!(cache))
+        .routes(routes!(mounts::mounts, mounts::mount))
+        .routes(routes!(mounts::unmount))
+        .routes(routes!(mounts::file))
+        .routes(routes!(mounts::cache))
         .routes(routes!(handover::handed_over, handover::hand_over))
         .split_for_parts();
     let document = Arc::new(document::complete(&document));
@@ -420,81 +422,4 @@ fn send_changes(shared: &Shared, query: &ChangesQuery, sender: &Sender<JournalLi
 #[utoipa::path(get, path = "/processes", responses((status = 200, body = [ProcessInfo])))]
 async fn processes(State(shared): State<Shared>) -> Result<Json<Vec<ProcessInfo>>, Refusal> {
     blocking("list processes", move || Ok(Json(shared.core.system.processes()))).await
-}
-
-/// Lists the mounts.
-#[utoipa::path(get, path = "/mounts", responses((status = 200, body = [Mount])))]
-async fn mounts(State(shared): State<Shared>) -> Result<Json<Vec<Mount>>, Refusal> {
-    blocking("list mounts", move || Ok(Json(shared.core.mounts()))).await
-}
-
-/// Mounts a directory. The answer is sent when the mount serves requests.
-#[utoipa::path(post, path = "/mounts", request_body = MountRequest, responses(
-    (status = 201, body = Mount),
-    (status = 400, body = Refusal),
-    (status = 409, body = Refusal),
-    (status = 500, body = Refusal),
-))]
-async fn mount(
-    State(shared): State<Shared>,
-    request: Payload<MountRequest>,
-) -> Result<(StatusCode, Json<Mount>), Refusal> {
-    let Json(request) = request.map_err(|e| rejected("mount", e.status(), &e.body_text()))?;
-    blocking("mount", move || {
-        let id = shared.core.mount(&request)?;
-        shared.core.record();
-        let mount = shared.core.mounted(id).ok_or_else(|| no_such_mount(id))?;
-        Ok((StatusCode::CREATED, Json(mount)))
-    })
-    .await
-}
-
-/// The query parameters of an unmount.
-#[derive(Debug, Default, serde::Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-struct UnmountQuery {
-    /// Discard the data that cannot be stored.
-    #[serde(default)]
-    discard: bool,
-}
-
-/// Stores all data and unmounts.
-#[utoipa::path(delete, path = "/mounts/{id}", params(("id" = u32, Path,), UnmountQuery), responses(
-    (status = 204),
-    (status = 404, body = Refusal),
-    (status = 409, body = Refusal),
-))]
-async fn unmount(
-    State(shared): State<Shared>,
-    Path(id): Path<String>,
-    query: Filter<UnmountQuery>,
-) -> Result<StatusCode, Refusal> {
-    let id = id.parse().map_err(|_| malformed("unmount", &format!("{id} is not a number")))?;
-    let Query(UnmountQuery { discard }) =
-        query.map_err(|e| malformed("unmount", &e.body_text()))?;
-    let unmount = move || {
-        shared.core.unmount(id, discard)?;
-        shared.core.record();
-        Ok(StatusCode::NO_CONTENT)
-    };
-    blocking("unmount", unmount).await
-}
-
-/// Changes whether the kernel caches the matching files as well.
-#[utoipa::path(post, path = "/cache", request_body = CacheRequest, responses(
-    (status = 200, body = CacheAnswer),
-    (status = 400, body = Refusal),
-    (status = 409, body = Refusal),
-))]
-async fn cache(
-    State(shared): State<Shared>,
-    request: Payload<CacheRequest>,
-) -> Result<Json<CacheAnswer>, Refusal> {
-    let Json(request) =
-        request.map_err(|e| rejected("change the cache mode", e.status(), &e.body_text()))?;
-    blocking("change the cache mode", move || {
-        let path = request.glob.strip_prefix("fcm:").unwrap_or(&request.glob);
-        Ok(Json(CacheAnswer { files: shared.core.set_cache_mode(path, request.mode)? as u64 }))
-    })
-    .await
 }

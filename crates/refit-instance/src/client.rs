@@ -97,6 +97,19 @@ impl Client {
         understood(operation, &self.body(self.timeout, operation, request)?)
     }
 
+    /// As [`get`](Self::get); `None` if there is no such thing.
+    pub(crate) fn find<T: DeserializeOwned>(
+        &self,
+        operation: &str,
+        path: &str,
+    ) -> Result<Option<T>, Refusal> {
+        match self.get(operation, path) {
+            Ok(found) => Ok(Some(found)),
+            Err(refusal) if refusal.kind == Kind::Unknown => Ok(None),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
     pub(crate) fn body(
         &self,
         timeout: Duration,

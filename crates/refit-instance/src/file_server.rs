@@ -1,11 +1,14 @@
 //! The mounts of an instance: the file server as the instance uses it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use parking_lot::{Mutex, RwLock};
 use refit_files::{AdoptError, MountError, MountOptions, MountStats, UnmountError, Users};
+use refit_objects::ObjectId;
 use refit_objects::composition::Plan;
 use refit_sys::descriptors::Descriptors;
 use serde::{Deserialize, Serialize};
@@ -14,7 +17,7 @@ use tracing::warn;
 use crate::path_text;
 use crate::refusal::{Kind, Refusal};
 use crate::system::Served;
-use crate::wire::{CacheMode, ClassInfo, MountRequest};
+use crate::wire::{CacheMode, ClassInfo, FileInfo, MountRequest};
 
 /// Mounts a directory.
 pub(crate) fn mount(request: &MountRequest) -> Result<Box<dyn Served>, Refusal> {
@@ -106,6 +109,11 @@ impl AdoptedMount {
     /// Returns the name of the mount among the objects.
     pub(crate) fn name(&self) -> String {
         self.description.name()
+    }
+
+    /// Lets programs only read, as long as this server serves; see [`refit_files::Adopted`].
+    pub fn read_only(&self) {
+        self.adopted.read_only();
     }
 
     /// Creates the objects of these files, as far as they had some.
@@ -248,6 +256,22 @@ impl Served for FileServer {
         found.next().map(|(_, implementation)| implementation.to_owned())
     }
 
+    fn read_only(&self) -> bool {
+        self.ask(false, refit_files::Mount::is_read_only)
+    }
+
+    fn file_use(&self, inode: u64) -> Option<FileInfo> {
+        let file = self.ask(None, |mount| mount.file_use(inode))?;
+        Some(FileInfo {
+            path: OsString::from_vec(file.path).into(),
+            opens: file.opens,
+            writers: file.writers,
+            passed_through: file.passed_through,
+            cache: file.cache.into(),
+            object: file.object.map(ObjectId::to_bits),
+        })
+    }
+
     fn stats(&self) -> BTreeMap<String, u64> {
         let stats = self.ask(MountStats::default(), refit_files::Mount::stats);
         [
@@ -260,6 +284,9 @@ impl Served for FileServer {
             ("read_bytes", stats.bytes_read),
             ("written_bytes", stats.bytes_written),
             ("inodes", stats.inodes),
+            ("open_files", stats.files.open),
+            ("shared_files", stats.files.shared),
+            ("passed_through_files", stats.files.passed_through),
             ("waiting_for_write_back", stats.waiting_for_write_back),
             ("write_back_errors", stats.write_back_errors),
             ("changed_beside", stats.changed_beside),
@@ -361,6 +388,17 @@ impl From<CacheMode> for refit_files::CacheMode {
             CacheMode::Direct => Self::Direct,
             CacheMode::Auto => Self::Auto,
             CacheMode::Passthrough => Self::Passthrough,
+        }
+    }
+}
+
+impl From<refit_files::CacheMode> for CacheMode {
+    fn from(mode: refit_files::CacheMode) -> Self {
+        match mode {
+            refit_files::CacheMode::Kernel => Self::Kernel,
+            refit_files::CacheMode::Direct => Self::Direct,
+            refit_files::CacheMode::Auto => Self::Auto,
+            refit_files::CacheMode::Passthrough => Self::Passthrough,
         }
     }
 }

@@ -128,11 +128,7 @@ impl Client {
     ///
     /// The instance does not answer.
     pub fn kernel(&self) -> Result<Option<KernelInfo>, Refusal> {
-        match self.get("show the instance", "/kernel") {
-            Ok(found) => Ok(Some(found)),
-            Err(refusal) if refusal.kind == Kind::Unknown => Ok(None),
-            Err(refusal) => Err(refusal),
-        }
+        self.find("show the instance", "/kernel")
     }
 
     /// Makes the instance supervise a process that is about to execute a program.

@@ -34,6 +34,7 @@ mod kept;
 mod kernel;
 mod memory;
 mod metrics;
+mod mounts;
 mod moves;
 pub mod path_text;
 mod placement;

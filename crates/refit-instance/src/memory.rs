@@ -87,10 +87,6 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request.
     pub fn process(&self, pid: u32) -> Result<Option<ProcessMemory>, Refusal> {
-        match self.get(&format!("show process {pid}"), &format!("/processes/{pid}")) {
-            Ok(found) => Ok(Some(found)),
-            Err(refusal) if refusal.kind == Kind::Unknown => Ok(None),
-            Err(refusal) => Err(refusal),
-        }
+        self.find(&format!("show process {pid}"), &format!("/processes/{pid}"))
     }
 }

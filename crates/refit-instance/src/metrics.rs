@@ -77,6 +77,9 @@ const OF_MOUNTS: &[Metric] = &[
     counter("changed_beside", "mount_changed_beside", "Files found changed outside of the mount"),
     counter("written_over", "mount_written_over", "Such files whose changes dirty pages overwrote"),
     gauge("inodes", "mount_inodes", "Inodes that the kernel knows"),
+    gauge("open_files", "mount_open_files", "Regular files that are open"),
+    gauge("shared_files", "mount_shared_files", "Regular files that are open more than once"),
+    gauge("passed_through_files", "mount_passed_through_files", "Open files passed through"),
     gauge("waiting_for_write_back", "mount_waiting_for_write_back", "Files waiting for write-back"),
 ];
 

@@ -37,10 +37,6 @@ impl Client {
     ///
     /// The instance does not answer or refuses the request.
     pub fn moves(&self, pid: u32) -> Result<Option<MovesInfo>, Refusal> {
-        match self.get(&format!("show the moves of {pid}"), &format!("/moves/{pid}")) {
-            Ok(found) => Ok(Some(found)),
-            Err(refusal) if refusal.kind == Kind::Unknown => Ok(None),
-            Err(refusal) => Err(refusal),
-        }
+        self.find(&format!("show the moves of {pid}"), &format!("/moves/{pid}"))
     }
 }

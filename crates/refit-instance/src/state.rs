@@ -23,7 +23,7 @@ use crate::refusal::{Kind, Refusal};
 use crate::system::{Served, System};
 use crate::totals::{ChangeTimes, Totals};
 use crate::upgrade_list::UpgradeList;
-use crate::wire::{CacheMode, Health, Mount, MountRequest, ObjectInfo};
+use crate::wire::{CacheMode, FileInfo, Health, Mount, MountRequest, ObjectInfo};
 
 /// The objects are looked at for the next server at most for one part in this number of the time.
 const LOOK_SHARE: u32 = 20;
@@ -210,6 +210,20 @@ impl Core {
         Some(view(id, &*served, leaving))
     }
 
+    /// Returns the use of a file of a mount.
+    pub(crate) fn file_use(&self, id: u32, inode: u64) -> Result<FileInfo, Refusal> {
+        let served = self.slots().mounts.get(&id).map(|slot| Arc::clone(&slot.served));
+        let served = served.ok_or_else(|| no_such_mount(id))?;
+        served.file_use(inode).ok_or_else(|| {
+            Refusal::new(
+                Kind::Unknown,
+                format!("show file {inode} of {}", served.mountpoint().display()),
+                "the kernel knows no regular file of this number there",
+                "use the inode number that stat(2) returns for a path in the mount",
+            )
+        })
+    }
+
     pub(crate) fn unmount(&self, id: u32, discard: bool) -> Result<(), Refusal> {
         self.leave(id, |served| served.unmount(discard))
     }
@@ -333,6 +347,7 @@ fn view(id: u32, served: &dyn Served, leaving: bool) -> Mount {
         source: served.source().to_owned(),
         mountpoint: served.mountpoint().to_owned(),
         leaving,
+        read_only: served.read_only(),
         stats: served.stats(),
     }
 }

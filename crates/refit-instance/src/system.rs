@@ -16,8 +16,9 @@ use refit_objects::{Clustering, Handover, Probation, UpgradeControl};
 
 use crate::refusal::{Refusal, alone, loads_nothing, no_program};
 use crate::wire::{
-    CacheMode, ClassInfo, FollowRequest, KernelInfo, LimitAnswer, MemoryInfo, MountRequest,
-    MoveRequest, MovesInfo, ObjectActivity, ObjectInfo, PluginInfo, ProcessInfo, ProcessMemory,
+    CacheMode, ClassInfo, FileInfo, FollowRequest, KernelInfo, LimitAnswer, MemoryInfo,
+    MountRequest, MoveRequest, MovesInfo, ObjectActivity, ObjectInfo, PluginInfo, ProcessInfo,
+    ProcessMemory,
 };
 
 /// A request to swap one object, or several as one change.
@@ -251,9 +252,20 @@ pub trait Served: Send + Sync + 'static {
     /// Returns whether another process has unmounted it.
     fn ended(&self) -> bool;
 
+    /// Returns whether programs may only read.
+    fn read_only(&self) -> bool {
+        false
+    }
+
     /// Changes the cache mode of the files whose path matches. Returns how many of them are
     /// currently known; `None` if the mount does not have the mode.
     fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> Option<usize>;
+
+    /// Returns the use of the regular file that programs see under this inode number.
+    fn file_use(&self, inode: u64) -> Option<FileInfo> {
+        let _ = inode;
+        None
+    }
 
     /// Returns the counters of the file server.
     fn stats(&self) -> BTreeMap<String, u64>;

@@ -2,6 +2,7 @@
 
 mod activity;
 mod adapting;
+mod files;
 mod kernel;
 mod memory;
 mod moves;
@@ -9,7 +10,6 @@ mod plugins;
 mod wrapping;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use refit_change::Report;
 /// The building blocks of a mount.
@@ -23,6 +23,7 @@ pub use crate::handover::{HandoverInfo, HandoverRequest, HandoverState, Handover
 pub use crate::recording::{EndRecordQuery, RecordRequest, Recorded};
 pub use activity::{Activity, ActivityQuery, ObjectActivity};
 pub use adapting::Adapt;
+pub use files::{CacheAnswer, CacheMode, CacheRequest, FileInfo, Mount, MountRequest};
 pub use kernel::{
     FollowRequest, KernelInfo, LostInfo, MoveRequest, OwnedInfo, PeerInfo, ReachedInfo, RoamRequest,
 };
@@ -340,84 +341,6 @@ pub enum JournalLine {
     },
 }
 
-/// Whether the kernel caches files in addition to refit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum CacheMode {
-    /// The kernel caches, and refit receives the misses.
-    Kernel,
-    /// Every read and write reaches refit.
-    Direct,
-    /// Decided for each file.
-    Auto,
-    /// The kernel accesses files on the host itself. Only a mount that was mounted so can do it.
-    Passthrough,
-}
-
-/// A request to mount a directory.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MountRequest {
-    /// The directory to serve.
-    #[schema(value_type = String)]
-    #[serde(with = "crate::path_text")]
-    pub source: PathBuf,
-    /// The mount point.
-    #[schema(value_type = String)]
-    #[serde(with = "crate::path_text")]
-    pub mountpoint: PathBuf,
-    /// The memory for page frames, in bytes.
-    pub frames_bytes: u64,
-    /// Whether the kernel caches files as well.
-    pub cache: CacheMode,
-    /// The number of workers; the default is one per processor.
-    #[serde(default)]
-    pub workers: Option<usize>,
-    /// The initial implementation of file caches, if there is no `composition`.
-    #[serde(default = "shared")]
-    pub implementation: String,
-    /// The building blocks of the mount and their connections; the default composition if missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Object)]
-    pub composition: Option<Plan>,
-    /// Whether users other than the one who mounts may use the mount.
-    #[serde(default)]
-    pub allow_other: bool,
-    /// Whether only root may use the mount, for whom the kernel checks no permissions. Overrides
-    /// `allow_other`.
-    #[serde(default)]
-    pub private: bool,
-    /// Whether the mount is read-only.
-    #[serde(default)]
-    pub read_only: bool,
-    /// Whether processors are kept out of idle states while programs use the mount.
-    #[serde(default)]
-    pub awake: bool,
-}
-
-fn shared() -> String {
-    "shared".to_owned()
-}
-
-/// The current state of a mount.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Mount {
-    /// Its number within the instance.
-    pub id: u32,
-    /// The directory that it serves.
-    #[schema(value_type = String)]
-    #[serde(with = "crate::path_text")]
-    pub source: PathBuf,
-    /// Its mount point.
-    #[schema(value_type = String)]
-    #[serde(with = "crate::path_text")]
-    pub mountpoint: PathBuf,
-    /// Whether it is being unmounted.
-    pub leaving: bool,
-    /// The counters of the file server.
-    pub stats: BTreeMap<String, u64>,
-}
-
 /// A process of the program that runs under an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProcessInfo {
@@ -459,23 +382,6 @@ impl From<Process> for ProcessInfo {
         let places = Vec::new();
         Self { pid, parent, state, threads, cpu_ms, resident_bytes, command, movable, places }
     }
-}
-
-/// A request to change the cache mode.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CacheRequest {
-    /// A pattern for names of files, as in `fcm:` names, with or without the `fcm:`.
-    pub glob: String,
-    /// The new mode.
-    pub mode: CacheMode,
-}
-
-/// The result of a change of the cache mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct CacheAnswer {
-    /// The number of matching files that are currently known.
-    pub files: u64,
 }
 
 /// The health of an instance.

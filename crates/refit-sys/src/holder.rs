@@ -26,8 +26,9 @@
 //!
 //! A server that ends by itself within ten seconds, or is killed before it
 //! [serves](Board::serves), counts as a crash at the start. After three in a row the holder waits
-//! before it starts another one, twice as long each time; after ten such crashes it gives up and
-//! ends, which closes the descriptors.
+//! before it starts another one, twice as long each time. After six, that one and all later ones
+//! let programs only read ([`Server::read_only`]). After ten the holder gives up and ends, which
+//! closes the descriptors.
 //!
 //! # Hand-over
 //!
@@ -63,6 +64,8 @@ use crate::descriptors::{self, Inherited};
 
 /// The number of crashes at the start after which the holder gives up.
 const MAX_CRASHES: u64 = 10;
+/// The number of crashes at the start after which servers let programs only read.
+const WRITABLE_RESTARTS: u64 = 6;
 /// A server that ends by itself before this time has crashed at its start.
 const START: Duration = Duration::from_secs(10);
 /// The number of such crashes after which the holder waits before it starts a server.
@@ -89,6 +92,8 @@ pub struct Server {
     pub inherited: Option<Inherited>,
     /// Whether the server before has crashed: it was neither killed nor has it handed over.
     pub crashed: bool,
+    /// Whether programs may only read, since too many servers have crashed at their start.
+    pub read_only: bool,
     /// The hand-over by which this server takes over, if it does.
     pub succession: Option<Succession>,
     /// The hand-over to another server.
@@ -153,6 +158,8 @@ struct Holder {
     number: Cell<u64>,
     /// Whether the server before has crashed.
     crashed: Cell<bool>,
+    /// Whether servers let programs only read.
+    read_only: Cell<bool>,
 }
 
 /// The action of a holder when its server has ended.
@@ -198,6 +205,7 @@ impl Holder {
             unanswered: Cell::new(0),
             number: Cell::new(0),
             crashed: Cell::new(false),
+            read_only: Cell::new(false),
         })
     }
 
@@ -248,6 +256,10 @@ impl Holder {
                 crashes_at_start = 0;
             } else if !(killed && served) {
                 crashes_at_start += 1;
+            }
+            if crashes_at_start == WRITABLE_RESTARTS && !self.read_only.replace(true) {
+                say(b"refit: servers crash again and again; programs may only read until another \
+                      build takes over (`refit handover --binary PATH`)\n");
             }
             pause_after(crashes_at_start);
         }
@@ -408,7 +420,8 @@ impl Holder {
     }
 
     fn become_server(self, number: u64, serve: impl FnOnce(Server) -> i32 + Send + 'static) -> ! {
-        let Self { board, handover, is_first, mask, mut own, signals, crashed, .. } = self;
+        let Self { board, handover, is_first, mask, mut own, signals, crashed, read_only, .. } =
+            self;
         // SAFETY: the mask is the one that the process had before.
         unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut()) };
         while board.get(READY) != number {
@@ -438,8 +451,8 @@ impl Holder {
                 }
             };
             let first = handover.first();
-            let crashed = crashed.get();
-            serve(Server { board, first, inherited, crashed, succession, handover })
+            let (crashed, read_only) = (crashed.get(), read_only.get());
+            serve(Server { board, first, inherited, crashed, read_only, succession, handover })
         };
         let served = std::thread::Builder::new().name("refit".into()).spawn(serve);
         let code = served.map(std::thread::JoinHandle::join);

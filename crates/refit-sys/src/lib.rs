@@ -11,7 +11,8 @@
 //!   process that keeps those of a server and starts it again
 //! - *memory that is a file*: [`memfd`], creating, sealing and punching; [`memory`], mapping;
 //!   [`words`], sharing as atomic words, on which [`futex`] waits; [`word_table`], words that
-//!   outlive the process; [`mod@ring`], rings of bytes; [`library`], loading libraries from bytes
+//!   outlive the process; [`mod@ring`], rings of bytes; [`library`], loading libraries from bytes;
+//!   [`page_cache`], the pages of a file that the kernel caches
 //! - *other processes*: [`process`], whether they exist; [`mod@status`], their status; [`pidfd`],
 //!   descriptors of them; [`perf`], what the scheduler does with them
 //! - *their threads*: [`trace`], stopping them, their state, system calls made in them, their
@@ -49,6 +50,7 @@ pub mod library;
 pub mod maps;
 pub mod memfd;
 pub mod memory;
+pub mod page_cache;
 pub mod pagemap;
 pub mod perf;
 pub mod pidfd;

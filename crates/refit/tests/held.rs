@@ -4,7 +4,7 @@ mod load;
 mod stage;
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -190,6 +190,56 @@ fn the_holder_gives_up_when_the_server_crashes_again_and_again() {
     let mut said = String::new();
     serving.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(said.contains("is not started again"), "{said}");
+}
+
+#[test]
+fn programs_may_only_read_after_six_crashes_until_another_server_takes_over() {
+    let stage = Stage::new();
+    for cache in ["auto", "direct"] {
+        let Some(mut serving) = stage.serve_with(&["--cache", cache]) else { return };
+        let at = |name: &str| serving.mountpoint.join(name);
+        fs::write(at("file"), "first").unwrap();
+        let mut open = fs::File::options().append(true).open(at("file")).unwrap();
+        for _ in 0..6 {
+            end_by(Signal::ABORT, &serving);
+            rustix::fs::statvfs(&serving.mountpoint).expect("the next server answers");
+        }
+        let read_only = |outcome: std::io::Result<()>| {
+            assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EROFS), "{cache}");
+        };
+        read_only(fs::write(at("other"), "x"));
+        read_only(fs::create_dir(at("directory")));
+        read_only(fs::remove_file(at("file")));
+        read_only(fs::rename(at("file"), at("moved")));
+        read_only(fs::hard_link(at("file"), at("linked")));
+        read_only(fs::set_permissions(
+            at("file"),
+            std::os::unix::fs::PermissionsExt::from_mode(0o0),
+        ));
+        assert_eq!(fs::read_to_string(at("file")).unwrap(), "first");
+        let more = open.write_all(b", second");
+        // Where the kernel collects writes, it does not ask.
+        if cache == "direct" {
+            read_only(more)
+        } else {
+            more.unwrap()
+        }
+        let (_, mounts, _) = stage.run(&["mounts"]);
+        assert!(mounts.contains("read-only"), "{mounts}");
+
+        let (code, said, error) = stage.run(&["handover", serving.mountpoint.to_str().unwrap()]);
+        assert_eq!(code, 0, "{said}{error}");
+        open.write_all(b", third").unwrap();
+        drop(open);
+        fs::write(at("other"), "x").unwrap();
+        serving.signal(Signal::TERM);
+        assert_eq!(serving.wait(), 0);
+        let expected = if cache == "direct" { "first, third" } else { "first, second, third" };
+        assert_eq!(fs::read_to_string(stage.path("source/file")).unwrap(), expected);
+        let mut said = String::new();
+        serving.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(said.contains("programs may only read until another build takes over"), "{said}");
+    }
 }
 
 #[test]

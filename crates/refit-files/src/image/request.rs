@@ -120,7 +120,9 @@ impl Effect {
 pub(crate) struct Slot {
     image: Arc<Image>,
     index: u32,
-    /// The change that the request may have made when it was executed before.
+    /// Whether the request was executed before, by a server that has ended.
+    is_repeated: bool,
+    /// The change that the request may have made then.
     repeated: Option<Effect>,
 }
 
@@ -139,6 +141,11 @@ fn with_current<T>(act: impl FnOnce(&Slot) -> T) -> Option<T> {
 /// Makes `slot` the slot of this thread's request. Returns the one before.
 pub(crate) fn set_current(slot: Option<Slot>) -> Option<Slot> {
     CURRENT.replace(slot)
+}
+
+/// Returns whether this thread's request was executed before, by a server that has ended.
+pub(crate) fn is_repeated() -> bool {
+    with_current(|slot| slot.is_repeated).unwrap_or(false)
 }
 
 /// Records that this thread's request is about to change the host. Returns what was recorded when
@@ -168,7 +175,7 @@ impl Record {
 
 impl Slot {
     pub(crate) fn new(image: &Arc<Image>, index: u32) -> Self {
-        Self { image: Arc::clone(image), index, repeated: None }
+        Self { image: Arc::clone(image), index, is_repeated: false, repeated: None }
     }
 
     pub(crate) fn index(&self) -> u32 {
@@ -229,6 +236,7 @@ impl Slot {
 
     /// Ends the request, which was answered.
     pub(crate) fn end(&mut self) {
+        self.is_repeated = false;
         self.repeated = None;
         self.clear();
     }
@@ -260,6 +268,7 @@ impl Slot {
     /// and the use that it has logged, which the caller takes back with [`Record::count`], and
     /// remembers the change that it may have made.
     pub(crate) fn repeat(&mut self) -> Logged {
+        self.is_repeated = true;
         self.repeated = Effect::read(self.words());
         logged(self.words())
     }

@@ -7,9 +7,9 @@ use axum::body::Bytes;
 use super::{Client, Lines, WORK_TIMEOUT, get, post, request, understood, with_query};
 use crate::refusal::Refusal;
 use crate::wire::{
-    Adapt, CacheAnswer, CacheMode, CacheRequest, ChangesQuery, ClassInfo, EndRecordQuery, Health,
-    JournalLine, KnownWrapper, Mount, MountRequest, ObjectInfo, ObjectQuery, Pause, ProcessInfo,
-    RecordRequest, Recorded, Swap, Unwrap, Upgrade, UpgradeLine, Wrap,
+    Adapt, CacheAnswer, CacheMode, CacheRequest, ChangesQuery, ClassInfo, EndRecordQuery, FileInfo,
+    Health, JournalLine, KnownWrapper, Mount, MountRequest, ObjectInfo, ObjectQuery, Pause,
+    ProcessInfo, RecordRequest, Recorded, Swap, Unwrap, Upgrade, UpgradeLine, Wrap,
 };
 
 impl Client {
@@ -161,6 +161,17 @@ impl Client {
     /// The instance does not answer or refuses the request.
     pub fn mounts(&self) -> Result<Vec<Mount>, Refusal> {
         self.get("list mounts", "/mounts")
+    }
+
+    /// Returns the use of the regular file of a mount that programs see under an inode number;
+    /// `None` if the kernel knows no such file.
+    ///
+    /// # Errors
+    ///
+    /// The instance does not answer or refuses the request.
+    pub fn file(&self, mount: u32, inode: u64) -> Result<Option<FileInfo>, Refusal> {
+        let operation = format!("show file {inode}");
+        self.find(&operation, &format!("/mounts/{mount}/files/{inode}"))
     }
 
     /// Mounts a directory. Returns when the mount serves requests.

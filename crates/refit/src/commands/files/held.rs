@@ -74,6 +74,9 @@ fn serve(
     let prepared = prepare(&left, inherited).into_iter().filter_map(reported);
     let adopted = prepared.map(|prepared| prepared.complete(inherited, server.crashed));
     let adopted: Vec<_> = adopted.filter_map(reported).collect();
+    if server.read_only {
+        adopted.iter().for_each(AdoptedMount::read_only);
+    }
     let _ = reported(left.restore(&*system, &adopted));
     let continued = Continued::record(server, left, inherited, adopted, document)?;
     let instance = continued.serve(server)?;

@@ -1,9 +1,11 @@
 //! Serve files: `refit mount` and what is done with mounts.
 
+pub(crate) mod file;
 mod handover;
 mod held;
 mod mount;
 mod mounts;
+mod openers;
 mod unit;
 
 use std::path::PathBuf;

@@ -72,7 +72,7 @@ pub(crate) fn list(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
             }
             table.row(vec![
                 live.pid.to_string(),
-                if mount.leaving { "unmounting" } else { "serving" }.to_owned(),
+                state(&mount).to_owned(),
                 mount.source.display().to_string(),
                 mount.mountpoint.display().to_string(),
             ]);
@@ -82,6 +82,14 @@ pub(crate) fn list(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
         return Ok(());
     }
     table.lines().iter().try_for_each(|line| out.line(line))
+}
+
+fn state(mount: &Mount) -> &'static str {
+    match (mount.leaving, mount.read_only) {
+        (true, _) => "unmounting",
+        (false, true) => "read-only",
+        (false, false) => "serving",
+    }
 }
 
 /// Unmounts what is mounted there.

@@ -1,6 +1,7 @@
 //! `refit ls` and `refit show`.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use serde::Serialize;
 
 use super::hierarchy::Hierarchy;
 use super::wrappers;
+use crate::commands::files::file;
 use crate::commands::interruption::{interruption, sleep};
 use crate::commands::programs::process;
 use crate::failure::Failure;
@@ -57,12 +59,14 @@ Example:
   refit show fcm:/logs/a
   refit show -f 'fcm:/logs/*' --every 200ms
   refit show 4711
+  refit show /mnt/data/logs/a
 
 A number is the ID of a process that runs under an instance; show prints its memory, region by region, and totals of its moves between instances. \
+An argument that begins with `/`, `./` or `../` is a file: show prints the processes that have it open, whether one uses it (an exclusive session) or several do (a shared one), how the kernel accesses it, and the caches that hold it. \
 For an object, the tree at the end shows the objects that it uses, and those that use it.")]
 pub(crate) struct ShowArgs {
-    /// Name of an object, a pattern, or a process ID
-    #[arg(value_name = "OBJECT|GLOB|PID")]
+    /// Name of an object, a pattern, a process ID, or the path of a file of a mount
+    #[arg(value_name = "OBJECT|GLOB|PID|FILE")]
     object: String,
 
     /// Repeat at each interval, until Ctrl-C
@@ -172,16 +176,23 @@ fn show_once(args: &ShowArgs, only: Option<u32>, out: &mut Output) -> Result<(),
     if let Ok(pid) = name.parse() {
         return process::show(pid, only, out);
     }
+    if file::is_path(name) {
+        let Some(cache) = file::show(Path::new(name), only, out)? else { return Ok(()) };
+        out.line("")?;
+        return print(&[cache], only, out);
+    }
     let operation = format!("show {name}");
     let found = matching(&operation, name, args.mount.as_deref(), only)?;
     if found.is_empty() {
         return Err(nothing(&operation));
     }
-    if out.json() {
-        return print_json(&found, out);
-    }
+    if out.json() { print_json(&found, out) } else { print(&found, only, out) }
+}
+
+/// Prints all about objects, each with its instance.
+fn print(found: &[(u32, ObjectInfo)], only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     let mut all = Vec::new();
-    for live in instances::live(&operation, only)? {
+    for live in instances::live("list objects", only)? {
         all.push((live.pid, live.says(|client| client.objects("*"))?.unwrap_or_default()));
     }
     for (i, (pid, object)) in found.iter().enumerate() {

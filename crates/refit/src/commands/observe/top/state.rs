@@ -86,6 +86,12 @@ pub(crate) struct Served {
     pub(crate) written: f64,
     /// The number of files that wait for write-back.
     pub(crate) waiting: u64,
+    /// The number of files that are open,
+    pub(crate) open: u64,
+    /// more than once,
+    pub(crate) shared: u64,
+    /// and of those that the kernel accesses in the source.
+    pub(crate) passed: u64,
 }
 
 /// Shares of a processor's time, 0 to 1.
@@ -225,6 +231,9 @@ fn served(instance: u32, before: &[Mount], now: &Mount, seconds: f64) -> Served 
         read: rate("read_bytes"),
         written: rate("written_bytes"),
         waiting: stat("waiting_for_write_back"),
+        open: stat("open_files"),
+        shared: stat("shared_files"),
+        passed: stat("passed_through_files"),
     }
 }
 

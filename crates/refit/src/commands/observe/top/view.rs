@@ -14,10 +14,17 @@ use crate::format;
 const CHANGES: u16 = 7;
 /// The width of the widest bar of a processor, in characters.
 const BAR: usize = 20;
+/// The width of the processors, in columns.
+const PROCESSORS: u16 = 38;
+/// The width that the mounts need, in columns. On a narrower screen they are below the processors.
+const MOUNTS: u16 = 82;
 
 /// Draws everything.
 pub(crate) fn draw(frame: &mut Frame<'_>, state: &State, title: &str) {
-    let busy = state.loads.len().max(state.mounts.len()).clamp(1, 8) as u16 + 2;
+    let wide = frame.area().width >= PROCESSORS + MOUNTS;
+    let height = |lines: usize| lines.clamp(1, 8) as u16 + 2;
+    let (loads, mounts) = (height(state.loads.len()), height(state.mounts.len() + 1));
+    let busy = if wide { loads.max(mounts) } else { loads + mounts };
     let [head, top, objects, changes] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(busy),
@@ -25,8 +32,11 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &State, title: &str) {
         Constraint::Length(CHANGES),
     ])
     .areas(frame.area());
-    let [processors, mounts] =
-        Layout::horizontal([Constraint::Length(38), Constraint::Min(20)]).areas(top);
+    let [processors, mounts] = if wide {
+        Layout::horizontal([Constraint::Length(PROCESSORS), Constraint::Min(MOUNTS)]).areas(top)
+    } else {
+        Layout::vertical([Constraint::Length(loads), Constraint::Length(mounts)]).areas(top)
+    };
     frame.render_widget(headline(state, title), head);
     frame.render_widget(processor_lines(&state.loads), processors);
     frame.render_widget(mount_table(&state.mounts), mounts);
@@ -69,13 +79,17 @@ fn mount_table(mounts: &[Served]) -> Table<'_> {
             format!("{:>10}", format::size(mount.read as u64)),
             format!("{:>10}", format::size(mount.written as u64)),
             format!("{:>7}", mount.waiting),
+            format!("{:>6}", mount.open),
+            format!("{:>6}", mount.shared),
+            format!("{:>6}", mount.passed),
             mount.mountpoint.clone(),
         ])
     };
-    let head = ["REQUESTS", "READ", "WRITTEN", "WAITING", "MOUNT"];
-    let widths = [9, 10, 10, 7].map(Constraint::Length).into_iter().chain([Constraint::Min(8)]);
+    let head = ["REQUESTS", "READ", "WRITTEN", "WAITING", "OPEN", "SHARED", "PASSED", "MOUNT"];
+    let widths =
+        [9, 10, 10, 7, 6, 6, 6].map(Constraint::Length).into_iter().chain([Constraint::Min(8)]);
     Table::new(mounts.iter().map(row), widths)
-        .header(header(&head, &[9, 10, 10, 7]))
+        .header(header(&head, &[9, 10, 10, 7, 6, 6, 6]))
         .block(Block::bordered().title("mounts, per second"))
 }
 
@@ -132,6 +146,7 @@ pub(crate) fn rate(per_second: f64) -> String {
 mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use refit_instance::wire::Mount;
 
     use super::super::state::tests::activity;
     use super::*;
@@ -140,7 +155,12 @@ mod tests {
     fn everything_has_its_place_on_a_small_screen() {
         let mut state = State::default();
         state.update(7, activity(0, &[(1, "fcm:/a", 0, 0), (2, "fcm:/b", 0, 0)]));
-        state.update(7, activity(1, &[(1, "fcm:/a", 12_345, 3), (2, "fcm:/b", 5, 0)]));
+        let mut next = activity(1, &[(1, "fcm:/a", 12_345, 3), (2, "fcm:/b", 5, 0)]);
+        let mountpoint = "/mnt/data".into();
+        let stats = [("open_files".to_owned(), 31)].into();
+        let (id, source, leaving, read_only) = (1, "/".into(), false, false);
+        next.mounts = vec![Mount { id, source, mountpoint, leaving, read_only, stats }];
+        state.update(7, next);
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("no device is needed");
         terminal.draw(|frame| draw(frame, &state, "instance 7")).expect("it fits");
         let buffer = terminal.backend().buffer();
@@ -153,6 +173,8 @@ mod tests {
         assert_eq!(line("refit top  instance 7  2 objects"), Some(0), "{lines:#?}");
         let (a, b) = (line("fcm:/a"), line("fcm:/b"));
         assert!(a < b && line("12 345") == a && line("CALLS/S") < a, "{lines:#?}");
+        let mount = line("/mnt/data").map(|at| &lines[at]);
+        assert!(mount.is_some_and(|line| line.contains(" 31 ")), "{lines:#?}");
         assert!(line("objects by calls/s").is_some() && line("changes").is_some(), "{lines:#?}");
     }
 }
