@@ -3,6 +3,7 @@
 # requests that are generated from it, good and bad ones, as it says. Prints a line in the manner of a test runner.
 #
 #   ci/openapi.sh                   REFIT_OPENAPI_EXAMPLES=N: so many requests for each route (10)
+#                                   REFIT=PATH: of this command, else of one that is built now
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd) && . "$top/ci/setup.sh"
 
@@ -29,8 +30,12 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
-cargo build --quiet --locked -p refit
-refit=${CARGO_TARGET_DIR:-$top/target}/debug/refit
+if [ -n "${REFIT:-}" ]; then
+	refit=$REFIT
+else
+	cargo build --quiet --locked -p refit
+	refit=${CARGO_TARGET_DIR:-$top/target}/debug/refit
+fi
 mkdir "$work/source" "$work/mnt"
 echo hello >"$work/source/file"
 export REFIT_RUNTIME_DIR="$work/sockets"

@@ -59,8 +59,10 @@ impl Server {
             Some(backing) => OpenMode::Passthrough(backing),
             None => self.open_served(inode, access, flags, cache_mode)?,
         };
-        self.table.opened(inode, uses(flags, mode == OpenMode::Cached));
-        self.journal.opens.fetch_add(1, Relaxed);
+        if self.sees_opens {
+            self.table.opened(inode, uses(flags, mode == OpenMode::Cached));
+            self.journal.opens.fetch_add(1, Relaxed);
+        }
         Ok(mode)
     }
 
@@ -72,7 +74,11 @@ impl Server {
         flags: i32,
         cache_mode: CacheMode,
     ) -> Result<OpenMode, Errno> {
-        let size = self.data(inode, access)?.cache.size();
+        let data = self.data(inode, access)?;
+        let size = data.cache.size();
+        if !self.sees_opens {
+            return Ok(OpenMode::Cached);
+        }
         // Data that the kernel has already cached can no longer be refused when it is written back.
         let direct = self.modes.direct(cache_mode, flags, size)
             || (self.write_back && may_write(flags) && self.space.short(inode));
@@ -82,7 +88,11 @@ impl Server {
             // kernel looks it up anew.
             inode.set_stale_in_kernel();
         }
-        Ok(if direct || outdated { OpenMode::Direct } else { OpenMode::Cached })
+        if direct || outdated {
+            return Ok(OpenMode::Direct);
+        }
+        self.send_small(inode, &data, flags);
+        Ok(OpenMode::Cached)
     }
 
     /// Closes a file. [`Self::released`] must follow once the kernel has received the reply.
@@ -128,10 +138,7 @@ impl Server {
             let _read = events::READ.span([node, buf.len() as u64]);
             self.memory.read(&data, offset, buf)?
         };
-        if !inode.access_noted.load(Relaxed) && flags & libc::O_NOATIME == 0 {
-            inode.access_noted.store(true, Relaxed);
-            data.host.note_access();
-        }
+        note_access(&inode, &data, flags);
         self.journal.reads.fetch_add(1, Relaxed);
         self.journal.bytes_read.fetch_add(n as u64, Relaxed);
         Ok(n)
@@ -333,7 +340,7 @@ impl Server {
     pub(crate) fn kernel_may_know_more(&self, node: u64, end: u64) -> bool {
         self.write_back
             && self.table.get(node).is_some_and(|inode| {
-                if inode.record.uses().collecting() == 0 {
+                if self.sees_opens && inode.record.uses().collecting() == 0 {
                     return false;
                 }
                 let cached = inode.data.read().as_ref().map(|data| data.cache.size());
@@ -345,7 +352,7 @@ impl Server {
 
     /// Returns whether the kernel may have data of the file that it has not written back yet.
     pub(crate) fn kernel_may_hold_data(&self, node: u64) -> bool {
-        let writers = |inode: Arc<Inode>| inode.record.uses().writers() > 0;
+        let writers = |inode: Arc<Inode>| !self.sees_opens || inode.record.uses().writers() > 0;
         self.write_back && self.table.get(node).is_some_and(writers)
     }
 
@@ -401,6 +408,15 @@ impl Server {
             })
         })?;
         Ok(copied as u32)
+    }
+}
+
+/// Lets the host know of a read of a file opened with `flags`, unless it knows of one since the last
+/// write.
+pub(crate) fn note_access(inode: &Inode, data: &Data, flags: i32) {
+    if !inode.access_noted.load(Relaxed) && flags & libc::O_NOATIME == 0 {
+        inode.access_noted.store(true, Relaxed);
+        data.host.note_access();
     }
 }
 

@@ -243,8 +243,8 @@ impl Filesystem for Fuse {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        if self.server.write_back {
-            // All data is stored before the reply. The kernel does not send this request again.
+        if !self.server.flushes {
+            // All data is stored already. The kernel does not send this request again.
             return self.serve_empty(req, reply, |_, _| Err(Errno::NOSYS));
         }
         self.serve_empty(req, reply, |server, _| {

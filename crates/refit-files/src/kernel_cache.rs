@@ -6,7 +6,9 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fuser::{INodeNo, OpenFlags, ReplyData, ReplyLseek, ReplyOpen, ReplyWrite, Request};
+use fuser::{
+    Errno as Answer, INodeNo, OpenFlags, ReplyData, ReplyLseek, ReplyOpen, ReplyWrite, Request,
+};
 use rustix::io::Errno;
 
 use crate::answer::Fuse;
@@ -27,6 +29,14 @@ impl Fuse {
         flags: OpenFlags,
         reply: ReplyOpen,
     ) {
+        if !self.server.sees_opens {
+            // The kernel then opens every file without a request.
+            return self.serve(
+                req,
+                |_, _| Err::<(), _>(Errno::NOSYS),
+                |_| reply.error(Answer::ENOSYS),
+            );
+        }
         let (caller, flags) = (Caller::of(req), flags.0);
         let answer = move |outcome| match outcome {
             Ok(mode) => passthrough::reply_open(reply, mode, flags),

@@ -54,6 +54,7 @@ mod release;
 mod representative;
 mod requests;
 mod server;
+mod small_files;
 mod source_lock;
 mod space;
 mod status;

@@ -2,7 +2,8 @@
 //!
 //! With the kernel's cache a read of cached data costs nothing and is not seen by the server. With
 //! direct access the file cache manager sees every access, at the cost of a round trip each. A file
-//! that is passed through costs what it costs on the host, and the server sees no access. The
+//! that is passed through costs what it costs on the host, and the server sees no access. In a
+//! mount for the exclusive use of a source, the server does not even see opens. In all others the
 //! choice is made when a file is opened. A file may be open in both ways at once: the kernel writes
 //! back and drops its pages around direct accesses.
 
@@ -25,6 +26,10 @@ pub enum CacheMode {
     /// twice; see `passthrough`. A mount that was not mounted in this mode cannot do so. A file
     /// that cannot be passed through is served as with [`Kernel`](Self::Kernel).
     Passthrough,
+    /// The kernel caches pages, and opens and closes files without a request. A change beside the
+    /// mount is therefore found only when a name is looked up. It is a mode of a whole mount, all
+    /// files of which have it.
+    Exclusive,
 }
 
 pub(crate) struct Modes {
@@ -64,7 +69,7 @@ impl Modes {
     /// Returns whether a file of a mode is opened for direct access, if its data is served.
     pub(crate) fn direct(&self, mode: CacheMode, flags: i32, size: u64) -> bool {
         match mode {
-            CacheMode::Kernel | CacheMode::Passthrough => false,
+            CacheMode::Kernel | CacheMode::Passthrough | CacheMode::Exclusive => false,
             CacheMode::Direct => true,
             CacheMode::Auto => flags & libc::O_ACCMODE == libc::O_RDONLY && size > self.large,
         }

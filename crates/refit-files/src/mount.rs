@@ -153,6 +153,8 @@ pub(crate) fn new_server(
         users: options.users,
         reads_only: AtomicBool::new(options.read_only),
         write_back: writes_back(options.cache) && !options.read_only,
+        flushes: !writes_back(options.cache) && !options.read_only,
+        sees_opens: options.cache != CacheMode::Exclusive,
         own: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
     };
     Ok((Arc::new(server), jobs))
@@ -359,12 +361,17 @@ impl Mount {
     /// Sets the mode in which files are opened if their path in the mount (beginning with `/`)
     /// matches `path_glob`. A `*` matches any characters. Where the kernel caches writes, it writes
     /// back and drops the pages of these files. Files that are open keep the mode in which they
-    /// were opened. Returns the number of known files that match; `None`: this mount cannot pass
-    /// files through, and nothing was changed.
+    /// were opened. Returns the number of known files that match; `None`: files of this mount cannot
+    /// get this mode, and nothing was changed.
     ///
     /// Must not be called by a thread that serves requests.
     pub fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> Option<usize> {
-        if mode == CacheMode::Passthrough && !self.server.backing_files.available() {
+        let has_it = match mode {
+            CacheMode::Passthrough => self.server.backing_files.available(),
+            CacheMode::Exclusive => false,
+            CacheMode::Kernel | CacheMode::Direct | CacheMode::Auto => true,
+        };
+        if !has_it || !self.server.sees_opens {
             return None;
         }
         self.server.modes.add(path_glob, mode);

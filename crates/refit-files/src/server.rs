@@ -84,6 +84,10 @@ pub(crate) struct Server {
     pub(crate) reads_only: AtomicBool,
     /// Whether the kernel caches writes.
     pub(crate) write_back: bool,
+    /// Whether data may wait to be stored when a file is closed.
+    pub(crate) flushes: bool,
+    /// Whether the kernel asks before it opens a file, and says when it has closed it.
+    pub(crate) sees_opens: bool,
     pub(crate) space: Space,
     pub(crate) refused: RefusedOpens,
     /// Held until everything is stored.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Served, clock_goes_on, in_every_mode, pattern};
+use common::{Served, clock_goes_on, in_watching_modes, pattern};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Timespec, Timestamps};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -49,7 +49,7 @@ fn restore_time(path: &Path, before: &fs::Metadata) {
 
 #[test]
 fn the_next_open_sees_what_was_written_beside_the_mount() {
-    in_every_mode(|served| {
+    in_watching_modes(|served| {
         let old = pattern(30_000, 1);
         fs::write(served.path("f"), &old).unwrap();
         for round in 0..4 {
@@ -68,7 +68,7 @@ fn the_next_open_sees_what_was_written_beside_the_mount() {
 
 #[test]
 fn a_change_of_the_same_size_with_the_old_time_is_seen() {
-    in_every_mode(|served| {
+    in_watching_modes(|served| {
         fs::write(served.path("f"), pattern(9000, 1)).unwrap();
         served.mount().write_back().unwrap();
         assert!(read(served, "f") == pattern(9000, 1));
@@ -83,7 +83,7 @@ fn a_change_of_the_same_size_with_the_old_time_is_seen() {
 
 #[test]
 fn a_file_that_was_only_looked_at_has_its_new_size() {
-    in_every_mode(|served| {
+    in_watching_modes(|served| {
         fs::write(served.host("f"), "short").unwrap();
         assert_eq!(fs::metadata(served.path("f")).unwrap().len(), 5);
         beside(served, "f", |host| fs::write(host, "much longer")).unwrap();
@@ -93,7 +93,7 @@ fn a_file_that_was_only_looked_at_has_its_new_size() {
 
 #[test]
 fn a_file_that_was_replaced_or_removed_is_not_opened() {
-    in_every_mode(|served| {
+    in_watching_modes(|served| {
         fs::write(served.path("f"), "first").unwrap();
         fs::hard_link(served.path("f"), served.path("other")).unwrap();
         assert_eq!(read(served, "f"), b"first");
@@ -116,7 +116,7 @@ fn a_file_that_was_replaced_or_removed_is_not_opened() {
 
 #[test]
 fn a_file_that_is_in_use_is_read_anew_by_who_opens_it() {
-    in_every_mode(|served| {
+    in_watching_modes(|served| {
         fs::write(served.path("f"), pattern(20_000, 1)).unwrap();
         let before = File::open(served.path("f")).unwrap();
         let mut seen = vec![0; 20_000];
@@ -136,7 +136,7 @@ fn a_file_that_is_in_use_is_read_anew_by_who_opens_it() {
 
 #[test]
 fn pages_that_are_not_stored_yet_are_written_over_it() {
-    in_every_mode(|served| {
+    in_watching_modes(|served| {
         fs::write(served.path("f"), [b'0'; 20_000]).unwrap();
         let file = File::options().read(true).write(true).open(served.path("f")).unwrap();
         file.write_all_at(b"ours", 100).unwrap();
@@ -151,7 +151,7 @@ fn pages_that_are_not_stored_yet_are_written_over_it() {
 
 #[test]
 fn what_goes_through_the_mount_is_no_change_beside_it() {
-    in_every_mode(|served| {
+    in_watching_modes(|served| {
         let path = served.path("f");
         fs::write(&path, pattern(300_000, 1)).unwrap();
         let open = || File::options().read(true).write(true).open(&path).unwrap();
@@ -192,7 +192,7 @@ fn what_goes_through_the_mount_is_no_change_beside_it() {
 
 #[test]
 fn an_open_never_fails_since_a_file_changes_all_the_time() {
-    in_every_mode(|served| {
+    in_watching_modes(|served| {
         fs::write(served.path("log"), "").unwrap();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {

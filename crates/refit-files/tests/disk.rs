@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Served, in_serving_modes};
+use common::{Served, in_opening_modes};
 use refit_memory::{DiskWork, FileRepresentative, FileRepresentativeInterface, may_wait};
 use refit_objects::change::End;
 use refit_objects::{
@@ -185,7 +185,7 @@ fn bystander(name: &str) -> String {
 
 /// Serves two files, `name` with some bytes and another one, and opens both.
 fn with_file(name: &str, flags: OFlags, test: impl Fn(&Served, File)) {
-    in_serving_modes(|served| {
+    in_opening_modes(|served| {
         fs::write(served.host(name), [7; 10_000]).unwrap();
         fs::write(served.host(&bystander(name)), "").unwrap();
         let _bystander = File::open(served.path(&bystander(name))).unwrap();

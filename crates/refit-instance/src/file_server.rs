@@ -388,6 +388,7 @@ impl From<CacheMode> for refit_files::CacheMode {
             CacheMode::Direct => Self::Direct,
             CacheMode::Auto => Self::Auto,
             CacheMode::Passthrough => Self::Passthrough,
+            CacheMode::Exclusive => Self::Exclusive,
         }
     }
 }
@@ -399,6 +400,7 @@ impl From<refit_files::CacheMode> for CacheMode {
             refit_files::CacheMode::Direct => Self::Direct,
             refit_files::CacheMode::Auto => Self::Auto,
             refit_files::CacheMode::Passthrough => Self::Passthrough,
+            refit_files::CacheMode::Exclusive => Self::Exclusive,
         }
     }
 }

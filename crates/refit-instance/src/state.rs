@@ -296,12 +296,7 @@ impl Core {
         let files = served.iter().map(|served| served.set_cache_mode(path_glob, mode));
         let files: Vec<Option<usize>> = files.collect();
         if !files.is_empty() && files.iter().all(Option::is_none) {
-            return Err(Refusal::new(
-                Kind::Busy,
-                format!("pass {path_glob} through"),
-                "no mount of this instance passes files through",
-                "mount with `refit mount SOURCE MOUNTPOINT --cache passthrough`",
-            ));
+            return Err(no_such_mode(path_glob, mode));
         }
         Ok(files.into_iter().flatten().sum())
     }
@@ -350,6 +345,24 @@ fn view(id: u32, served: &dyn Served, leaving: bool) -> Mount {
         read_only: served.read_only(),
         stats: served.stats(),
     }
+}
+
+fn no_such_mode(path_glob: &str, mode: CacheMode) -> Refusal {
+    let (obstacle, remedy) = match mode {
+        CacheMode::Passthrough => (
+            "no mount of this instance passes files through",
+            "mount with `refit mount SOURCE MOUNTPOINT --cache passthrough`",
+        ),
+        CacheMode::Exclusive => (
+            "only a whole mount can be exclusive",
+            "mount with `refit mount SOURCE MOUNTPOINT --cache exclusive`",
+        ),
+        CacheMode::Kernel | CacheMode::Direct | CacheMode::Auto => (
+            "the kernel opens the files of this mount without asking (`--cache exclusive`)",
+            "mount with another mode",
+        ),
+    };
+    Refusal::new(Kind::Busy, format!("change the cache mode of {path_glob}"), obstacle, remedy)
 }
 
 pub(crate) fn no_such_mount(id: u32) -> Refusal {

@@ -41,7 +41,7 @@ fn server(stage: &Stage, serving: &Serving) -> Pid {
 #[test]
 fn what_is_open_stays_open_and_everything_keeps_its_number() {
     let stage = Stage::new();
-    for cache in ["auto", "direct", "passthrough"] {
+    for cache in ["auto", "direct", "passthrough", "exclusive"] {
         let Some(mut serving) = stage.serve_with(&["--cache", cache]) else { return };
         let mut servers = vec![server(&stage, &serving)];
         let (contents, open) = load::open_files_stay(&serving.mountpoint, |round| {
@@ -69,7 +69,7 @@ fn what_is_open_stays_open_and_everything_keeps_its_number() {
 #[test]
 fn no_request_is_lost_or_executed_twice_beside_crashes() {
     let stage = Stage::new();
-    for cache in ["auto", "direct", "passthrough"] {
+    for cache in ["auto", "direct", "passthrough", "exclusive"] {
         let Some(mut serving) = stage.serve_with(&["--cache", cache]) else { return };
         let load = Load::start(&serving.mountpoint, cache);
         for round in 0..15 {

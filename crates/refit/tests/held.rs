@@ -53,7 +53,7 @@ fn crash(serving: &Serving) {
 #[test]
 fn what_is_open_stays_open_and_what_was_written_is_there() {
     let stage = Stage::new();
-    for cache in ["auto", "direct", "passthrough"] {
+    for cache in ["auto", "direct", "passthrough", "exclusive"] {
         let Some(mut serving) = stage.serve_with(&["--cache", cache]) else { return };
         let at = |name: &str| serving.mountpoint.join(name);
         fs::create_dir(at("directory")).unwrap();
@@ -89,7 +89,7 @@ fn pages_that_were_not_stored_are_taken_over() {
 #[test]
 fn no_request_is_lost_or_executed_twice() {
     let stage = Stage::new();
-    for cache in ["auto", "direct", "passthrough"] {
+    for cache in ["auto", "direct", "passthrough", "exclusive"] {
         let Some(mut serving) = stage.serve_with(&["--cache", cache]) else { return };
         let load = Load::start(&serving.mountpoint, cache);
         for _ in 0..25 {

@@ -1,17 +1,18 @@
 //! fsx, the file system exerciser: random reads, writes, mappings, truncations, holes, copies and
-//! so on in one file, each read compared with the written data. 10^6 operations in all, half of
-//! them while the file's cache is swapped.
+//! so on in one file, each read compared with the written data. Half of the operations take place
+//! while the file's cache is swapped.
 //!
-//! `REFIT_FSX_OPERATIONS` sets another number.
+//! `REFIT_FSX_OPERATIONS` sets another number of operations, for example 1000000, which takes some
+//! minutes.
 
 use refit_acceptance::{CacheMode, Limit, Pace, Served, possible, run, tool};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-const OPERATIONS: u64 = 1_000_000;
+const OPERATIONS: u64 = 400_000;
 /// The number of tests that share the operations.
-const TESTS: u64 = 5;
+const TESTS: u64 = 6;
 const LIMIT: u64 = 900;
 
 /// The settings of all runs. Operations that wait for the disk are rare: they take most of the time
@@ -109,6 +110,11 @@ fn no_fault_direct() {
 #[test]
 fn no_fault_passthrough() {
     no_fault("fsx-passthrough", CacheMode::Passthrough, None, 5);
+}
+
+#[test]
+fn no_fault_exclusive() {
+    no_fault("fsx-exclusive", CacheMode::Exclusive, None, 6);
 }
 
 #[test]

@@ -99,6 +99,11 @@ fn no_case_fails_passthrough() {
 }
 
 #[test]
+fn no_case_fails_exclusive() {
+    no_case_fails("pe", CacheMode::Exclusive, None);
+}
+
+#[test]
 fn no_case_fails_kernel() {
     no_case_fails("pk", CacheMode::Kernel, None);
 }

@@ -59,6 +59,8 @@ pub(crate) enum Flag {
     ByOthers = 128,
     /// The kernel has cached pages of the file while it was passed through.
     PagesInKernel = 256,
+    /// The kernel has opened the file through its cache.
+    Opened = 512,
 }
 
 /// The open files of an inode: how many there are, how many may write, and for how many of these

@@ -125,7 +125,7 @@ impl RecordedInode {
     /// Makes `record` the continuation of this one, without its descriptor, cache and version.
     pub(crate) fn continue_in(&self, record: &Record) {
         let backing = u64::from(u32::MAX) << BACKING_SHIFT;
-        let kept = [Flag::StaleInKernel, Flag::Gone, Flag::PagesInKernel];
+        let kept = [Flag::StaleInKernel, Flag::Gone, Flag::PagesInKernel, Flag::Opened];
         let kept = kept.into_iter().fold(backing, |all, flag| all | flag as u64);
         let flags = self.words[FLAGS] & kept;
         record.begin(self.node(), self.key(), self.mode(), self.has(Flag::Gone));

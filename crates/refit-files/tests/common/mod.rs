@@ -120,11 +120,17 @@ pub fn is_mounted(path: &Path) -> bool {
 
 /// Runs a test in every cache mode.
 pub fn in_every_mode(test: impl Fn(&Served)) {
+    in_modes(&[CacheMode::Exclusive], &test);
+    in_watching_modes(test);
+}
+
+/// Runs a test in every cache mode in which an open notices what others have changed.
+pub fn in_watching_modes(test: impl Fn(&Served)) {
     in_modes(&[CacheMode::Kernel, CacheMode::Direct, CacheMode::Passthrough], test);
 }
 
-/// Runs a test in every cache mode in which the server serves the data of files.
-pub fn in_serving_modes(test: impl Fn(&Served)) {
+/// Runs a test in every cache mode in which an open creates the objects of a file.
+pub fn in_opening_modes(test: impl Fn(&Served)) {
     in_modes(&[CacheMode::Kernel, CacheMode::Direct], test);
 }
 

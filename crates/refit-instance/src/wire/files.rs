@@ -20,6 +20,9 @@ pub enum CacheMode {
     Auto,
     /// The kernel accesses files on the host itself. Only a mount that was mounted so can do it.
     Passthrough,
+    /// The kernel caches, and opens files without asking. Of a whole mount only, whose source nobody
+    /// else changes.
+    Exclusive,
 }
 
 /// A request to mount a directory.

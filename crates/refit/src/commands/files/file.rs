@@ -59,9 +59,11 @@ struct ServedFile {
     source: Option<KernelPages>,
 }
 
-/// Returns whether an argument is the path of a file rather than the name of an object.
+/// Returns whether an argument is the path of a file rather than the name of an object, which has
+/// a colon.
 pub(crate) fn is_path(argument: &str) -> bool {
-    ["/", "./", "../"].iter().any(|start| argument.starts_with(start))
+    let begins = ["/", "./", "../"].iter().any(|start| argument.starts_with(start));
+    begins || !argument.contains(':') && Path::new(argument).exists()
 }
 
 /// Shows a file. Returns its cache with the number of its instance, if it has one.
@@ -150,8 +152,9 @@ fn pages(path: &Path) -> Option<KernelPages> {
 fn session(file: &FileInfo, processes: &[Opener]) -> Option<Session> {
     // Processes of other PID namespaces are not seen, but their opens are counted.
     match (file.opens, processes.len()) {
-        (0, _) => None,
-        (1, 0 | 1) | (_, 1) => Some(Session::Exclusive),
+        (0, _) if file.cache != CacheMode::Exclusive => None,
+        (0, 0) => None,
+        (0 | 1, 0 | 1) | (_, 1) => Some(Session::Exclusive),
         _ => Some(Session::Shared),
     }
 }
@@ -166,12 +169,16 @@ fn session_text(session: Option<Session>, file: &FileInfo, processes: &[Opener])
         processes.iter().map(|it| format!("{} ({})", it.command, it.pid)).collect();
     let by =
         if by.is_empty() { "processes that /proc does not show".into() } else { by.join(", ") };
+    if file.cache == CacheMode::Exclusive {
+        return format!("{kind}: by {by}");
+    }
     let opens = format::counted(file.opens, "open");
     format!("{kind}: {opens}, {} for writing, by {by}", format::count(file.writers))
 }
 
 fn access(file: &FileInfo) -> &'static str {
     match (file.opens, file.passed_through, file.cache) {
+        (.., CacheMode::Exclusive) => "served through the kernel's cache; opens are not seen",
         (0, ..) => "not open",
         (_, true, _) => "passed through: the kernel accesses the file of the source",
         (_, false, CacheMode::Direct) => "served; each read and write is a request",
@@ -185,6 +192,7 @@ fn cache_mode(mode: CacheMode) -> &'static str {
         CacheMode::Direct => "direct",
         CacheMode::Auto => "auto",
         CacheMode::Passthrough => "passthrough",
+        CacheMode::Exclusive => "exclusive",
     }
 }
 

@@ -24,6 +24,9 @@ pub(crate) enum CacheArg {
     Auto,
     /// The kernel accesses the files of the source itself, and refit sees no read and no write
     Passthrough,
+    /// The kernel caches files, and opens them without asking refit; nobody else may change the
+    /// source
+    Exclusive,
 }
 
 impl From<CacheArg> for refit_instance::wire::CacheMode {
@@ -33,6 +36,7 @@ impl From<CacheArg> for refit_instance::wire::CacheMode {
             CacheArg::Direct => Self::Direct,
             CacheArg::Auto => Self::Auto,
             CacheArg::Passthrough => Self::Passthrough,
+            CacheArg::Exclusive => Self::Exclusive,
         }
     }
 }

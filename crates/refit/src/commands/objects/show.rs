@@ -62,7 +62,7 @@ Example:
   refit show /mnt/data/logs/a
 
 A number is the ID of a process that runs under an instance; show prints its memory, region by region, and totals of its moves between instances. \
-An argument that begins with `/`, `./` or `../` is a file: show prints the processes that have it open, whether one uses it (an exclusive session) or several do (a shared one), how the kernel accesses it, and the caches that hold it. \
+For a file of a mount, show prints the processes that have it open, whether one uses it (an exclusive session) or several do (a shared one), how the kernel accesses it, and the caches that hold it. \
 For an object, the tree at the end shows the objects that it uses, and those that use it.")]
 pub(crate) struct ShowArgs {
     /// Name of an object, a pattern, a process ID, or the path of a file of a mount
