@@ -1,8 +1,7 @@
 #!/bin/sh
 # Makes the directory trees on which `bench/run metadata` works. Nothing of them enters the repository.
-#   bench/trees.sh kernel INTO        Linux from Debian's source package, without drivers and the code for single
-#                                     kinds of machines, as INTO/linux.tar
-#   bench/trees.sh repository INTO    a git repository of 50,000 files
+#   bench/trees.sh kernel INTO        the core of Linux from Debian's source package (11,300 files), as INTO/linux.tar
+#   bench/trees.sh repository INTO    a git repository of FILES files, a multiple of 100 (50000)
 #   bench/trees.sh packages INTO      a project of npm with 120 packages of 50 files, which need no network
 set -eu
 what=$1 into=$2
@@ -15,7 +14,9 @@ kernel() {
 	apt-get -qq -o APT::Sandbox::User=root download "$package" >&2
 	dpkg-deb -x "$package"_*.deb package
 	mkdir tree
-	tar -xf package/usr/src/linux-source-*.tar.xz -C tree --strip-components=1 --exclude='*/drivers' --exclude='*/arch'
+	tar -xf package/usr/src/linux-source-*.tar.xz -C tree --strip-components=1
+	(cd tree && find . -mindepth 1 -maxdepth 1 ! -name include ! -name kernel ! -name mm ! -name lib ! -name fs \
+		! -name net ! -name block -exec rm -rf {} +)
 	tar -cf linux.tar.new -C tree .
 	rm -rf package tree "$package"_*.deb
 	mv linux.tar.new linux.tar
@@ -24,7 +25,7 @@ kernel() {
 repository() {
 	git init -q
 	directory=0
-	while [ "$directory" -lt 500 ]; do
+	while [ "$directory" -lt $((${FILES:-50000} / 100)) ]; do
 		mkdir -p "part$((directory / 50))/of$directory"
 		file=0
 		while [ "$file" -lt 100 ]; do

@@ -82,17 +82,26 @@ impl Report {
     }
 
     pub(crate) fn metadata(&mut self, measured: Result<metadata::Times, String>) {
-        let title = "Names and attributes, seconds";
+        let title = format!(
+            "Names and attributes, seconds; the git repository has {} files",
+            metadata::repository_files()
+        );
         let mut heads = vec!["work"];
         heads.extend(metadata::CONTENDERS);
-        heads.extend(["passthrough_hp over refit", "refit over no server", "must reach"]);
-        let Some(times) = self.begin(title, "metadata", &heads, measured) else { return };
-        let [refit, _, peer, none] = &times;
+        heads.extend([
+            "passthrough_hp over refit",
+            "refit over no server",
+            "exclusive over no server",
+            "must reach",
+        ]);
+        let Some(times) = self.begin(&title, "metadata", &heads, measured) else { return };
+        let [refit, exclusive, _, peer, none] = &times;
         for (n, (work, warm)) in metadata::WORK.into_iter().enumerate() {
             let mut cells = vec![cell(work)];
             cells.extend(times.iter().map(|times| times[n].show(2)));
             cells.push(peer[n].over(&refit[n]).show(2));
             cells.push(refit[n].over(&none[n]).show(2));
+            cells.push(exclusive[n].over(&none[n]).show(2));
             cells.push(cell(if warm { "≥ 1.0, ≤ 1.5" } else { "≥ 1.0" }));
             self.row(&cells);
         }

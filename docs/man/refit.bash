@@ -469,7 +469,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__cache)
-            opts="-h --json --instance --log --log-format --help kernel direct auto passthrough"
+            opts="-h --json --instance --log --log-format --help kernel direct auto passthrough exclusive"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2041,7 +2041,7 @@ _refit() {
                     return 0
                     ;;
                 --cache)
-                    COMPREPLY=($(compgen -W "kernel direct auto passthrough" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "kernel direct auto passthrough exclusive" -- "${cur}"))
                     return 0
                     ;;
                 --workers)

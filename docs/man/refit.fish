@@ -84,7 +84,8 @@ complete -c refit -n "__fish_refit_using_subcommand mount" -l frames -d 'Memory 
 complete -c refit -n "__fish_refit_using_subcommand mount" -l cache -d 'Cache mode' -r -f -a "kernel\t'The kernel caches files too, and asks refit only on a miss'
 direct\t'Every read and write goes to refit'
 auto\t'refit chooses the mode for each file'
-passthrough\t'The kernel accesses the files of the source itself, and refit sees no read and no write'"
+passthrough\t'The kernel accesses the files of the source itself, and refit sees no read and no write'
+exclusive\t'The kernel caches files, and opens them without asking refit; nobody else may change the source'"
 complete -c refit -n "__fish_refit_using_subcommand mount" -l workers -d 'Number of serving threads (default: one per processor)' -r
 complete -c refit -n "__fish_refit_using_subcommand mount" -l implementation -d 'Initial implementation of file caches: shared or partitioned' -r
 complete -c refit -n "__fish_refit_using_subcommand mount" -l compose -d 'Build mounts from the plan in this JSON file' -r -F

@@ -411,8 +411,8 @@ impl Server {
     }
 }
 
-/// Lets the host know of a read of a file opened with `flags`, unless it knows of one since the last
-/// write.
+/// Lets the host know of a read of a file opened with `flags`, unless it knows of one since the
+/// last write.
 pub(crate) fn note_access(inode: &Inode, data: &Data, flags: i32) {
     if !inode.access_noted.load(Relaxed) && flags & libc::O_NOATIME == 0 {
         inode.access_noted.store(true, Relaxed);

@@ -361,8 +361,8 @@ impl Mount {
     /// Sets the mode in which files are opened if their path in the mount (beginning with `/`)
     /// matches `path_glob`. A `*` matches any characters. Where the kernel caches writes, it writes
     /// back and drops the pages of these files. Files that are open keep the mode in which they
-    /// were opened. Returns the number of known files that match; `None`: files of this mount cannot
-    /// get this mode, and nothing was changed.
+    /// were opened. Returns the number of known files that match; `None`: files of this mount
+    /// cannot get this mode, and nothing was changed.
     ///
     /// Must not be called by a thread that serves requests.
     pub fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> Option<usize> {

@@ -20,8 +20,8 @@ pub enum CacheMode {
     Auto,
     /// The kernel accesses files on the host itself. Only a mount that was mounted so can do it.
     Passthrough,
-    /// The kernel caches, and opens files without asking. Of a whole mount only, whose source nobody
-    /// else changes.
+    /// The kernel caches, and opens files without asking. Of a whole mount only, whose source
+    /// nobody else changes.
     Exclusive,
 }
 
