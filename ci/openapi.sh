@@ -30,12 +30,7 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
-if [ -n "${REFIT:-}" ]; then
-	refit=$REFIT
-else
-	cargo build --quiet --locked -p refit
-	refit=${CARGO_TARGET_DIR:-$top/target}/debug/refit
-fi
+need_refit
 mkdir "$work/source" "$work/mnt"
 echo hello >"$work/source/file"
 export REFIT_RUNTIME_DIR="$work/sockets"

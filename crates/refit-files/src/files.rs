@@ -59,7 +59,7 @@ impl Server {
             Some(backing) => OpenMode::Passthrough(backing),
             None => self.open_served(inode, access, flags, cache_mode)?,
         };
-        if self.sees_opens {
+        if self.sees_opens() {
             self.table.opened(inode, uses(flags, mode == OpenMode::Cached));
             self.journal.opens.fetch_add(1, Relaxed);
         }
@@ -76,7 +76,7 @@ impl Server {
     ) -> Result<OpenMode, Errno> {
         let data = self.data(inode, access)?;
         let size = data.cache.size();
-        if !self.sees_opens {
+        if !self.sees_opens() {
             return Ok(OpenMode::Cached);
         }
         // Data that the kernel has already cached can no longer be refused when it is written back.
@@ -340,7 +340,7 @@ impl Server {
     pub(crate) fn kernel_may_know_more(&self, node: u64, end: u64) -> bool {
         self.write_back
             && self.table.get(node).is_some_and(|inode| {
-                if self.sees_opens && inode.record.uses().collecting() == 0 {
+                if self.sees_opens() && inode.record.uses().collecting() == 0 {
                     return false;
                 }
                 let cached = inode.data.read().as_ref().map(|data| data.cache.size());
@@ -352,7 +352,7 @@ impl Server {
 
     /// Returns whether the kernel may have data of the file that it has not written back yet.
     pub(crate) fn kernel_may_hold_data(&self, node: u64) -> bool {
-        let writers = |inode: Arc<Inode>| !self.sees_opens || inode.record.uses().writers() > 0;
+        let writers = |inode: Arc<Inode>| !self.sees_opens() || inode.record.uses().writers() > 0;
         self.write_back && self.table.get(node).is_some_and(writers)
     }
 

@@ -29,7 +29,7 @@ impl Fuse {
         flags: OpenFlags,
         reply: ReplyOpen,
     ) {
-        if !self.server.sees_opens {
+        if !self.server.sees_opens() {
             // The kernel then opens every file without a request.
             return self.serve(
                 req,

@@ -154,7 +154,6 @@ pub(crate) fn new_server(
         reads_only: AtomicBool::new(options.read_only),
         write_back: writes_back(options.cache) && !options.read_only,
         flushes: !writes_back(options.cache) && !options.read_only,
-        sees_opens: options.cache != CacheMode::Exclusive,
         own: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
     };
     Ok((Arc::new(server), jobs))
@@ -371,7 +370,7 @@ impl Mount {
             CacheMode::Exclusive => false,
             CacheMode::Kernel | CacheMode::Direct | CacheMode::Auto => true,
         };
-        if !has_it || !self.server.sees_opens {
+        if !has_it || !self.server.sees_opens() {
             return None;
         }
         self.server.modes.add(path_glob, mode);

@@ -17,7 +17,7 @@ use crate::image::{Image, request};
 use crate::inode::Inode;
 use crate::jobs::JobQueue;
 use crate::journal::{Journal, MountStats, OpenFiles};
-use crate::modes::Modes;
+use crate::modes::{CacheMode, Modes};
 use crate::options::Users;
 use crate::pressure::Pressure;
 use crate::refused_opens::RefusedOpens;
@@ -80,14 +80,12 @@ pub(crate) struct Server {
     /// `None`: processors go idle as usual.
     pub(crate) wakefulness: Option<Wakefulness>,
     pub(crate) users: Users,
-    /// Whether programs may only read, since servers crash at their start.
+    /// Whether programs may only read: the mount is read-only, or servers crash at their start.
     pub(crate) reads_only: AtomicBool,
     /// Whether the kernel caches writes.
     pub(crate) write_back: bool,
     /// Whether data may wait to be stored when a file is closed.
     pub(crate) flushes: bool,
-    /// Whether the kernel asks before it opens a file, and says when it has closed it.
-    pub(crate) sees_opens: bool,
     pub(crate) space: Space,
     pub(crate) refused: RefusedOpens,
     /// Held until everything is stored.
@@ -127,6 +125,11 @@ impl Server {
     /// Returns the inode with the number `node`.
     pub(crate) fn inode(&self, node: u64) -> Result<Arc<Inode>, Errno> {
         self.table.get(node).ok_or(Errno::STALE)
+    }
+
+    /// Returns whether the kernel asks before it opens a file, and says when it has closed it.
+    pub(crate) fn sees_opens(&self) -> bool {
+        self.modes.default != CacheMode::Exclusive
     }
 
     /// Lets programs only read from now on. The data that they have written stays in the caches
