@@ -19,8 +19,9 @@ apt update
 apt source --download-only fuse3
 tar xf fuse3_*.orig.tar.*z
 cd fuse-*/
-# What the program's own build finds on Linux: without these it sets no times and has no extended attributes.
+# What the program's own build finds on Linux: without utimensat it sets no times. HAVE_SETXATTR is left out: without
+# extended attributes the kernel asks for none before each write, and the program writes four times as fast.
 # shellcheck disable=SC2046 # the flags are words
-g++ -O2 -std=c++17 -DHAVE_UTIMENSAT -DHAVE_SETXATTR -DHAVE_POSIX_FALLOCATE example/passthrough_hp.cc -o ../passthrough_hp -Iinclude -I. \
+g++ -O2 -std=c++17 -DHAVE_UTIMENSAT -DHAVE_POSIX_FALLOCATE example/passthrough_hp.cc -o ../passthrough_hp -Iinclude -I. \
 	$(pkg-config --cflags --libs fuse3) -lpthread
 echo "$into/passthrough_hp"

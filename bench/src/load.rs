@@ -21,6 +21,7 @@ pub(crate) fn serve(place: &Place) -> Mount {
         composition: refit_files::composition("shared"),
         users: Users::Owner,
         read_only: false,
+        xattrs: true,
         awake: false,
     })
     .expect("a scratch directory can be mounted")

@@ -1,6 +1,6 @@
-//! Measures what mounts gain whose source nobody else changes, or whose files are passed through, and
-//! how far a mount then is from the file system below it (Soules 2003, §6.3, fig. 6: file sessions
-//! and small files).
+//! Measures what mounts gain whose source nobody else changes, or whose files are passed through,
+//! and how far a mount then is from the file system below it (Soules 2003, §6.3, fig. 6: file
+//! sessions and small files).
 //!
 //! The contenders take turns, round after round; each is mounted afresh.
 
@@ -12,7 +12,7 @@ const ROUNDS: usize = 5;
 /// The contenders: the first is what a user gets without options, the last is no server.
 pub(crate) const CONTENDERS: [&str; 6] = [
     "`refit mount`",
-    "`--cache exclusive --private`",
+    "`--cache exclusive --private --no-xattrs`",
     "`--cache passthrough`",
     "`--cache passthrough --private`",
     "passthrough_hp",
@@ -30,7 +30,10 @@ pub(crate) fn measure() -> Result<Rates, String> {
             let contender = (round + turn) % CONTENDERS.len();
             let server = match contender {
                 0 => Some(Serving::refit(&place, &[])),
-                1 => Some(Serving::refit(&place, &["--cache", "exclusive", "--private"])),
+                1 => Some(Serving::refit(
+                    &place,
+                    &["--cache", "exclusive", "--private", "--no-xattrs"],
+                )),
                 2 => Some(Serving::refit(&place, &["--cache", "passthrough"])),
                 3 => Some(Serving::refit(&place, &["--cache", "passthrough", "--private"])),
                 4 => Some(Serving::start(Server::Peer, true, &place)),

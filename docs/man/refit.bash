@@ -2030,7 +2030,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__mount)
-            opts="-h --frames --cache --workers --implementation --compose --read-only --awake --allow-other --private --until-eof --hold --no-hold --json --instance --log --log-format --help"
+            opts="-h --frames --cache --workers --implementation --compose --read-only --awake --allow-other --private --no-xattrs --until-eof --hold --no-hold --json --instance --log --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

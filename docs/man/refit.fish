@@ -98,6 +98,7 @@ complete -c refit -n "__fish_refit_using_subcommand mount" -l read-only -d 'Serv
 complete -c refit -n "__fish_refit_using_subcommand mount" -l awake -d 'Keep processors out of idle states while programs use the mounts: quicker answers, for more power (root only)'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l allow-other -d 'Let other users access the mount (their own permissions still apply)'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l private -d 'Let only root access the mount, who mounts, and have the kernel check no permissions: fewer requests to refit'
+complete -c refit -n "__fish_refit_using_subcommand mount" -l no-xattrs -d 'Serve no extended attributes, for a mount that other users cannot use: fewer requests to refit'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l until-eof -d 'Unmount also when standard input ends, even while the mount is in use: for programs that start refit and must not leave it running'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l hold -d 'Keep the mounts through a crash of the server: another server continues them, and programs only wait meanwhile (the default)'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l no-hold -d 'Serve from the process that is started: the mounts end with it'

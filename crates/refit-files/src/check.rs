@@ -1,6 +1,7 @@
 //! The checks that are made before anything is mounted.
 
 use crate::error::MountError;
+use crate::kernel_mount::allows_others;
 use crate::mount_table::is_fuse_mount;
 use crate::options::{MountOptions, Users};
 use refit_sys::memory::PAGE_SIZE_U64;
@@ -34,6 +35,9 @@ pub(crate) fn check(options: &MountOptions) -> Result<ValidOptions, MountError> 
     }
     if options.users == Users::RootUnchecked && !rustix::process::geteuid().is_root() {
         return Err(MountError::NotPrivate);
+    }
+    if !options.xattrs && allows_others(options.users) {
+        return Err(MountError::AclsUnchecked);
     }
     let machine = crate::modes::memory();
     if options.frames_bytes > machine {

@@ -121,6 +121,11 @@ pub enum MountError {
         "cannot mount with `--private`: this user is not root; mount without it, which lets only this user use the mount, too"
     )]
     NotPrivate,
+    /// Users whom access control lists may keep out could use the mount.
+    #[error(
+        "cannot mount with `--no-xattrs`: other users could use the mount, and access control lists are extended attributes; add `--private`, or, as a user other than root, leave out `--allow-other`"
+    )]
+    AclsUnchecked,
     /// The building blocks do not fit together as requested.
     #[error("cannot mount: {0}")]
     Composition(String),

@@ -151,6 +151,7 @@ pub(crate) fn new_server(
         wakefulness,
         image,
         users: options.users,
+        xattrs: options.xattrs,
         reads_only: AtomicBool::new(options.read_only),
         write_back: writes_back(options.cache) && !options.read_only,
         flushes: !writes_back(options.cache) && !options.read_only,

@@ -36,6 +36,10 @@ pub struct MountOptions {
     pub users: Users,
     /// Whether nothing can be changed through the mount.
     pub read_only: bool,
+    /// Whether programs can use extended attributes. Without them, the kernel does not ask for the
+    /// capabilities of a file before the first write after each open. Only for a mount that no
+    /// other user may use, since access control lists are extended attributes.
+    pub xattrs: bool,
     /// Whether processors are kept out of idle states while programs use the mount. Needs the right
     /// to open [`DEVICE`](refit_sys::cpu_latency::DEVICE).
     pub awake: bool,

@@ -38,7 +38,7 @@ impl Server {
             return Ok(false);
         }
         let stat = self.stat_by_name(caller, &inode)?;
-        if !inode.is_passed_through() && inode.host.may_have_changed(&stat, true) {
+        if inode.may_be_outdated(&stat, true) {
             // Data that cannot be stored first is kept, as is data older than the host's.
             let _ = self.drop_outdated(&inode);
         }
@@ -99,10 +99,7 @@ impl Server {
     /// Checks the status of a file that a look-up received from the host. If the file was changed
     /// there, drops its cached data and returns its status after that.
     pub(crate) fn noticed(&self, inode: &Arc<Inode>, stat: Stat) -> Result<Stat, Errno> {
-        let regular = inode.kind == FileType::RegularFile;
-        // Of a file that is passed through, nothing is cached.
-        let cached = regular && !inode.is_passed_through();
-        if !cached || !inode.host.may_have_changed(&stat, false) {
+        if inode.kind != FileType::RegularFile || !inode.may_be_outdated(&stat, false) {
             return Ok(stat);
         }
         let _ = self.drop_outdated(inode);
@@ -153,6 +150,13 @@ impl Server {
 }
 
 impl Inode {
+    /// Returns whether data may be cached that is older than the host's file with the status
+    /// `stat`. Of a file that is passed through, none is cached. While the server changes the file,
+    /// the result is `surely`.
+    fn may_be_outdated(&self, stat: &Stat, surely: bool) -> bool {
+        !self.is_passed_through() && self.host.may_have_changed(stat, surely)
+    }
+
     fn is(&self, stat: &Stat) -> bool {
         self.key == HostKey::of(stat)
     }

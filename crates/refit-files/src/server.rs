@@ -80,6 +80,8 @@ pub(crate) struct Server {
     /// `None`: processors go idle as usual.
     pub(crate) wakefulness: Option<Wakefulness>,
     pub(crate) users: Users,
+    /// Whether programs can use extended attributes.
+    pub(crate) xattrs: bool,
     /// Whether programs may only read: the mount is read-only, or servers crash at their start.
     pub(crate) reads_only: AtomicBool,
     /// Whether the kernel caches writes.

@@ -109,6 +109,12 @@ impl Server {
         rustix::fs::fstatvfs(&*self.inode(node)?.fd())
     }
 
+    /// Fails in a mount without extended attributes. The kernel sends each of the four requests
+    /// once, and replies itself from then on.
+    fn has_xattrs(&self) -> Result<(), Errno> {
+        if self.xattrs { Ok(()) } else { Err(Errno::NOSYS) }
+    }
+
     pub(crate) fn setxattr(
         &self,
         caller: Caller,
@@ -117,6 +123,7 @@ impl Server {
         value: &[u8],
         flags: i32,
     ) -> Result<(), Errno> {
+        self.has_xattrs()?;
         self.may_change()?;
         let inode = self.inode(node)?;
         let mut flags = XattrFlags::from_bits(flags as u32).ok_or(Errno::INVAL)?;
@@ -160,6 +167,7 @@ impl Server {
     /// Returns the value of an extended attribute of at most `size` bytes; with a `size` of 0, only
     /// its length.
     pub(crate) fn getxattr(&self, node: u64, name: &OsStr, size: u32) -> Result<Xattr, Errno> {
+        self.has_xattrs()?;
         let inode = self.inode(node)?;
         if name.as_encoded_bytes().starts_with(b"system.posix_acl_") {
             // The kernel asks when it checks permissions. A host without ACLs has none, which is no
@@ -182,6 +190,7 @@ impl Server {
     }
 
     pub(crate) fn listxattr(&self, node: u64, size: u32) -> Result<Xattr, Errno> {
+        self.has_xattrs()?;
         let fd = self.inode(node)?.fd();
         let path = proc_path(&fd);
         if size == 0 {
@@ -193,6 +202,7 @@ impl Server {
     }
 
     pub(crate) fn removexattr(&self, node: u64, name: &OsStr) -> Result<(), Errno> {
+        self.has_xattrs()?;
         self.may_change()?;
         let inode = self.inode(node)?;
         let repeated = changed_xattr(&inode, name);

@@ -5,6 +5,7 @@ mod common;
 use common::{Served, in_every_mode, others_reach_us};
 use refit_files::{CacheMode, Users};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
+use rustix::io::Errno;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -278,4 +279,54 @@ fn a_private_mount_is_for_root_and_needs_fewer_requests() {
         return;
     };
     assert!(private + 50 <= usual, "{private} and {usual} requests");
+}
+
+#[test]
+fn without_extended_attributes_the_kernel_does_not_ask_for_them() {
+    let requests = |xattrs: bool| {
+        let served = Served::with(CacheMode::Kernel, |options| {
+            (options.users, options.xattrs) = (Users::RootUnchecked, xattrs);
+        })?;
+        let path = served.path("file");
+        fs::write(&path, "x").unwrap();
+        let set = rustix::fs::setxattr(&path, "user.color", b"red", XattrFlags::empty());
+        let got = rustix::fs::getxattr(&path, "user.color", &mut [0_u8; 8]);
+        let listed = rustix::fs::listxattr(&path, &mut [0_u8; 64]);
+        let removed = rustix::fs::removexattr(&path, "user.color");
+        if xattrs {
+            assert_eq!((set, got, removed), (Ok(()), Ok(3), Ok(())));
+        } else {
+            let none = Errno::OPNOTSUPP;
+            assert_eq!((set, got, removed), (Err(none), Err(none), Err(none)));
+            assert_eq!(listed, Err(none));
+        }
+        // A write takes a program's capabilities although the kernel does not ask for them.
+        let host = served.host("file");
+        let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        rustix::fs::setxattr(&host, "security.capability", &capability, XattrFlags::empty())
+            .ok()?;
+        (0..50).for_each(|_| fs::write(&path, "y").unwrap());
+        let requests = served.mount().stats().requests;
+        let left = rustix::fs::getxattr(&host, "security.capability", &mut [0_u8; 64]);
+        assert_eq!(left, Err(Errno::NODATA));
+        served.unmount();
+        Some(requests)
+    };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root mounts for itself alone");
+        return;
+    }
+    let (Some(with), Some(without)) = (requests(true), requests(false)) else { return };
+    assert!(without + 40 <= with, "{with} and {without} requests");
+}
+
+#[test]
+fn a_mount_without_extended_attributes_is_for_one_user() {
+    let directory = tempfile::tempdir().unwrap();
+    let [source, mountpoint] = ["source", "mountpoint"].map(|name| directory.path().join(name));
+    fs::create_dir(&source).and_then(|()| fs::create_dir(&mountpoint)).unwrap();
+    let mut options = common::options(&source, &mountpoint, CacheMode::Kernel);
+    (options.users, options.xattrs) = (Users::All, false);
+    let refused = refit_files::mount(options).map(drop);
+    assert!(matches!(refused, Err(refit_files::MountError::AclsUnchecked)), "{refused:?}");
 }

@@ -164,6 +164,7 @@ fn options(request: &MountRequest) -> MountOptions {
         },
         users: users(request),
         read_only: request.read_only,
+        xattrs: !request.no_xattrs,
         awake: request.awake,
     }
 }

@@ -46,6 +46,13 @@ pub enum Reading {
         /// Threads inside now.
         inside: u64,
     },
+    /// The sum, the least or the greatest of some values.
+    Folded {
+        /// Number of values.
+        values: u64,
+        /// The result; 0 if there are none.
+        result: i64,
+    },
     /// Number of values of each size.
     Histogram(Box<[u64; 65]>),
     /// Number of durations of each size, in nanoseconds.
@@ -72,6 +79,7 @@ impl Reading {
         match self {
             Self::Nothing => true,
             Self::Count(count) => *count == 0,
+            Self::Folded { values, .. } => *values == 0,
             Self::Latency { ended, inside, .. } => ended + inside == 0,
             Self::Concurrency { mean, inside } => *inside == 0 && *mean <= 0.0,
             Self::Histogram(sizes) | Self::Durations { sizes, .. } => {
@@ -123,8 +131,7 @@ pub(crate) fn read(
         let keys = keys.iter().map(|(&key, cells)| (key, read(cells)));
         return Ok(Counts { keys: keys.collect(), all: read(&others), lost: 0 });
     }
-    let cells = (0..step.cells()).map(|number| installed.cell(first + number));
-    let all = read(&cells.collect::<io::Result<Vec<_>>>()?);
+    let all = read(&installed.cells(step, *first)?);
     Ok(Counts { keys: BTreeMap::new(), all, lost: 0 })
 }
 
@@ -142,6 +149,10 @@ fn counted(what: &Do, cells: &[u64]) -> Reading {
             let mut sizes = Box::new([0; 65]);
             sizes.iter_mut().zip(cells).for_each(|(size, cell)| *size = *cell);
             Reading::Histogram(sizes)
+        }
+        Do::Fold(fold, _) => {
+            let result = if cells[0] == 0 { 0 } else { fold.kept().value(cells[1]) };
+            Reading::Folded { values: cells[0], result }
         }
         _ => Reading::Nothing,
     }

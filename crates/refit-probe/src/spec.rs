@@ -8,6 +8,7 @@
 //!                | 0xADDRESS | NAME+0xOFFSET
 //! item          := action | 'by' VALUE
 //! action        := 'count' | 'latency' | 'cpu' | 'concurrency' | 'span' | 'poison'
+//!                | ('sum' | 'avg' | 'min' | 'max') VALUE
 //!                | 'histogram' (VALUE | 'latency' | 'cpu') | 'event' [VALUE [',' VALUE]]
 //! ```
 //!
@@ -16,7 +17,7 @@
 
 use std::fmt;
 
-use refit_splice::{Base, Clock, Test};
+use refit_splice::{Base, Clock, Fold, Test};
 
 use crate::operand::{self, Operand};
 
@@ -69,6 +70,8 @@ pub enum Do {
     Concurrency,
     /// Writes garbage into dead registers and flags, to test the analysis.
     Poison,
+    /// Keeps the sum, the mean, the least or the greatest of a value.
+    Fold(Folding, Operand),
     /// Counts the sizes of a value, by powers of two.
     Histogram(Operand),
     /// Counts the durations of calls, by powers of two.
@@ -77,6 +80,41 @@ pub enum Do {
     Event(Vec<Operand>),
     /// Writes records when a function is entered and left.
     Span,
+}
+
+/// A number that is reported of many values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Folding {
+    /// Their sum.
+    Sum,
+    /// Their mean.
+    Mean,
+    /// The least.
+    Least,
+    /// The greatest.
+    Greatest,
+}
+
+impl Folding {
+    const WORDS: [(&str, Self); 4] =
+        [("sum", Self::Sum), ("avg", Self::Mean), ("min", Self::Least), ("max", Self::Greatest)];
+
+    /// Returns what a cell keeps for it.
+    pub(crate) fn kept(self) -> Fold {
+        match self {
+            Self::Sum | Self::Mean => Fold::Sum,
+            Self::Least => Fold::Least,
+            Self::Greatest => Fold::Greatest,
+        }
+    }
+
+    fn of(word: &str) -> Option<Self> {
+        Self::WORDS.iter().find(|(known, _)| *known == word).map(|(_, folding)| *folding)
+    }
+
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| word)
+    }
 }
 
 /// Why a specification was not understood.
@@ -128,11 +166,7 @@ fn parse(text: &str) -> Result<Spec, String> {
 /// Refuses combinations that are not possible.
 fn check(spec: &Spec, action: &Do, lasting: bool) -> Result<(), String> {
     let functions = spec.places.iter().all(|place| matches!(place.what, What::Functions(_)));
-    let operands: &[Operand] = match action {
-        Do::Histogram(operand) => std::slice::from_ref(operand),
-        Do::Event(operands) => operands,
-        _ => &[],
-    };
+    let operands = action.operands();
     let leaves = spec.leaving || operands.iter().any(|operand| operand.leaving);
     if (leaves || action.is_timed()) && !functions {
         return Err(format!("`{action}` needs functions, not instructions"));
@@ -214,6 +248,9 @@ fn action(word: &str, rest: &str) -> Result<Do, String> {
         "poison" => Do::Poison,
         "event" if rest.is_empty() => Do::Event(Vec::new()),
         "event" => return Ok(Do::Event(vec![Operand::parse(rest)?])),
+        _ if Folding::of(word).is_some() && rest.is_empty() => {
+            return Err(format!("{word} needs a value (arg0 … arg5, retval, or a register)"));
+        }
         "histogram" if rest.is_empty() => {
             return Err(
                 "histogram needs a value (latency, cpu, arg0 … arg5, or a register)".to_owned()
@@ -224,9 +261,12 @@ fn action(word: &str, rest: &str) -> Result<Do, String> {
         "histogram" => return Ok(Do::Histogram(Operand::parse(rest)?)),
         "" => return Err("an empty action".to_owned()),
         _ => {
-            return Err(format!(
-                "unknown action `{word}` (known: count, latency, cpu, concurrency, histogram, span, event, poison)"
-            ));
+            let folding = Folding::of(word).ok_or_else(|| {
+                format!(
+                    "unknown action `{word}` (known: count, latency, cpu, concurrency, sum, avg, min, max, histogram, span, event, poison)"
+                )
+            })?;
+            return Ok(Do::Fold(folding, Operand::parse(rest)?));
         }
     };
     if rest.is_empty() { Ok(alone) } else { Err(format!("unexpected `{rest}` after `{word}`")) }
@@ -239,6 +279,15 @@ impl Do {
             self,
             Self::Latency | Self::Cpu | Self::Concurrency | Self::Span | Self::Durations(_)
         )
+    }
+
+    /// Returns the values that it reads.
+    pub fn operands(&self) -> &[Operand] {
+        match self {
+            Self::Histogram(operand) | Self::Fold(_, operand) => std::slice::from_ref(operand),
+            Self::Event(operands) => operands,
+            _ => &[],
+        }
     }
 
     /// Whether a single number expresses what it counts.
@@ -264,6 +313,7 @@ impl fmt::Display for Do {
             Self::Durations(Clock::Wall) => to.write_str("histogram latency"),
             Self::Durations(Clock::Thread) => to.write_str("histogram cpu"),
             Self::Histogram(operand) => write!(to, "histogram {operand}"),
+            Self::Fold(folding, operand) => write!(to, "{} {operand}", folding.word()),
             Self::Event(operands) => {
                 to.write_str("event")?;
                 let mut before = " ";
@@ -331,6 +381,9 @@ mod tests {
         let spec = parse("func:a:b /tid == 1/ { histogram latency, histogram cpu, by tid }");
         assert_eq!(spec.actions, [Do::Durations(Clock::Wall), Do::Durations(Clock::Thread)]);
         assert_eq!(spec.actions[1].to_string(), "histogram cpu");
+        let spec = parse("uprobe:a:b { sum arg0, avg (i32)arg1, min arg2, max arg3, by tid }");
+        let said: Vec<_> = spec.actions.iter().map(Do::to_string).collect();
+        assert_eq!(said, ["sum rdi", "avg (i32)rsi", "min rdx", "max rcx"]);
         let spec = parse("uprobe:a:b /retval < 0/ { count, histogram retval }");
         assert!(spec.leaving);
         for text in ["uprobe:a:b { histogram arg1 }", "uprobe:a:b { event }"] {
@@ -347,7 +400,10 @@ mod tests {
             ("uprobe:a:b { by tid }", "no action"),
             ("uprobe:a:b { count, by tid, by pid }", "`by` is given twice"),
             ("uprobe:a:b { count twice }", "unexpected `twice` after `count`"),
-            ("uprobe:a:b { sum }", "unknown action `sum`"),
+            ("uprobe:a:b { sum }", "sum needs a value"),
+            ("uprobe:a:b { product arg0 }", "unknown action `product`"),
+            ("uprobe:a:b { max arg9 }", "unknown value `arg9`"),
+            ("insn:a:0x10 { max retval }", "needs functions, not"),
             ("uprobe:a:b { histogram arg9 }", "unknown value `arg9`"),
             ("uprobe:a:b { histogram }", "histogram needs a value"),
             ("uprobe:a:b { event rdi, rsi, rdx }", "unknown action `rdx`"),

@@ -101,6 +101,10 @@ impl Steps {
             Do::Histogram(operand) => {
                 (step(Action::Histogram { cell, value: operand.value }, key), None)
             }
+            Do::Fold(fold, operand) => {
+                let (value, fold) = (operand.value, fold.kept());
+                (step(Action::Fold { cell, value, fold }, key), None)
+            }
             Do::Poison => (Action::POISON.into(), None),
             Do::Latency | Do::Concurrency | Do::Cpu | Do::Durations(_) => {
                 let clock = match *what {
@@ -139,7 +143,7 @@ impl Steps {
         };
         let watching =
             Watching { what: what.clone(), by: spec.by, step: entry.clone(), first: cell };
-        let at_exit = spec.leaving || what.operands().any(|operand| operand.leaving);
+        let at_exit = spec.leaving || what.operands().iter().any(|operand| operand.leaving);
         if at_exit {
             self.returning = true;
             self.leaving.push(entry);
@@ -149,17 +153,6 @@ impl Steps {
             self.leaving.extend(exit);
         }
         Ok(watching)
-    }
-}
-
-impl Do {
-    fn operands(&self) -> impl Iterator<Item = Operand> + '_ {
-        let operands = match self {
-            Self::Histogram(operand) => std::slice::from_ref(operand),
-            Self::Event(operands) => operands,
-            _ => &[],
-        };
-        operands.iter().copied()
     }
 }
 

@@ -276,22 +276,35 @@ impl Installed {
     pub fn keyed(&self, step: &Step, first: u32) -> io::Result<(Keyed, Vec<u64>)> {
         let (each, table) = (step.action.cells() as usize, step.table(first));
         let (mut keys, mut others) = (BTreeMap::new(), vec![0; each]);
-        let add = |to: &mut Vec<u64>, cells: &[u64]| {
-            to.resize(each, 0);
-            to.iter_mut().zip(cells).for_each(|(sum, part)| *sum = sum.wrapping_add(*part));
-        };
         for area in &self.areas {
             for lane in 0..1_u64 << self.lanes {
                 let at = lane * self.stride + u64::from(first) * 8;
                 let words = area.words(at, (table.end - first) as usize)?;
                 let (rest, entries) = words.split_at(each);
-                add(&mut others, rest);
+                step.action.add(&mut others, rest);
                 for entry in entries.chunks_exact(1 + each).filter(|entry| entry[0] != 0) {
-                    add(keys.entry(entry[0] - 1).or_default(), &entry[1..]);
+                    let cells = keys.entry(entry[0] - 1).or_insert_with(|| vec![0; each]);
+                    step.action.add(cells, &entry[1..]);
                 }
             }
         }
         Ok((keys, others))
+    }
+
+    /// Reads what a step without a key has counted so far: its cells.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn cells(&self, step: &Step, first: u32) -> io::Result<Vec<u64>> {
+        let mut cells = vec![0; step.cells() as usize];
+        for area in &self.areas {
+            for lane in 0..1_u64 << self.lanes {
+                let at = lane * self.stride + u64::from(first) * 8;
+                let words = area.words(at, cells.len())?;
+                step.action.add(&mut cells, &words);
+            }
+        }
+        Ok(cells)
     }
 
     /// Reads what a cell has counted so far. Never less than a previous result.

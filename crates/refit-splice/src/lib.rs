@@ -131,7 +131,7 @@ pub use plan::Plan;
 pub use relocate::Displaced;
 pub use site::{At, Site, Springboard};
 pub use snippet::{
-    Action, Base, Clock, DURATIONS, KEYS, Relation, Step, TIMER, Test, Value, Width,
+    Action, Base, Clock, DURATIONS, Fold, KEYS, Relation, Step, TIMER, Test, Value, Width,
 };
 pub use why::Why;
 pub use withdraw::Withdrawn;

@@ -84,6 +84,7 @@ impl Served {
             composition: refit_files::composition("shared"),
             users: Users::All,
             read_only: false,
+            xattrs: true,
             awake: false,
         };
         let watchdog = Watchdog::of(mountpoint.clone());

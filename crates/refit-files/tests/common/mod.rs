@@ -54,6 +54,7 @@ pub fn options(source: &Path, mountpoint: &Path, cache: CacheMode) -> MountOptio
         composition: refit_files::composition("shared"),
         users: Users::Owner,
         read_only: false,
+        xattrs: true,
         awake: false,
     }
 }

@@ -61,6 +61,10 @@ pub struct MountRequest {
     /// Whether the mount is read-only.
     #[serde(default)]
     pub read_only: bool,
+    /// Whether programs can use no extended attributes on the mount, which must then be `private`,
+    /// or of a user other than root and without `allow_other`.
+    #[serde(default)]
+    pub no_xattrs: bool,
     /// Whether processors are kept out of idle states while programs use the mount.
     #[serde(default)]
     pub awake: bool,

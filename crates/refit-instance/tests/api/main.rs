@@ -175,6 +175,7 @@ fn mount_request(source: &str) -> MountRequest {
         allow_other: false,
         private: false,
         read_only: false,
+        no_xattrs: false,
         awake: false,
     }
 }

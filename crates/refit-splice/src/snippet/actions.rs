@@ -1,6 +1,9 @@
 //! Writes the code of a step.
 
-use super::step::{Action, DURATIONS, Step, TIMER};
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+
+use super::search::COMPARED;
+use super::step::{Action, DURATIONS, Fold, Step, TIMER};
 use super::timer::Timer;
 use super::value::Base;
 use super::writer::Writer;
@@ -25,6 +28,13 @@ impl Writer<'_> {
                 let cells = self.cells_of(step, over)?;
                 self.increment(cells.indexed(64, size))?;
             }
+            Action::Fold { value, fold, .. } => {
+                let folded = self.scratch(4.min(self.taken.scratch.len() - 1));
+                self.load(value, folded, over)?;
+                let cells = self.cells_of(step, over)?;
+                self.fold(fold, folded, cells.place(1))?;
+                self.increment(cells.place(0))?;
+            }
             Action::Time { cell, threads, enters, clock } => {
                 let key = step.key.map_or(Base::Context, |key| key.base);
                 let timer = Timer { cell, threads, line: TIMER, key };
@@ -42,6 +52,29 @@ impl Writer<'_> {
             Action::Event { what, payload } => self.event(what, payload, over)?,
         }
         self.bind(over);
+        Ok(())
+    }
+
+    /// Folds a value into a cell. Changes the register that holds the value.
+    fn fold(&mut self, fold: Fold, value: Register, cell: MemoryOperand) -> Result<(), Why> {
+        if fold == Fold::Sum {
+            return self.put_locked(Instruction::with2(Code::Add_rm64_r64, cell, value));
+        }
+        // Adding half of all numbers turns the order of signed numbers into that of numbers without
+        // sign, in which 0 is the first.
+        self.put(Instruction::with2(Code::Btc_rm64_imm8, value, 63))?;
+        if fold == Fold::Least {
+            self.put(Instruction::with1(Code::Not_rm64, value))?;
+        }
+        let (again, done) = (self.label(), self.label());
+        self.put(Instruction::with2(Code::Mov_r64_rm64, COMPARED, cell))?;
+        self.bind(again);
+        self.put(Instruction::with2(Code::Cmp_r64_rm64, COMPARED, value))?;
+        self.jump(Code::Jae_rel32_64, done)?;
+        // If another thread was first, the register now holds what it has stored.
+        self.put_locked(Instruction::with2(Code::Cmpxchg_rm64_r64, cell, value))?;
+        self.jump(Code::Jne_rel32_64, again)?;
+        self.bind(done);
         Ok(())
     }
 }

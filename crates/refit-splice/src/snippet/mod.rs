@@ -29,7 +29,7 @@ use iced_x86::Instruction;
 use refit_analysis::live::Live;
 
 pub(super) use setting::{Cells, Lane, Rings, Setting};
-pub use step::{Action, Clock, DURATIONS, KEYS, Step, TIMER};
+pub use step::{Action, Clock, DURATIONS, Fold, KEYS, Step, TIMER};
 pub use value::{Base, Relation, Test, Value, Width};
 
 use crate::why::Why;

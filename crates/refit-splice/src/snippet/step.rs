@@ -49,6 +49,15 @@ pub enum Action {
         /// The value.
         value: Value,
     },
+    /// Adds one to a cell, and folds a value into the next one.
+    Fold {
+        /// Number of the first cell.
+        cell: u32,
+        /// The value.
+        value: Value,
+        /// The result that is kept.
+        fold: Fold,
+    },
     /// Stores one in a cell: a single instruction, which needs no register and no flag, and may be
     /// repeated.
     Flag {
@@ -97,6 +106,38 @@ pub enum Action {
         /// Its payload.
         payload: [Option<Value>; 2],
     },
+}
+
+/// A result that is kept of many values, which are signed, of 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fold {
+    /// Their sum, which wraps around.
+    Sum,
+    /// The least of them.
+    Least,
+    /// The greatest of them.
+    Greatest,
+}
+
+impl Fold {
+    /// Returns the value that a cell holds, of which at least one was folded.
+    pub fn value(self, cell: u64) -> i64 {
+        match self {
+            Self::Sum => cell.cast_signed(),
+            Self::Least => (!cell).cast_signed() ^ i64::MIN,
+            Self::Greatest => cell.cast_signed() ^ i64::MIN,
+        }
+    }
+
+    /// Returns the cell for the values of two cells. A cell into which nothing was folded is 0.
+    fn join(self, one: u64, other: u64) -> u64 {
+        match self {
+            Self::Sum => one.wrapping_add(other),
+            // A cell holds the value as a number without sign whose order is that of the values,
+            // or, for the least, the reverse.
+            Self::Least | Self::Greatest => one.max(other),
+        }
+    }
 }
 
 /// A clock that snippets read.
@@ -168,7 +209,7 @@ impl Step {
     /// Returns the values that it reads.
     pub(super) fn values(&self) -> impl Iterator<Item = Value> + '_ {
         let own: [Option<Value>; 2] = match self.action {
-            Action::Histogram { value, .. } => [Some(value), None],
+            Action::Histogram { value, .. } | Action::Fold { value, .. } => [Some(value), None],
             Action::Event { payload, .. } => payload,
             Action::Count { .. }
             | Action::Flag { .. }
@@ -218,11 +259,22 @@ impl Action {
     pub fn cells(self) -> u32 {
         match self {
             Self::Count { .. } | Self::Flag { .. } => 1,
+            Self::Fold { .. } => 2,
             Self::Histogram { .. } => 65,
             Self::Poison { .. }
             | Self::Event { .. }
             | Self::Time { .. }
             | Self::Durations { .. } => 0,
+        }
+    }
+
+    /// Adds the cells of another processor, or of another patch area.
+    pub(crate) fn add(self, to: &mut [u64], cells: &[u64]) {
+        for (number, (sum, part)) in to.iter_mut().zip(cells).enumerate() {
+            *sum = match self {
+                Self::Fold { fold, .. } if number == 1 => fold.join(*sum, *part),
+                _ => sum.wrapping_add(*part),
+            };
         }
     }
 
@@ -232,6 +284,7 @@ impl Action {
             Self::Count { cell }
             | Self::Flag { cell }
             | Self::Histogram { cell, .. }
+            | Self::Fold { cell, .. }
             | Self::Time { cell, .. }
             | Self::Durations { cell, .. } => cell,
             Self::Poison { .. } | Self::Event { .. } => 0,
@@ -244,7 +297,8 @@ impl Action {
             Self::Poison { .. } | Self::Flag { .. } => needs(0, Set::NONE),
             Self::Count { .. } if lane == Lane::One => needs(0, Set::NONE),
             Self::Count { .. } => needs(1, Set::NONE),
-            Self::Histogram { .. } => needs(2, Set::NONE),
+            Self::Histogram { .. } | Self::Fold { fold: Fold::Sum, .. } => needs(2, Set::NONE),
+            Self::Fold { .. } => needs(2, Set::of(&[0])),
             // `rdtsc` returns the time in these.
             Self::Time { clock: Clock::Wall, .. } | Self::Durations { clock: Clock::Wall, .. } => {
                 needs(3, Set::of(&[0, 2]))

@@ -11,8 +11,8 @@ use refit_instruments::record::{Phase, What};
 use refit_instruments::session::{Described, Geometry, Kind, Session};
 use refit_instruments::write::{Options, Recorder};
 use refit_splice::{
-    Action, At, Base, Clock, ENTRIES, EXITS, Installed, Plan, Relation, Site, Step, TIME, Test,
-    Value, Width, remains,
+    Action, At, Base, Clock, ENTRIES, EXITS, Fold, Installed, Plan, Relation, Site, Step, TIME,
+    Test, Value, Width, remains,
 };
 
 /// Number of the register of the first argument.
@@ -168,6 +168,50 @@ fn memory_is_looked_at_and_a_pointer_to_nowhere_does_no_harm() {
     // One loop calls it.
     assert!(callers.len() == 1 && callers.keys().all(|&address| address > 1 << 20), "{callers:x?}");
     assert_eq!((harmed, sizes), (0, u64::from(TIMES) * 2));
+}
+
+#[test]
+fn values_are_summed_and_the_least_and_greatest_kept() {
+    let first = Value::register(FIRST);
+    let byte = Value { base: Base::Register(FIRST), width: Width::I8 };
+    let step = |(cell, (fold, value, key)): (u32, (Fold, Value, Option<Value>))| Step {
+        when: Vec::new(),
+        key,
+        action: Action::Fold { cell: cell * 1000, value, fold },
+    };
+    let thread = Some(Value { base: Base::Thread, width: Width::Whole });
+    let folds = [Fold::Sum, Fold::Least, Fold::Greatest];
+    let values = [first, byte, first];
+    let cases = values.into_iter().zip([None, None, thread]);
+    let all = cases.flat_map(|(value, key)| folds.map(|fold| (fold, value, key)));
+    let steps: Vec<_> = (0..).zip(all).map(step).collect();
+    let read = worked(&steps, 10_000, |installed| {
+        let all = (0..).step_by(1000).zip(&steps);
+        all.map(|(first, step)| match step.key {
+            None => vec![installed.cells(step, first).expect("read")],
+            Some(_) => installed.keyed(step, first).expect("read").0.into_values().collect(),
+        })
+        .collect::<Vec<_>>()
+    });
+    let times = i64::from(TIMES);
+    let bytes = (0..times).map(|value| i64::from(value as i8));
+    let whole = [times * (times - 1) / 2, 0, times - 1];
+    let expected = [
+        whole.map(|result| vec![result]),
+        [bytes.clone().sum(), -128, 127].map(|result| vec![result]),
+        whole.map(|result| vec![result; 2]),
+    ];
+    for (at, (read, expected)) in read.iter().zip(expected.concat()).enumerate() {
+        // Two threads do the work once each.
+        let threads = expected.len() as i64;
+        let results = read.iter().map(|cells| folds[at % 3].value(cells[1]));
+        let twice = if at % 3 == 0 && threads == 1 { 2 } else { 1 };
+        assert_eq!(
+            results.collect::<Vec<_>>(),
+            expected.iter().map(|e| e * twice).collect::<Vec<_>>()
+        );
+        assert!(read.iter().all(|cells| cells[0] as i64 == times * 2 / threads), "{at}: {read:?}");
+    }
 }
 
 fn time(enters: bool, threads: u32, clock: Clock, base: Base) -> Step {

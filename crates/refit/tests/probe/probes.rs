@@ -97,7 +97,7 @@ fn conditions_keys_and_returned_values_are_told() {
     let id = shell.id();
     let probes = [
         "uprobe:*:sqlite3_finalize /tid != 1/ { count, latency, by tid }",
-        "uprobe:*:sqlite3_value_type /retval == 3 || retval == 1/ { count, histogram retval }",
+        "uprobe:*:sqlite3_value_type /retval == 3 || retval == 1/ { count, histogram retval, sum retval, avg retval, min retval, max retval }",
         "uprobe:*:sqlite3_malloc64 /arg0 < 0/ { count }",
     ];
     let mut child = refit(&["--json", "probe", "-p", &id]);
@@ -133,6 +133,13 @@ fn conditions_keys_and_returned_values_are_told() {
     assert!(bits[1] >= 2 && bits[2] >= 3, "{bits:?}");
     assert_eq!(types[0]["count"], bits[1] + bits[2]);
     assert_eq!(bits.iter().sum::<u64>(), bits[1] + bits[2]);
+    let (sum, values) = (bits[1] + 3 * bits[2], bits[1] + bits[2]);
+    for (action, result) in [("sum", sum), ("min", 1), ("max", 3)] {
+        let folded = &of("sqlite3_value_type", action)[0];
+        assert_eq!((&folded["result"], &folded["count"]), (&result.into(), &values.into()));
+    }
+    let mean = of("sqlite3_value_type", "avg")[0]["mean"].as_f64().expect("a number");
+    assert!((mean - sum as f64 / values as f64).abs() < 1e-9, "{mean}");
     assert_eq!(of("sqlite3_malloc64", "count")[0]["count"], 0);
     verified(&shell.id());
 }

@@ -20,6 +20,7 @@ fn main() {
         composition: refit_files::composition("shared"),
         users: Users::All,
         read_only: false,
+        xattrs: true,
         awake: false,
     };
     let mount = match mount(options) {

@@ -88,6 +88,11 @@ pub(crate) struct MountArgs {
     #[arg(long, conflicts_with = "allow_other")]
     private: bool,
 
+    /// Serve no extended attributes, for a mount that other users cannot use: fewer requests to
+    /// refit
+    #[arg(long, conflicts_with = "allow_other")]
+    no_xattrs: bool,
+
     /// Unmount also when standard input ends, even while the mount is in use: for programs that
     /// start refit and must not leave it running
     #[arg(long)]
@@ -295,6 +300,7 @@ pub(super) fn requests(args: &MountArgs) -> Result<Vec<MountRequest>, Failure> {
             allow_other: args.allow_other,
             private: args.private,
             read_only: args.read_only,
+            no_xattrs: args.no_xattrs,
             awake: args.awake,
         })
         .collect())

@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 use refit_probe::reading::Reading;
-use refit_probe::spec::Do;
+use refit_probe::spec::{Do, Folding};
 use refit_splice::Clock;
 
 use super::reading::{Key, Read};
@@ -34,6 +34,10 @@ struct Metrics {
     inside: Family<Labels, Gauge>,
     concurrency: Family<Labels, Gauge<f64, AtomicU64>>,
     values: Count,
+    folded: Count,
+    sum: Family<Labels, Gauge>,
+    least: Family<Labels, Gauge>,
+    greatest: Family<Labels, Gauge>,
     duration: Family<Labels, Spread>,
     cpu_duration: Family<Labels, Spread>,
 }
@@ -92,6 +96,10 @@ pub(super) fn print(read: &[Read<'_>], out: &mut Output) -> Result<(), Failure> 
     let (seconds, about) = (Unit::Seconds, "CPU time of each call");
     registry.register_with_unit("cpu_duration", about, seconds, metrics.cpu_duration);
     registry.register("values", "Number of values with this many bits", metrics.values);
+    registry.register("folded", "Number of values of the other results", metrics.folded);
+    registry.register("sum", "Sum of values", metrics.sum);
+    registry.register("least", "Least value", metrics.least);
+    registry.register("greatest", "Greatest value", metrics.greatest);
     let mut text = String::new();
     encode(&mut text, &registry)
         .map_err(|e| Failure::new("print metrics", e.to_string(), "report this"))?;
@@ -109,6 +117,9 @@ impl Metrics {
             Key::All => {}
             Key::Of(key) => labels.push(("key", key.to_string())),
             Key::Others => labels.push(("key", "others".to_owned())),
+        }
+        if let [operand] = read.watching.what.operands() {
+            labels.push(("value", operand.to_string()));
         }
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         match &read.reading {
@@ -128,6 +139,19 @@ impl Metrics {
                 let cpu = read.watching.what == Do::Durations(Clock::Thread);
                 let family = if cpu { &self.cpu_duration } else { &self.duration };
                 family.get_or_create(&labels).add(&sizes[..], *nanos);
+            }
+            Reading::Folded { values: 0, .. } => {}
+            Reading::Folded { values, result } => {
+                let (family, counts) = match read.watching.what {
+                    Do::Fold(Folding::Least, _) => (&self.least, false),
+                    Do::Fold(Folding::Greatest, _) => (&self.greatest, false),
+                    // The mean is the sum divided by the number.
+                    _ => (&self.sum, true),
+                };
+                family.get_or_create(&labels).set(*result);
+                if counts {
+                    self.folded.get_or_create(&labels).inc_by(*values);
+                }
             }
             Reading::Histogram(cells) => {
                 for (bits, count) in cells.iter().enumerate().filter(|(_, count)| **count > 0) {

@@ -41,7 +41,7 @@ A probe is PLACE [/CONDITION/] { ACTION, … [by VALUE] }. \
 Places, separated by commas: uprobe:FILE:FUNCTION (the entry; * and ? are wildcards), insn:FILE:0xADDRESS, insn:FILE:FUNCTION+0xOFFSET. \
 FILE is the file name of a library or of the program, or * for all. \
 Actions: count, latency (calls and time from entry to exit), cpu (the same in CPU time), concurrency (threads inside), \
-histogram VALUE (or latency or cpu, for the durations of calls), event [VALUE [, VALUE]] and span (records in the trace of --output). \
+sum VALUE, avg VALUE, min VALUE, max VALUE, histogram VALUE (or latency or cpu, for the durations of calls), event [VALUE [, VALUE]] and span (records in the trace of --output). \
 Values: arg0 … arg5, retval, pid, tid, registers, fields such as *(arg0 + 16), and casts of these such as (u32)arg1. \
 Conditions: comparisons such as VALUE == NUMBER, combined with && and ||.
 

@@ -1,7 +1,7 @@
 //! The results of probes, for people and for programs.
 
 use refit_probe::reading::Reading;
-use refit_probe::spec::Do;
+use refit_probe::spec::{Do, Folding};
 use serde::Serialize;
 
 use super::metrics;
@@ -33,6 +33,7 @@ pub(super) fn print(
     times(&read, &Do::Latency, "TIME", several, out)?;
     times(&read, &Do::Cpu, "CPU TIME", several, out)?;
     concurrency(&read, several, out)?;
+    folded(&read, several, out)?;
     histograms(&read, several, out)
 }
 
@@ -57,6 +58,9 @@ struct ReadingRecord<'w> {
     nanos: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mean: Option<f64>,
+    /// The sum, the least or the greatest of `count` values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<i64>,
     /// The number of values, or of nanoseconds of calls, with this many bits, from none on.
     #[serde(skip_serializing_if = "Option::is_none")]
     bits: Option<&'w [u64]>,
@@ -75,6 +79,7 @@ fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
         inside: None,
         nanos: None,
         mean: None,
+        result: None,
         bits: None,
     };
     match &read.reading {
@@ -87,6 +92,13 @@ fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
         Reading::Concurrency { mean, inside } => {
             (record.mean, record.inside) = (Some(*mean), Some(*inside));
         }
+        Reading::Folded { values, result } => {
+            record.count = Some(*values);
+            match read.watching.what {
+                Do::Fold(Folding::Mean, _) => record.mean = mean(*values, *result),
+                _ => record.result = Some(*result).filter(|_| *values > 0),
+            }
+        }
         Reading::Histogram(sizes) => record.bits = Some(&sizes[..]),
         Reading::Durations { sizes, nanos } => {
             let calls = sizes.iter().sum();
@@ -95,6 +107,11 @@ fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
         }
     }
     record
+}
+
+/// Returns the mean of some values, if there are any.
+fn mean(values: u64, sum: i64) -> Option<f64> {
+    (values > 0).then(|| sum as f64 / values as f64)
 }
 
 impl Read<'_> {
@@ -187,6 +204,31 @@ fn concurrency(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(),
         rows.push(((mean * 1e6) as u64, vec![format!("{mean:.3}"), format::count(inside)], read));
     }
     table(&["THREADS", "INSIDE"], rows, several, out)
+}
+
+/// Prints a table for each sum, mean, least and greatest value that was asked for.
+fn folded(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), Failure> {
+    let mut asked: Vec<&Do> = Vec::new();
+    for what in read.iter().map(|read| &read.watching.what) {
+        if matches!(what, Do::Fold(..)) && !asked.contains(&what) {
+            asked.push(what);
+        }
+    }
+    for what in asked {
+        let mut rows = Vec::new();
+        for read in read.iter().filter(|read| read.watching.what == *what) {
+            let Reading::Folded { values: values @ 1.., result } = read.reading else { continue };
+            let shown = match what {
+                Do::Fold(Folding::Mean, _) => format!("{:.1}", mean(values, result).unwrap_or(0.0)),
+                _ => result.to_string(),
+            };
+            // The order of signed numbers.
+            let weight = (result ^ i64::MIN).cast_unsigned();
+            rows.push((weight, vec![shown, format::count(values)], read));
+        }
+        table(&[&what.to_string(), "VALUES"], rows, several, out)?;
+    }
+    Ok(())
 }
 
 fn histograms(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), Failure> {

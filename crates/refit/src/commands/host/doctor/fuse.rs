@@ -63,6 +63,18 @@ pub(super) fn passthrough(kernel: Option<(u32, u32)>) -> Finding {
     )
 }
 
+/// Reports whether the kernel offers requests through `io_uring` (Linux 6.14). Refit does not use
+/// it (decision 19), so nothing is lost without it.
+pub(super) fn rings() -> Finding {
+    let offered = match read("/sys/module/fuse/parameters/enable_uring").as_str() {
+        "Y" => "the kernel offers it",
+        "N" => "the kernel has it, switched off",
+        _ => "the kernel does not have it",
+    };
+    let found = format!("{offered}; refit reads /dev/fuse, whose requests a kernel sends again");
+    Finding::new("fuse by io_uring", true, found)
+}
+
 /// Checks whether the kernel ends a mount whose server is late with an answer (Linux 6.15).
 pub(super) fn request_timeouts() -> Finding {
     let seconds = |name| read(&format!("/proc/sys/fs/fuse/{name}")).parse().unwrap_or(0);

@@ -67,6 +67,7 @@ fn findings() -> Vec<Finding> {
         fuse::request_timeouts(),
         resending(),
         fuse::passthrough(kernel_version()),
+        fuse::rings(),
         memfd(),
         rseq(),
         membarrier(),

@@ -110,7 +110,10 @@ fn value(reading: &Reading) -> Option<u64> {
         Reading::Count(count) => Some(*count),
         Reading::Latency { nanos, .. } => Some(*nanos),
         Reading::Concurrency { inside, .. } => Some(*inside),
-        Reading::Nothing | Reading::Histogram(_) | Reading::Durations { .. } => None,
+        Reading::Nothing
+        | Reading::Folded { .. }
+        | Reading::Histogram(_)
+        | Reading::Durations { .. } => None,
     }
 }
 
