@@ -141,6 +141,14 @@ fn what_cannot_be_handed_over_is_refused() {
     stage.refuses(&["handover", text(&serving.mountpoint)], "--no-hold");
     stage.refuses(&["handover", "/proc"], "no instance serves /proc");
     stage.refuses(&["take-over", "7"], "take over the mounts of another server");
+    drop(serving);
+    let Some(mut serving) = stage.serve() else { return };
+    serving.signal(Signal::KILL);
+    serving.child.wait().expect("it has ended");
+    let mountpoint = text(&serving.mountpoint);
+    let says = "the process that was started first has ended";
+    stage.refuses_after_output(&["handover", mountpoint], says);
+    assert_eq!(stage.run(&["umount", mountpoint]).0, 0);
 }
 
 /// Returns the implementation and the wrappers of an object.

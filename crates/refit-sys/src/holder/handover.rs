@@ -44,6 +44,9 @@ use crate::word_table;
 /// The version of the words of a hand-over and of what a server finds on a board.
 const VERSION: u64 = 1;
 
+/// The reason that no hand-over is possible after the first holder was killed.
+const FIRST_HAS_ENDED: &str = "the process that was started first has ended";
+
 /// The words of the hand-over.
 const PHASE: usize = 0;
 const VERSION_WORD: usize = 1;
@@ -379,7 +382,8 @@ impl Handover {
         if path.len() > PROGRAM_BYTES || path.contains(&0) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Pidfd::open(self.first()).map_err(|_| io::ErrorKind::NotFound)?;
+        Pidfd::open(self.first())
+            .map_err(|_| io::Error::new(io::ErrorKind::NotFound, FIRST_HAS_ENDED))?;
         let (last, phase) = self.phase();
         if phase.is_active() {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -399,7 +403,7 @@ impl Handover {
         self.put_text(REASON, REASON_BYTES, b"");
         self.put(PHASE, number << 8 | Phase::Requested as u64);
         if let Err(error) = self.notify_first() {
-            self.fail(number, "the process that was started first has ended");
+            self.fail(number, FIRST_HAS_ENDED);
             return Err(error);
         }
         match self.wait_while(number, &[Phase::Requested]) {
