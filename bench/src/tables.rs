@@ -54,8 +54,9 @@ impl Report {
     }
 
     pub(crate) fn passthrough(&mut self, measured: Result<passthrough::Rates, String>) {
-        let title = "Exclusive mounts and files that are passed through, a second (Soules 2003, §6.3, fig. 6: exclusive \
-                     sessions 1.34× under Postmark, small files a further 1.4×)";
+        let title = "Exclusive mounts and files that are passed through, a second \
+                     (Soules 2003, §6.3, fig. 6: exclusive sessions 1.34× under Postmark, small \
+                     files a further 1.4×)";
         let heads = [
             "contender",
             "postmark, transactions",

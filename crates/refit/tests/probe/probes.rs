@@ -192,6 +192,19 @@ fn metrics_are_told_as_text() {
 }
 
 #[test]
+fn the_sum_and_the_mean_of_a_value_count_it_once() {
+    let probe = "uprobe:libc:malloc { count, sum arg0, avg arg0 }";
+    let output = run(&["probe", "--openmetrics", "-e", probe, "--", "ls", "-d", "/"]);
+    let lines = text(&output.stdout);
+    let number = |name: &str| -> u64 {
+        let line = lines.lines().find(|line| line.starts_with(name)).expect(name);
+        line.rsplit_once(' ').and_then(|(_, number)| number.parse().ok()).expect("a number")
+    };
+    assert_eq!(number("refit_probe_folded{"), number("refit_probe_hits_total{"), "{lines}");
+    assert!(number("refit_probe_hits_total{") > 0, "{lines}");
+}
+
+#[test]
 fn events_of_a_session_and_of_its_splices_name_the_session() {
     let shell = Shell::start();
     let probe = "uprobe:*:sqlite3_step { count }";

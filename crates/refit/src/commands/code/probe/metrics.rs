@@ -34,7 +34,7 @@ struct Metrics {
     inside: Family<Labels, Gauge>,
     concurrency: Family<Labels, Gauge<f64, AtomicU64>>,
     values: Count,
-    folded: Count,
+    folded: Family<Labels, Gauge>,
     sum: Family<Labels, Gauge>,
     least: Family<Labels, Gauge>,
     greatest: Family<Labels, Gauge>,
@@ -96,7 +96,7 @@ pub(super) fn print(read: &[Read<'_>], out: &mut Output) -> Result<(), Failure> 
     let (seconds, about) = (Unit::Seconds, "CPU time of each call");
     registry.register_with_unit("cpu_duration", about, seconds, metrics.cpu_duration);
     registry.register("values", "Number of values with this many bits", metrics.values);
-    registry.register("folded", "Number of values of the other results", metrics.folded);
+    registry.register("folded", "Number of values of the sum, least and greatest", metrics.folded);
     registry.register("sum", "Sum of values", metrics.sum);
     registry.register("least", "Least value", metrics.least);
     registry.register("greatest", "Greatest value", metrics.greatest);
@@ -142,16 +142,15 @@ impl Metrics {
             }
             Reading::Folded { values: 0, .. } => {}
             Reading::Folded { values, result } => {
-                let (family, counts) = match read.watching.what {
-                    Do::Fold(Folding::Least, _) => (&self.least, false),
-                    Do::Fold(Folding::Greatest, _) => (&self.greatest, false),
+                let family = match read.watching.what {
+                    Do::Fold(Folding::Least, _) => &self.least,
+                    Do::Fold(Folding::Greatest, _) => &self.greatest,
                     // The mean is the sum divided by the number.
-                    _ => (&self.sum, true),
+                    _ => &self.sum,
                 };
                 family.get_or_create(&labels).set(*result);
-                if counts {
-                    self.folded.get_or_create(&labels).inc_by(*values);
-                }
+                // Set, since the sum and the mean of a value have the same labels.
+                self.folded.get_or_create(&labels).set(gauge(*values));
             }
             Reading::Histogram(cells) => {
                 for (bits, count) in cells.iter().enumerate().filter(|(_, count)| **count > 0) {
