@@ -2,20 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions};
 
 use refit_analysis::Module;
 use refit_analysis::flow::{EdgeKind, Flow, Target};
 use refit_analysis::functions::{Convention, Function};
-use refit_splice::{Body, Part};
+use refit_splice::{Body, Part, Procedures};
 
 use crate::code::{decode, entered_inside, fills, padding};
 
 /// Returns the function as it is in the program, `bias` bytes from its address in the file; `None`
 /// if it cannot be copied: some ways to it or within it are unknown, or its faults are part of its
 /// behaviour.
-pub fn body(module: &Module, flow: &Flow, bias: u64) -> Option<Body> {
+pub fn body(module: &Module, flow: &Flow, bias: u64, procedures: &Arc<Procedures>) -> Option<Body> {
     let function = module.function(flow.function());
     // Go's runtime turns a fault into a panic, and looks up the function in which it happened.
     let known = flow.edges().iter().all(|edge| edge.to != Target::Unknown);
@@ -33,6 +34,7 @@ pub fn body(module: &Module, flow: &Flow, bias: u64) -> Option<Body> {
         parts: parts?,
         instructions: flow.instructions().iter().map(|one| moved(one.address)).collect(),
         entered: entered(module, flow, function).into_iter().map(moved).collect(),
+        procedures: Arc::clone(procedures),
     })
 }
 

@@ -295,7 +295,7 @@ impl Prepared {
     pub fn install(self, program: &Program) -> Result<Cover, Error> {
         let Self { files, plan, addresses, watched, .. } = self;
         let (session, installed) =
-            ProbeSession::install("cover", program, &plan, addresses.len() as u32, None)?;
+            ProbeSession::install("cover", program, plan, addresses.len() as u32, None)?;
         Ok(Cover {
             files,
             relieved: Withdrawn::default(),

@@ -29,6 +29,7 @@
 //! - `code`, [`body`], [`sites`]: from places in a file to sites, with the bytes that may change
 //!   there.
 //! - [`reading`]: from counted cells to counts, times and distributions.
+//! - [`finder`]: where unwinders learn of spliced code.
 //! - [`watch`]: installs the probes of several specifications, and reads and removes them.
 //! - [`cover`]: coverage of basic blocks by flags that are removed once they are set; [`drcov`]
 //!   writes it for other tools.
@@ -50,6 +51,7 @@ pub mod cover;
 pub mod drcov;
 pub mod drill;
 mod files;
+pub mod finder;
 pub mod modules;
 pub mod operand;
 pub mod reading;

@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::finder;
 use refit_instruments::session::Session;
 use refit_splice::process::Program;
 use refit_splice::remains::{self, Removed};
@@ -29,7 +30,7 @@ impl ProbeSession {
     pub(crate) fn install(
         kind: &'static str,
         program: &Program,
-        plan: &Plan,
+        mut plan: Plan,
         cells: u32,
         records: Option<&Session>,
     ) -> Result<(Self, Installed), Why> {
@@ -37,7 +38,8 @@ impl ProbeSession {
         let session = Self { span: debug_span!("probes", probe, process = program.id(), kind) };
         let entered = session.span.enter();
         debug!(sites = plan.len(), "probes are being installed");
-        let installed = Installed::new(program, plan, cells, records);
+        finder::add(program, &mut plan);
+        let installed = Installed::new(program, &plan, cells, records);
         match &installed {
             Ok(installed) => debug!(stood = ?installed.stood, "probes installed"),
             Err(why) => warn!(%why, "probes refused"),

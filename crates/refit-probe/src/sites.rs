@@ -9,7 +9,7 @@ use refit_analysis::flow::{Edge, EdgeKind, Flow, Marks, Target};
 use refit_analysis::functions::{Convention, Sources};
 use refit_analysis::live::Live;
 use refit_analysis::{FunctionId, Module};
-use refit_splice::{At, Body, Displaced, Site, Springboard, Step};
+use refit_splice::{At, Body, Displaced, Procedures, Site, Springboard, Step};
 
 use crate::body::body;
 use crate::code::{behind_mark, decode, entered_inside, padding};
@@ -165,6 +165,7 @@ pub struct Place<'m> {
     read: Vec<Range<u64>>,
     /// The whole function, if it can be copied.
     body: Option<Arc<Body>>,
+    procedures: Arc<Procedures>,
 }
 
 impl<'m> Place<'m> {
@@ -173,7 +174,7 @@ impl<'m> Place<'m> {
         let place = Self::in_place(module, function, bias);
         // The dead bytes of a copied function may have changed, so they must not hold constants.
         let copyable = place.read.is_empty();
-        let body = copyable.then(|| body(module, &place.flow, bias)).flatten();
+        let body = copyable.then(|| body(module, &place.flow, bias, &place.procedures)).flatten();
         Self { body: body.map(Arc::new), ..place }
     }
 
@@ -184,7 +185,8 @@ impl<'m> Place<'m> {
         entered.extend(resumed(module, &flow));
         entered.sort_unstable();
         let read = read(module, &flow);
-        Self { module, flow, function, bias, entered, read, body: None }
+        let procedures = Arc::new(procedures(module, function, bias));
+        Self { module, flow, function, bias, entered, read, body: None, procedures }
     }
 
     /// Returns its control flow.
@@ -214,6 +216,7 @@ impl<'m> Place<'m> {
             actions,
             springboards,
             function: self.body.clone(),
+            procedures: Arc::clone(&self.procedures),
         })
     }
 
@@ -336,6 +339,22 @@ impl<'m> Place<'m> {
             }
         }
     }
+}
+
+/// Returns a function as unwinders know it in a program.
+fn procedures(module: &Module, function: FunctionId, bias: u64) -> Procedures {
+    let function = module.function(function);
+    let image = module.image();
+    let mut parts = Vec::new();
+    for range in &function.ranges {
+        // Most ranges have one description; hand-written code may have several, with gaps.
+        let frames = image.frames();
+        let first = frames.partition_point(|frame| frame.addresses.end <= range.start);
+        let own = frames[first..].iter().take_while(|frame| frame.addresses.start < range.end);
+        let found = own.filter_map(|frame| image.procedure_at(frame.addresses.start));
+        parts.extend(found.map(|procedure| procedure.moved(bias)));
+    }
+    Procedures { name: function.name(), parts }
 }
 
 /// Returns where blocks begin that are entered other than by falling through, and those that begin

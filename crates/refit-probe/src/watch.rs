@@ -352,7 +352,7 @@ impl Prepared<'_> {
     /// [`Error`]; the program is unchanged then.
     pub fn install(self, program: &Program) -> Result<Watch, Error> {
         let (session, installed) =
-            ProbeSession::install("watch", program, &self.plan, self.cells, self.session)?;
+            ProbeSession::install("watch", program, self.plan, self.cells, self.session)?;
         let (watched, process) = (self.watched, program.id());
         Ok(Watch { watched, installed, session, process, began: Instant::now() })
     }

@@ -4,8 +4,9 @@
 //!
 //! | part | access | what |
 //! |---|---|---|
-//! | head | read | what is where ([`Head`]), one page |
+//! | head | read | ELF headers, and what is where ([`Head`]); one page |
 //! | records | read | 64 bytes for each change ([`Record`]), written before the change is made |
+//! | tables | read | the code described for unwinders and debuggers (`unwind`) |
 //! | code | read, run | snippets and displaced instructions |
 //! | data | read, write | address of the first lane; from the next page on, lanes of cells |
 //!
@@ -21,7 +22,19 @@ use refit_sys::memory::PAGE_SIZE_U64;
 
 use crate::process::{Call, Program, Refusal, Still};
 use crate::record::{Head, NAME, Record};
+use crate::unwind::Unwinding;
 use crate::why::Why;
+
+/// The room in an area, besides its head.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Number of records.
+    pub(crate) records: usize,
+    /// Bytes of tables, of code and of data.
+    pub(crate) tables: u64,
+    pub(crate) code: u64,
+    pub(crate) data: u64,
+}
 
 /// A patch area in a program, as seen by the process that made it.
 #[derive(Debug)]
@@ -31,23 +44,17 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    /// Makes an area within reach of `near`, with room for this many records and bytes of code and
-    /// data.
-    pub(crate) fn make(
-        still: &mut Still<'_>,
-        near: &Range<u64>,
-        records: usize,
-        code: u64,
-        data: u64,
-    ) -> Result<Self, Why> {
+    /// Makes an area within reach of `near`, with this much room.
+    pub(crate) fn make(still: &mut Still<'_>, near: &Range<u64>, room: Room) -> Result<Self, Why> {
         let round = |bytes: u64| bytes.div_ceil(PAGE_SIZE_U64) * PAGE_SIZE_U64;
-        let code_begin = PAGE_SIZE_U64 + round((records * Record::BYTES) as u64);
-        let data_begin = code_begin + round(code);
-        let end = data_begin + round(data);
+        let tables = PAGE_SIZE_U64 + round((room.records * Record::BYTES) as u64);
+        let code = tables + round(room.tables);
+        let data = code + round(room.code);
+        let end = data + round(room.data);
         let mappings = still.program().mappings()?;
         let address = place_near(&mappings, near, end).ok_or(Why::Far { address: near.start })?;
         let session = (0, 0);
-        let head = Head { address, code: code_begin, data: data_begin, end, records: 0, session };
+        let head = Head { address, tables, code, data, end, records: 0, session };
         let call = Call::new(still)?;
         map(still, &call, head)
     }
@@ -67,7 +74,17 @@ impl Area {
         let bytes: Vec<u8> = records.iter().flat_map(Record::to_bytes).collect();
         self.put(program, PAGE_SIZE_U64, &bytes)?;
         self.head.records = records.len() as u64;
-        self.put(program, 0, &self.head.to_bytes())
+        self.put(program, Head::AT, &self.head.to_bytes())
+    }
+
+    /// Describes the code for unwinders and debuggers.
+    pub(crate) fn describe(&self, program: &Program, unwinding: &Unwinding) -> Result<(), Why> {
+        let image = unwinding.encode(&self.head).ok_or_else(|| Why::Generate {
+            address: self.head.address,
+            reason: "the patch area is too small for its frame descriptions".to_owned(),
+        })?;
+        self.put(program, self.head.tables, &image.tables)?;
+        self.put(program, 0, &image.header)
     }
 
     /// Maps the instruments' session into the program; returns its address.
@@ -91,7 +108,7 @@ impl Area {
             let address = address.ok_or(Why::Far { address: own.start })?;
             // The head says where the session is before it is mapped.
             self.head.session = (address, length);
-            self.put(program, 0, &self.head.to_bytes())?;
+            self.put(program, Head::AT, &self.head.to_bytes())?;
             let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
             let how = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
             let arguments = [address, length, access, how, passed, 0];
@@ -134,7 +151,7 @@ fn map(still: &mut Still<'_>, call: &Call, head: Head) -> Result<Area, Why> {
         let failed = |source| Refusal::System { id, what: "create the patch area", source };
         memfd.set_len(head.end).map_err(failed)?;
         let area = Area { head, memfd };
-        area.put(still.program(), 0, &head.to_bytes())?;
+        area.put(still.program(), Head::AT, &head.to_bytes())?;
         area.put(still.program(), head.data, &area.first_lane().to_le_bytes())?;
         let parts = [
             (0, head.code, libc::PROT_READ),

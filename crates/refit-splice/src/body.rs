@@ -1,9 +1,11 @@
 //! A whole function, described for copying it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
+use crate::procedures::Procedures;
 use crate::relocate;
 use crate::why::Why;
 
@@ -22,6 +24,8 @@ pub struct Body {
     /// the targets of jump tables, landing pads of exceptions, the targets of jumps in other
     /// functions, and every address of the function that is taken. Ascending.
     pub entered: Vec<u64>,
+    /// The function as unwinders know it.
+    pub procedures: Arc<Procedures>,
 }
 
 /// A range of a function's code, with the padding after it that belongs to no function.

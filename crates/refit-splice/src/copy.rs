@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use iced_x86::{Code, Instruction};
 
 use crate::body::{Kind, Member, has_no_long_form};
-use crate::encode::{EncodedCode, encode, makes_calls};
+use crate::encode::{EncodedCode, encode, frames, makes_calls};
+use crate::listing::Listing;
 use crate::plan::Copied;
 use crate::record::Record;
 use crate::relocate::{made, write_call};
@@ -32,8 +33,9 @@ pub(crate) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Encoded
     writer.stubs()?;
     let doors = writer.doors()?;
     let Writer { code, places, .. } = writer;
-    let calls = makes_calls(&code);
-    let (code, offsets) = encode(&code, at).map_err(|error| failed(error.to_string()))?;
+    let calls = makes_calls(&code.instructions);
+    let (bytes, offsets) =
+        encode(&code.instructions, at).map_err(|error| failed(error.to_string()))?;
     let place = |index: usize| {
         let offset = offsets.get(index).copied().filter(|&offset| offset != u32::MAX);
         offset.map(|offset| at + u64::from(offset))
@@ -69,7 +71,8 @@ pub(crate) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Encoded
     }
     ahead.extend(records);
     ahead.extend(Record::of_copies(&copies));
-    Ok(EncodedCode { at, code, records: ahead, moves, calls })
+    let frames = frames(&code, at, &offsets);
+    Ok(EncodedCode { at, code: bytes, records: ahead, moves, calls, frames })
 }
 
 /// Returns an upper bound of the bytes of the copy, without snippets.
@@ -94,7 +97,7 @@ struct Writer<'c> {
     setting: Setting,
     /// Sites by the address of their instruction, in the order in which they were given.
     sites: BTreeMap<u64, Vec<&'c Site>>,
-    code: Vec<Instruction>,
+    code: Listing,
     places: Vec<Index>,
     /// Jumps with a snippet on their taken branch: label, instruction, target.
     ways: Vec<(u64, u64, u64)>,
@@ -109,7 +112,7 @@ impl<'c> Writer<'c> {
             sites.entry(site.address).or_default().push(site);
         }
         let free = LABELS + copied.members.len() as u64;
-        let (code, places, ways) = (Vec::new(), Vec::new(), Vec::new());
+        let (code, places, ways) = (Listing::default(), Vec::new(), Vec::new());
         Self { copied, setting, sites, code, places, ways, free }
     }
 
@@ -123,14 +126,17 @@ impl<'c> Writer<'c> {
 
     fn member(&mut self, number: usize) -> Result<(), Why> {
         let member = &self.copied.members[number];
+        self.code.stand_for(member.instruction.ip());
         let begin = self.bind(LABELS + number as u64);
         self.snippets(member.instruction.ip(), At::Before)?;
+        self.code.stand_for(member.instruction.ip());
         let itself = self.code.len();
         self.write(member)?;
         self.places.push(Index { begin, itself });
         let next = member.instruction.next_ip();
         let follows = self.copied.members.get(number + 1).map(|member| member.instruction.ip());
         if member.goes_on() && follows != Some(next) {
+            self.code.stand_for(next);
             self.jump(member, self.label(next))?;
         }
         Ok(())
@@ -197,8 +203,10 @@ impl<'c> Writer<'c> {
         let entered: BTreeSet<u64> = entered.map(|site| site.address).collect();
         let mut doors = BTreeMap::new();
         for address in entered {
+            self.code.stand_for(address);
             doors.insert(address, self.code.len());
             self.snippets(address, At::Entered)?;
+            self.code.stand_for(address);
             let jump = Instruction::with_branch(Code::Jmp_rel32_64, self.label(address));
             self.code.push(made(address, jump)?);
         }
@@ -208,8 +216,10 @@ impl<'c> Writer<'c> {
     /// Writes the snippets on the taken branches of jumps.
     fn stubs(&mut self) -> Result<(), Why> {
         for (label, address, target) in std::mem::take(&mut self.ways) {
+            self.code.stand_for(address);
             self.bind(label);
             self.snippets(address, At::Taken)?;
+            self.code.stand_for(address);
             let jump = Instruction::with_branch(Code::Jmp_rel32_64, self.label(target));
             self.code.push(made(address, jump)?);
         }

@@ -1,8 +1,10 @@
 //! Generates machine code for the patch area.
 
 use crate::copy;
-use crate::encode::{EncodedCode, encode, makes_calls};
+use crate::encode::{EncodedCode, encode, frames, makes_calls};
+use crate::listing::Listing;
 use crate::plan::{Place, Ready};
+use crate::record::Record;
 use crate::site::Site;
 use crate::snippet::{self, Setting, Step};
 use crate::why::Why;
@@ -30,7 +32,7 @@ pub(crate) fn most_bytes(ready: &Ready) -> u64 {
 /// Returns an upper bound of the number of its records.
 pub(crate) fn most_records(ready: &Ready) -> usize {
     match ready {
-        Ready::Place(_) => 2,
+        Ready::Place(_) => 3,
         Ready::Copied(copied) => {
             2 * copied.layout.gates.len() + copied.members.len() + copied.sites.len() + 1
         }
@@ -40,11 +42,12 @@ pub(crate) fn most_records(ready: &Ready) -> usize {
 fn make_place(place: &Place, at: u64, setting: Setting) -> Result<EncodedCode, Why> {
     let address = place.site.address;
     let failed = |reason: String| Why::Generate { address, reason };
-    let mut instructions = Vec::new();
-    snippet::write(address, &place.site.actions, place.site.live, setting, &mut instructions)?;
-    let begins = place.displaced.write(&mut instructions)?;
-    let calls = makes_calls(&instructions);
-    let (code, places) = encode(&instructions, at).map_err(|error| failed(error.to_string()))?;
+    let mut listing = Listing::default();
+    snippet::write(address, &place.site.actions, place.site.live, setting, &mut listing)?;
+    let begins = place.displaced.write(&mut listing)?;
+    let calls = makes_calls(&listing.instructions);
+    let encoded = encode(&listing.instructions, at);
+    let (code, places) = encoded.map_err(|error| failed(error.to_string()))?;
     let copies = begins.iter().map(|&(original, index)| {
         let place = places.get(index).copied().filter(|&place| place != u32::MAX);
         place.map(|place| (original, at + u64::from(place)))
@@ -54,6 +57,14 @@ fn make_place(place: &Place, at: u64, setting: Setting) -> Result<EncodedCode, W
     // The first instruction of a site is replaced by the jump, so its program counters stay.
     let moves = copies.iter().skip(1).copied().collect();
     let old = &place.site.code[..place.way.length()];
-    let records = place.way.records(address, old, at, copies)?;
-    Ok(EncodedCode { at, code, records, moves, calls })
+    let records = if place.finds_frames_only() {
+        // A change with copies would count as a site.
+        let mut records = place.way.records(address, old, at, Vec::new())?;
+        records.extend(Record::of_copies(&copies));
+        records
+    } else {
+        place.way.records(address, old, at, copies)?
+    };
+    let frames = frames(&listing, at, &places);
+    Ok(EncodedCode { at, code, records, moves, calls, frames })
 }

@@ -14,16 +14,17 @@ use refit_instruments::session::Session;
 use refit_sys::memory::PAGE_SIZE_U64;
 use tracing::debug;
 
-use crate::area::{Area, unmap};
+use crate::area::{Area, Room, unmap};
 use crate::contexts;
 use crate::move_threads::{move_contexts, move_counters};
 use crate::patches::{self, Now};
 use crate::plan::{Copied, Plan, Ready};
 use crate::process::{Program, Refusal, STOP_TIMEOUT, Still};
-use crate::record::Record;
+use crate::record::{Head, Record};
 use crate::snippet::{Cells, DURATIONS, Lane, Rings, Setting, Step, TIMER};
+use crate::unwind::{self, Unwinding};
 use crate::why::Why;
-use crate::{generate, remains, steady};
+use crate::{generate, indices, remains, steady};
 
 /// Modules at least this distance in bytes apart get patch areas of their own.
 const SPREAD: u64 = 1 << 30;
@@ -40,6 +41,9 @@ pub const EXITS: usize = 2;
 
 /// Cells by key.
 pub type Keyed = BTreeMap<u64, Vec<u64>>;
+
+/// Bytes of the tables for unwinders that do not depend on what they describe.
+const TABLES: u64 = 4096;
 
 /// Maximum number of bytes of a lane, whose cells are addressed by 32 bits.
 const MOST_DATA: u64 = 1 << 28;
@@ -102,10 +106,13 @@ impl Installed {
         let ((mut areas, mut setting), preparing) = program.stand_still(STOP_TIMEOUT, |still| {
             let mut areas = Vec::new();
             let made = groups.iter().try_for_each(|group| {
-                let records = group.iter().map(generate::most_records).sum();
-                let code = group.iter().map(generate::most_bytes).sum();
-                let data = PAGE_SIZE_U64 + (stride << lanes);
-                areas.push(Area::make(still, &reach(group), records, code, data)?);
+                let room = Room {
+                    records: group.iter().map(generate::most_records).sum(),
+                    tables: TABLES + group.iter().map(unwind::most_bytes).sum::<u64>(),
+                    code: group.iter().map(generate::most_bytes).sum(),
+                    data: PAGE_SIZE_U64 + (stride << lanes),
+                };
+                areas.push(Area::make(still, &reach(group), room)?);
                 Ok::<_, Why>(())
             });
             let setting = made.and_then(|()| {
@@ -159,10 +166,16 @@ impl Installed {
     ) -> Result<Changes, Why> {
         let mut all = Changes::default();
         let filtered = program.is_filtered();
+        let heads: Vec<Head> = areas.iter().map(|area| area.head).collect();
+        for other in remains::find(program)? {
+            other.list(program, &heads)?;
+        }
         for (group, area) in groups.iter().zip(areas) {
             (setting.cells.base, setting.cells.first) = (area.base_word(), area.first_lane());
+            setting.indices = area.base_word() + indices::AT;
+            area.put(program, area.head.data + indices::AT, &indices::list(&heads))?;
             let begin = area.head.code_range().start;
-            let mut code = Vec::new();
+            let (mut code, mut unwinding) = (Vec::new(), Unwinding::default());
             // Targets of short jumps are recorded before everything else.
             let (mut records, mut others) = (Vec::new(), Vec::new());
             for ready in *group {
@@ -175,8 +188,10 @@ impl Installed {
                 }
                 // Fills gaps between snippets with traps, for control that gets there by mistake.
                 code.resize((made.at - begin) as usize, 0xcc);
+                unwinding.add(&made, unwind::procedures(ready));
                 code.extend(made.code);
-                if matches!(ready, Ready::Place(_)) {
+                // What unwinders need is not taken out by itself.
+                if matches!(ready, Ready::Place(place) if !place.finds_frames()) {
                     all.places.extend(made.records.iter().filter(|one| one.is_place()).cloned());
                 }
                 match ready {
@@ -197,6 +212,7 @@ impl Installed {
                 return Err(Why::Generate { address, reason });
             }
             area.put(program, area.head.code, &code)?;
+            area.describe(program, &unwinding)?;
             area.note(program, &records)?;
             all.records.extend(records);
         }
@@ -366,7 +382,7 @@ fn setting(still: &Still<'_>, lanes: u32, stride: u64, steady: bool) -> Setting 
     let cells = Cells { lane, base: 0, first: 0, lanes, stride };
     let pointers = processor_has("fsgsbase");
     let thread = if steady { still.thread_offset() } else { None };
-    Setting { cells, thread, pointers, rings: None }
+    Setting { cells, thread, pointers, indices: 0, rings: None }
 }
 
 fn lane(still: &Still<'_>, steady: bool) -> Lane {

@@ -1,6 +1,8 @@
 //! Splices code into running, unmodified programs, and takes it out again.
 //!
 //! ```no_run
+//! use std::sync::Arc;
+//!
 //! use refit_analysis::Live;
 //! use refit_splice::process::Program;
 //! use refit_splice::{Action, At, Installed, Plan, Site, remains};
@@ -18,6 +20,7 @@
 //!     springboards: Vec::new(),
 //!     actions: vec![Action::Count { cell: 0 }.into()],
 //!     function: None,
+//!     procedures: Arc::default(),
 //! };
 //! let (plan, refused) = Plan::new(vec![site]);
 //! assert!(refused.is_empty());
@@ -85,11 +88,12 @@
 //!
 //! - [`process`]: a program whose tasks can be stopped, read and changed, and made to run system
 //!   calls.
-//! - `record`, `area`, `patches`: the patch area, the records in it, and changes that survive a
-//!   kill.
-//! - `site`, `body`, `relocate`, `jump`, `layout`, `plan`: decide which bytes change; no process
-//!   needed.
-//! - `snippet`, `copy`, `generate`: machine code for the patch area.
+//! - `record`, `indices`, `area`, `patches`: the patch area, what is in it, and changes that survive
+//!   a kill.
+//! - `procedures`, `site`, `body`, `relocate`, `jump`, `layout`, `plan`: decide which bytes change;
+//!   no process needed.
+//! - `listing`, `snippet`, `copy`, `generate`: machine code for the patch area.
+//! - `unwind`: the same code, described for unwinders and debuggers.
 //! - `contexts`, `move_threads`: program counters that the changes affect.
 //! - [`remains`], `install`, `withdraw`: put a plan in, take everything out, take single sites out.
 //!
@@ -108,12 +112,15 @@ mod contexts;
 mod copy;
 mod encode;
 mod generate;
+mod indices;
 mod install;
 mod jump;
 mod layout;
+mod listing;
 mod move_threads;
 mod patches;
 mod plan;
+mod procedures;
 pub mod process;
 mod record;
 mod relocate;
@@ -122,12 +129,14 @@ mod reserved;
 mod site;
 mod snippet;
 mod steady;
+mod unwind;
 mod why;
 mod withdraw;
 
 pub use body::{Body, Part};
 pub use install::{ENTRIES, EXITS, Installed, Keyed, StopTimes, TIME};
 pub use plan::Plan;
+pub use procedures::Procedures;
 pub use relocate::Displaced;
 pub use site::{At, Site, Springboard};
 pub use snippet::{

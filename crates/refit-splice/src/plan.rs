@@ -12,6 +12,7 @@ use crate::patches::in_one_page;
 use crate::relocate::Displaced;
 use crate::reserved::ReservedBytes;
 use crate::site::{At, Site, Springboard};
+use crate::snippet::{Action, Step};
 use crate::why::Why;
 
 /// Sites that can be installed in a program, with everything that the installation needs.
@@ -62,7 +63,10 @@ impl Plan {
     /// copied, if it can be.
     pub fn new(sites: Vec<Site>) -> (Self, Vec<(usize, Why)>) {
         let sites = sites.into_iter().enumerate();
-        let open = |(index, site)| Open { index, site, way: None, why: None };
+        let open = |(index, site): (usize, Site)| {
+            let live = site.procedures.with_unwinding(site.address, site.live);
+            Open { index, site: Site { live, ..site }, way: None, why: None }
+        };
         let mut open: Vec<Open> = sites.map(open).collect();
         open.sort_by_key(|one| one.site.address);
         let mut taken = ReservedBytes::default();
@@ -87,10 +91,37 @@ impl Plan {
         (plan, refused)
     }
 
+    /// Adds the entry of `_Unwind_Find_FDE` as a site at which unwinders learn of generated code,
+    /// in place; whether it has room. It is not counted among the sites.
+    pub fn find_frames(&mut self, site: Site) -> bool {
+        let step = Step::from(Action::FindFrame);
+        for ready in &mut self.ready {
+            match ready {
+                Ready::Place(place) if place.site.address == site.address => {
+                    place.site.actions.push(step);
+                    return true;
+                }
+                Ready::Copied(copied)
+                    if copied.body.instructions.binary_search(&site.address).is_ok() =>
+                {
+                    copied.sites.push(Site { actions: vec![step], ..site });
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        let Some(Ok(displaced)) = straight(&site, &ReservedBytes::default()) else { return false };
+        let site = Site { actions: vec![step], ..site };
+        let place = Place { site, displaced, way: Way::Jump };
+        let at = self.ready.partition_point(|ready| ready.reach().start < place.site.address);
+        self.ready.insert(at, Ready::Place(place));
+        true
+    }
+
     /// Returns the number of sites.
     pub fn len(&self) -> usize {
         let sites = self.ready.iter().map(|ready| match ready {
-            Ready::Place(_) => 1,
+            Ready::Place(place) => usize::from(!place.finds_frames_only()),
             Ready::Copied(copied) => copied.sites.len(),
         });
         sites.sum()
@@ -132,6 +163,16 @@ impl Ready {
 }
 
 impl Place {
+    /// Whether unwinders learn of generated code there.
+    pub(crate) fn finds_frames(&self) -> bool {
+        self.site.actions.iter().any(|step| step.action == Action::FindFrame)
+    }
+
+    /// Whether it does nothing else.
+    pub(crate) fn finds_frames_only(&self) -> bool {
+        self.finds_frames() && self.site.actions.len() == 1
+    }
+
     fn line(&self) -> String {
         let way = match self.way {
             Way::Jump => "jump".to_owned(),

@@ -7,7 +7,7 @@ use refit_sys::memory::PAGE_SIZE_U64;
 /// Name of the memfd; in `/proc/PID/maps` it has `/memfd:` before it and ` (deleted)` after it.
 pub(crate) const NAME: &std::ffi::CStr = c"refit-splice";
 const MAGIC: u64 = u64::from_le_bytes(*b"refit-sp");
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 
 /// Addresses and offsets of the parts of an area, in bytes from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,8 @@ pub(crate) struct Head {
     /// Address at which it is mapped in the program for which it was made, and in its forked
     /// children.
     pub(crate) address: u64,
-    /// Offset of the code; the records are between the first page and here.
+    /// Offset of the tables for unwinders; the records are between the first page and here.
+    pub(crate) tables: u64,
     pub(crate) code: u64,
     pub(crate) data: u64,
     pub(crate) end: u64,
@@ -27,11 +28,13 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    pub(crate) const BYTES: usize = 72;
+    pub(crate) const BYTES: usize = 80;
+    /// Offset in the area. The area begins with the headers of an ELF image.
+    pub(crate) const AT: u64 = 1024;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let (session, length) = self.session;
-        let own = [self.address, self.code, self.data, self.end, self.records];
+        let own = [self.address, self.tables, self.code, self.data, self.end, self.records];
         let words = [MAGIC, VERSION].into_iter().chain(own).chain([session, length]);
         let mut bytes = [0; Self::BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -46,27 +49,28 @@ impl Head {
         for (word, place) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(place.try_into().ok()?);
         }
-        let [magic, version, address, code, data, end, records, session, length] = words;
-        let found = Self { address, code, data, end, records, session: (session, length) };
-        let pages = [address, code, data, end, session, length]
+        let [magic, version, address, tables, code, data, end, records, session, length] = words;
+        let session = (session, length);
+        let found = Self { address, tables, code, data, end, records, session };
+        let pages = [address, tables, code, data, end, session.0, length]
             .iter()
             .all(|place| place % PAGE_SIZE_U64 == 0);
-        let order = PAGE_SIZE_U64 <= code && code <= data && data <= end && end < 1 << 40;
-        let fit = records <= code.saturating_sub(PAGE_SIZE_U64) / Record::BYTES as u64;
+        let order = [PAGE_SIZE_U64, tables, code, data, end].is_sorted() && end < 1 << 40;
+        let fit = records <= tables.saturating_sub(PAGE_SIZE_U64) / Record::BYTES as u64;
         (magic == MAGIC
             && version == VERSION
             && pages
             && order
             && fit
             && address < 1 << 47
-            && session < 1 << 47
+            && session.0 < 1 << 47
             && length < 1 << 47)
             .then_some(found)
     }
 
     /// Returns the number of records that fit.
     pub(crate) fn most_records(&self) -> u64 {
-        (self.code - PAGE_SIZE_U64) / Record::BYTES as u64
+        (self.tables - PAGE_SIZE_U64) / Record::BYTES as u64
     }
 
     /// Returns the addresses of the code.
@@ -184,7 +188,8 @@ mod tests {
     fn heads_and_records_come_back_as_they_were() {
         let head = Head {
             address: 0x7000_0000,
-            code: 0x3000,
+            tables: 0x3000,
+            code: 0x4000,
             data: 0x8000,
             end: 0x20000,
             records: 7,
@@ -211,7 +216,8 @@ mod tests {
     fn heads_that_cannot_be_are_none() {
         let head = Head {
             address: 0x7000_0000,
-            code: 0x3000,
+            tables: 0x3000,
+            code: 0x4000,
             data: 0x8000,
             end: 0x20000,
             records: 7,

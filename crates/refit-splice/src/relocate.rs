@@ -5,6 +5,7 @@ use iced_x86::{
     Register,
 };
 
+use crate::listing::{Frame, Listing, Values};
 use crate::process::signal_frames;
 use crate::why::Why;
 
@@ -54,10 +55,11 @@ impl Displaced {
 
     /// Writes instructions with the same effect at any address, and a jump to what follows. Returns
     /// the address of each original with the position of its copy.
-    pub(crate) fn write(&self, to: &mut Vec<Instruction>) -> Result<Vec<(u64, usize)>, Why> {
+    pub(crate) fn write(&self, to: &mut Listing) -> Result<Vec<(u64, usize)>, Why> {
         let mut begins = Vec::new();
         for instruction in &self.instructions {
             begins.push((instruction.ip(), to.len()));
+            to.stand_for(instruction.ip());
             match instruction.flow_control() {
                 FlowControl::Call | FlowControl::IndirectCall => write_call(instruction, to)?,
                 _ => {
@@ -71,6 +73,7 @@ impl Displaced {
             }
         }
         if let Some(next) = self.next {
+            to.stand_for(next);
             to.push(made(
                 self.instructions[0].ip(),
                 Instruction::with_branch(Code::Jmp_rel32_64, next),
@@ -96,12 +99,13 @@ pub(crate) fn goes_on(instruction: &Instruction) -> bool {
 
 /// Writes a call that pushes its original return address and jumps: in two halves, since no
 /// instruction pushes 64 bits. Neither changes a flag or a register.
-pub(crate) fn write_call(call: &Instruction, to: &mut Vec<Instruction>) -> Result<(), Why> {
+pub(crate) fn write_call(call: &Instruction, to: &mut Listing) -> Result<(), Why> {
     let (at, back) = (call.ip(), call.next_ip());
     let low = back as u32;
     to.push(made(at, Instruction::with1(Code::Pushq_imm32, low.cast_signed()))?);
     // A push sign-extends; if the upper half is right already, no second store is needed.
     if i64::from(low.cast_signed()).cast_unsigned() != back {
+        to.frame(Frame::Of(at, Values { depth: 8, ..Values::UNMOVED }));
         let high = MemoryOperand::with_base_displ(Register::RSP, 4);
         to.push(made(at, Instruction::with2(Code::Mov_rm32_imm32, high, (back >> 32) as u32))?);
     }
@@ -128,6 +132,7 @@ pub(crate) fn write_call(call: &Instruction, to: &mut Vec<Instruction>) -> Resul
         }
         _ => return Err(fixed(call, "it is a far call")),
     };
+    to.frame(Frame::Called);
     to.push(made(at, jump)?);
     Ok(())
 }
@@ -181,10 +186,10 @@ mod tests {
 
     /// Returns the instructions at 0x1000 as they are when moved to 0x2000.
     fn moved(code: &[u8]) -> Vec<Instruction> {
-        let mut copies = Vec::new();
+        let mut copies = Listing::default();
         let displaced = Displaced::new(0x1000, code, 5).expect("they can be moved");
         displaced.write(&mut copies).expect("copies");
-        let block = InstructionBlock::new(&copies, 0x2000);
+        let block = InstructionBlock::new(&copies.instructions, 0x2000);
         let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE).expect("encoded");
         let bytes = encoded.code_buffer;
         Decoder::with_ip(64, &bytes, 0x2000, DecoderOptions::NONE).into_iter().collect()

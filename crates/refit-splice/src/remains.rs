@@ -19,7 +19,7 @@ use crate::patches::{self, Now};
 use crate::process::{self, Call, Program, Refusal, STOP_TIMEOUT, Still, signal_frames};
 use crate::record::{Head, Record};
 use crate::why::Why;
-use crate::{contexts, move_threads};
+use crate::{contexts, indices, move_threads};
 
 /// Number and length of the pauses in which threads may leave an area. Snippets and handlers are
 /// short, but a thread in one may have to wait for a processor.
@@ -189,8 +189,9 @@ fn take_out(program: &Program) -> Result<Removed, Why> {
         // removal.
         let remains = find(program)?;
         let mut removed = Removed::default();
+        let heads: Vec<Head> = remains.iter().map(|one| one.head).collect();
         for one in &remains {
-            removed = removed.and(one.take_out(still)?);
+            removed = removed.and(one.take_out(still, &heads)?);
         }
         if !leaked.is_empty() {
             close(still, &leaked)?;
@@ -206,8 +207,10 @@ fn take_out(program: &Program) -> Result<Removed, Why> {
 /// stay.
 pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<(), Why> {
     let work = |still: &mut Still<'_>| {
-        for one in find(program)?.iter().filter(|one| areas.contains(&one.head.address)) {
-            one.take_out(still)?;
+        let remains = find(program)?;
+        let heads: Vec<Head> = remains.iter().map(|one| one.head).collect();
+        for one in remains.iter().filter(|one| areas.contains(&one.head.address)) {
+            one.take_out(still, &heads)?;
         }
         process::clean(still)?;
         Ok::<_, Why>(())
@@ -258,7 +261,7 @@ impl Remains {
         read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
     ) -> Option<Self> {
         let mut bytes = [0; Head::BYTES];
-        read(mapped.start, &mut bytes).ok()?;
+        read(mapped.start + Head::AT, &mut bytes).ok()?;
         let head = Head::from_bytes(&bytes).filter(|head| head.address == mapped.start)?;
         if head.code > mapped.end - mapped.start {
             return None;
@@ -287,6 +290,12 @@ impl Remains {
         Some(Self { head, records, file })
     }
 
+    /// Lists other areas in this one, unless it is one of them.
+    pub(crate) fn list(&self, program: &Program, heads: &[Head]) -> Result<(), Refusal> {
+        let own = heads.iter().any(|head| head.address == self.head.address);
+        if own { Ok(()) } else { indices::add(program, &self.head, heads) }
+    }
+
     /// Returns the number of sites that the area's records change.
     pub fn sites(&self) -> usize {
         self.records.iter().filter(|record| record.is_place()).count()
@@ -300,8 +309,9 @@ impl Remains {
 
     /// Takes the area out. The order of the steps makes a kill harmless at any moment: short jumps
     /// are removed before their targets, threads between a short jump and its target are moved
-    /// before either is removed, and copies stay until no thread is in them.
-    fn take_out(&self, still: &mut Still<'_>) -> Result<Removed, Why> {
+    /// before either is removed, and copies stay until no thread is in them. `all` are the areas of
+    /// the program.
+    fn take_out(&self, still: &mut Still<'_>, all: &[Head]) -> Result<Removed, Why> {
         let program = still.program();
         let mut removed = Removed::default();
         let mut foreign = false;
@@ -331,7 +341,7 @@ impl Remains {
             true => Some(KeptReason::InUse),
             false if foreign => Some(KeptReason::Foreign),
             false if let Some(because) = self.is_saved(still)? => Some(because),
-            false => match unmap(still, [self.head].into_iter()) {
+            false => match self.unmap(still, all) {
                 Ok(()) => None,
                 Err(Refusal::Filtered { .. }) => Some(KeptReason::Filtered),
                 Err(Refusal::Restless { .. }) => Some(KeptReason::Restless),
@@ -341,6 +351,15 @@ impl Remains {
         removed.because = because;
         *(if because.is_some() { &mut removed.kept } else { &mut removed.areas }) = 1;
         Ok(removed)
+    }
+
+    /// Unmaps the area; `all` are those of the program, some of which may be unmapped already.
+    fn unmap(&self, still: &mut Still<'_>, all: &[Head]) -> Result<(), Refusal> {
+        let program = still.program();
+        for other in all {
+            indices::remove(program, other, &self.head);
+        }
+        unmap(still, [self.head].into_iter())
     }
 
     /// Whether the program has saved the context of a thread that was in the area. Contexts at the

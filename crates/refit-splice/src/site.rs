@@ -5,6 +5,7 @@ use std::sync::Arc;
 use refit_analysis::live::Live;
 
 use crate::body::Body;
+use crate::procedures::Procedures;
 use crate::snippet::Step;
 
 /// A place in a program's code, and the actions there.
@@ -30,6 +31,8 @@ pub struct Site {
     /// The function around it, which is copied if there is too little room; `None` if it cannot be
     /// copied.
     pub function: Option<Arc<Body>>,
+    /// The function around it, as unwinders know it.
+    pub procedures: Arc<Procedures>,
 }
 
 /// When actions run relative to an instruction.

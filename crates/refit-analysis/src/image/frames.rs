@@ -36,6 +36,13 @@ pub(super) struct Frames {
     bases: BaseAddresses,
 }
 
+impl Frame {
+    /// Returns the offset of the description in its section.
+    pub(super) fn offset(&self) -> usize {
+        self.offset
+    }
+}
+
 impl Frames {
     /// Whether, at `address` within `frame`, the stack pointer is where a call leaves it, so that
     /// the function holds nothing on the stack. `None` if the description does not say. `bytes` are
@@ -52,6 +59,11 @@ impl Frames {
             }
             gimli::CfaRule::Expression(_) => None,
         }
+    }
+
+    /// Returns the addresses that encoded addresses may be relative to.
+    pub(super) fn bases(&self) -> &BaseAddresses {
+        &self.bases
     }
 
     /// Returns the addresses of the section.

@@ -13,7 +13,22 @@ pub struct CallSite {
     pub addresses: std::ops::Range<u64>,
     /// The landing pad; `None` if exceptions pass through.
     pub pad: Option<u64>,
+    /// Offset of its first action in the table of actions, plus one; 0 if it has none.
+    pub action: u64,
 }
+
+/// The tables of language-specific data.
+#[derive(Debug)]
+pub(super) struct Tables {
+    pub(super) sites: Vec<CallSite>,
+    /// Address of the table of actions.
+    pub(super) actions_at: u64,
+    /// Encoding of the table of types, and the address at which it ends.
+    pub(super) types: Option<(u8, u64)>,
+}
+
+/// Marks the encoding of an address of a word that holds the address.
+pub(super) const INDIRECT: u8 = 0x80;
 
 /// The encodings of values that occur (`DW_EH_PE_*`).
 mod encoding {
@@ -26,17 +41,27 @@ mod encoding {
 /// Reads the call sites of the part of a function that begins at `start` and has `most` bytes; its
 /// language-specific data is at `address`. `None` if the data is not understood.
 pub fn call_sites(image: &Image, address: u64, start: u64, most: u64) -> Option<Vec<CallSite>> {
+    tables(image, address, start, most).map(|tables| tables.sites)
+}
+
+/// Finds the tables, and reads that of call sites.
+pub(super) fn tables(image: &Image, address: u64, start: u64, most: u64) -> Option<Tables> {
     let mut reader = Reader { bytes: image.bytes_from(address)?, address };
     let base = match reader.byte()? {
         encoding::OMITTED => start,
         how => reader.encoded(how)?,
     };
-    if reader.byte()? != encoding::OMITTED {
-        reader.unsigned()?;
-    }
+    let types = match reader.byte()? {
+        encoding::OMITTED => None,
+        how => {
+            let distance = reader.unsigned()?;
+            Some((how, reader.address.wrapping_add(distance)))
+        }
+    };
     let how = reader.byte()?;
     let length = usize::try_from(reader.unsigned()?).ok()?;
     let table = reader.bytes.get(..length)?;
+    let actions_at = reader.address.wrapping_add(length as u64);
     let mut reader = Reader { bytes: table, address: reader.address };
     let mut sites = Vec::new();
     while !reader.bytes.is_empty() {
@@ -46,17 +71,18 @@ pub fn call_sites(image: &Image, address: u64, start: u64, most: u64) -> Option<
             return None;
         }
         let (from, size) = (reader.encoded(how)?, reader.encoded(how)?);
-        let (pad, _action) = (reader.encoded(how)?, reader.unsigned()?);
+        let (pad, action) = (reader.encoded(how)?, reader.unsigned()?);
         let from = start.checked_add(from)?;
         let pad = if pad == 0 { None } else { Some(base.checked_add(pad)?) };
-        sites.push(CallSite { addresses: from..from.checked_add(size)?, pad });
+        sites.push(CallSite { addresses: from..from.checked_add(size)?, pad, action });
     }
-    Some(sites)
+    Some(Tables { sites, actions_at, types })
 }
 
-struct Reader<'a> {
-    bytes: &'a [u8],
-    address: u64,
+/// Reads numbers one after the other.
+pub(super) struct Reader<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) address: u64,
 }
 
 impl Reader<'_> {
@@ -72,7 +98,7 @@ impl Reader<'_> {
     }
 
     /// Reads an unsigned LEB128 number.
-    fn unsigned(&mut self) -> Option<u64> {
+    pub(super) fn unsigned(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -84,7 +110,21 @@ impl Reader<'_> {
         None
     }
 
-    fn encoded(&mut self, how: u8) -> Option<u64> {
+    /// Reads a signed LEB128 number.
+    pub(super) fn signed(&mut self) -> Option<i64> {
+        let mut value = 0_i64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= i64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                let unused = 64_u32.saturating_sub(shift + 7);
+                return Some(value << unused >> unused);
+            }
+        }
+        None
+    }
+
+    pub(super) fn encoded(&mut self, how: u8) -> Option<u64> {
         let place = self.address;
         let value = match how & encoding::FORMAT {
             0x00 | 0x04 | 0x0c => u64::from_le_bytes(self.take()?),
@@ -113,6 +153,9 @@ mod tests {
         assert_eq!(reader.unsigned(), Some(624_485));
         assert_eq!(reader.encoded(0x1b), Some(65), "relative to its own place, 67");
         assert_eq!(reader.byte(), None);
+        let mut reader = Reader { bytes: &[0x7f, 0x3f, 0x80, 0x7f, 0xc0, 0x00], address: 0 };
+        let read: Vec<_> = std::iter::from_fn(|| reader.signed()).collect();
+        assert_eq!(read, [-1, 63, -128, 64]);
     }
 
     #[test]

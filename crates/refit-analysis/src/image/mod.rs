@@ -8,10 +8,13 @@
 mod contents;
 mod elf;
 mod error;
+pub mod expression;
 mod frames;
 mod go;
 pub mod landing;
+mod language_data;
 mod names;
+pub mod procedure;
 mod read;
 mod relocations;
 mod separate;
@@ -22,6 +25,8 @@ use std::path::{Path, PathBuf};
 
 pub use error::OpenError;
 pub use frames::Frame;
+pub use language_data::LanguageData;
+pub use procedure::Procedure;
 pub use symbols::Symbol;
 
 /// Largest file that is read, in bytes: the contents are kept in memory.

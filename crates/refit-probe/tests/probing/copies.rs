@@ -29,8 +29,8 @@ fn fixed() -> &'static Path {
 }
 
 /// Sites that are wanted, before their plan.
-struct Wanted {
-    sites: Vec<Site>,
+pub(super) struct Wanted {
+    pub(super) sites: Vec<Site>,
     /// Cells by the name of the function and the index of the block.
     cells: BTreeMap<(String, usize), u32>,
     /// Cells by the name of the function and the index of the jump in it.
@@ -51,7 +51,7 @@ fn module(program: &Program, path: &Path) -> (Module, u64) {
 
 /// Returns a site at each block of the program's own functions, before each call, and on the way of
 /// each jump.
-fn blocks(program: &Program, path: &Path, poison: bool) -> Wanted {
+pub(super) fn blocks(program: &Program, path: &Path, poison: bool) -> Wanted {
     let (module, bias) = module(program, path);
     let mut wanted = Wanted {
         sites: Vec::new(),

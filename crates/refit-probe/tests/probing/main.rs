@@ -4,6 +4,7 @@ mod copies;
 mod cover;
 mod drill;
 mod program;
+mod unwound;
 
 #[path = "../../../refit-splice/tests/splicing/victim.rs"]
 #[expect(dead_code, reason = "the tests of splicing ask more of it")]

@@ -2,9 +2,10 @@
 
 use refit_analysis::live::{Live, flag};
 
-use super::registers::{Home, Needs, RED_ZONE, Set};
+use super::registers::{Needs, RED_ZONE, Set};
 use super::setting::Setting;
 use super::step::Step;
+use crate::listing::Home;
 
 /// The flags that arithmetic changes; snippets change no others.
 const STATUS: u8 =

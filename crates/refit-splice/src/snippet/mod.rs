@@ -9,12 +9,13 @@
 //! `step` has the actions, `value` the values that actions can read, `setting` the surroundings of
 //! snippets in a program; `registers` and `allocation` decide which registers are taken; `writer`
 //! writes single instructions. `actions` writes a step, composed of the parts in `values`, `cells`,
-//! `search`, `timer`, `spread` and `event`.
+//! `search`, `timer`, `spread`, `event` and `find_frame`.
 
 mod actions;
 mod allocation;
 mod cells;
 mod event;
+mod find_frame;
 mod registers;
 mod search;
 mod setting;
@@ -25,13 +26,13 @@ mod value;
 mod values;
 mod writer;
 
-use iced_x86::Instruction;
 use refit_analysis::live::Live;
 
 pub(super) use setting::{Cells, Lane, Rings, Setting};
 pub use step::{Action, Clock, DURATIONS, Fold, KEYS, Step, TIMER};
 pub use value::{Base, Relation, Test, Value, Width};
 
+use crate::listing::Listing;
 use crate::why::Why;
 use allocation::Allocation;
 use writer::Writer;
@@ -42,7 +43,7 @@ pub(super) fn write(
     steps: &[Step],
     live: Live,
     setting: Setting,
-    to: &mut Vec<Instruction>,
+    to: &mut Listing,
 ) -> Result<(), Why> {
     let taken = Allocation::new(steps, live, setting);
     let mut writer = Writer::new(address, taken, setting, to);
@@ -52,8 +53,10 @@ pub(super) fn write(
     }
     writer.restore()?;
     for step in steps {
-        if let Action::Poison { stack } = step.action {
-            writer.poison(live, stack)?;
+        match step.action {
+            Action::Poison { stack } => writer.poison(live, stack)?,
+            Action::FindFrame => writer.find_frame()?,
+            _ => {}
         }
     }
     Ok(())

@@ -1,5 +1,4 @@
-//! Sets of general registers, the registers that a step needs, and the places of the program's
-//! values while the snippet runs.
+//! Sets of general registers, and the registers that a step needs.
 
 use std::ops::{BitOr, BitOrAssign};
 
@@ -55,17 +54,6 @@ impl Needs {
         self.reads |= other.reads;
         self.stack |= other.stack;
     }
-}
-
-/// Where the program's value of a register is while the snippet runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
-    /// In the register itself.
-    Same,
-    /// In another register.
-    Register(u8),
-    /// On the stack, this many bytes below the program's stack pointer.
-    Stack(i64),
 }
 
 /// Bytes below the stack pointer that a leaf function may use (System V ABI §3.2.2).

@@ -70,6 +70,9 @@ pub enum Action {
         /// Value of unused stack, sign-extended; registers get garbage that contains their number.
         stack: i32,
     },
+    /// At the entry of `_Unwind_Find_FDE`, returns the frame description if the address asked for
+    /// is in a patch area; otherwise the function runs. After all other actions, since it returns.
+    FindFrame,
     /// Adds the time to a cell of the thread where control leaves, subtracts it where control
     /// enters, and counts both. So, at any depth, the cell holds the time spent inside once exits
     /// equal entries. A thread that leaves more often than it has entered was inside before the
@@ -199,7 +202,7 @@ impl Step {
     pub(crate) fn most_bytes(&self) -> u64 {
         let own = match self.action {
             Action::Event { .. } => 320,
-            Action::Durations { .. } => 256,
+            Action::Durations { .. } | Action::FindFrame => 256,
             _ => 128,
         };
         let key = if self.key.is_some() { 192 } else { 0 };
@@ -214,6 +217,7 @@ impl Step {
             Action::Count { .. }
             | Action::Flag { .. }
             | Action::Poison { .. }
+            | Action::FindFrame
             | Action::Time { .. }
             | Action::Durations { .. } => [None, None],
         };
@@ -221,9 +225,11 @@ impl Step {
         tested.chain(self.key).chain(own.into_iter().flatten())
     }
 
-    /// Whether it changes flags: every step does, except an unconditional store of a flag.
+    /// Whether it changes flags that have to be restored: every step does, except an unconditional
+    /// store of a flag, and what runs once everything is restored.
     pub(super) fn changes_flags(&self) -> bool {
-        !(matches!(self.action, Action::Flag { .. }) && self.when.is_empty())
+        let none = matches!(self.action, Action::Flag { .. } | Action::FindFrame);
+        !(none && self.when.is_empty())
     }
 
     /// Returns the registers and the stack that it needs.
@@ -262,6 +268,7 @@ impl Action {
             Self::Fold { .. } => 2,
             Self::Histogram { .. } => 65,
             Self::Poison { .. }
+            | Self::FindFrame
             | Self::Event { .. }
             | Self::Time { .. }
             | Self::Durations { .. } => 0,
@@ -287,14 +294,14 @@ impl Action {
             | Self::Fold { cell, .. }
             | Self::Time { cell, .. }
             | Self::Durations { cell, .. } => cell,
-            Self::Poison { .. } | Self::Event { .. } => 0,
+            Self::Poison { .. } | Self::FindFrame | Self::Event { .. } => 0,
         }
     }
 
     fn needs(self, lane: Lane) -> Needs {
         let needs = |scratch, fixed| Needs { scratch, fixed, reads: Set::NONE, stack: false };
         match self {
-            Self::Poison { .. } | Self::Flag { .. } => needs(0, Set::NONE),
+            Self::Poison { .. } | Self::FindFrame | Self::Flag { .. } => needs(0, Set::NONE),
             Self::Count { .. } if lane == Lane::One => needs(0, Set::NONE),
             Self::Count { .. } => needs(1, Set::NONE),
             Self::Histogram { .. } | Self::Fold { fold: Fold::Sum, .. } => needs(2, Set::NONE),

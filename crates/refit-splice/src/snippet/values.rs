@@ -2,9 +2,9 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::registers::Home;
 use super::value::{Base, Test, Value, Width};
 use super::writer::{Label, Writer, wide};
+use crate::listing::Home;
 use crate::why::Why;
 
 impl Writer<'_> {

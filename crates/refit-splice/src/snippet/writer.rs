@@ -5,9 +5,10 @@ use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 use refit_analysis::live::Live;
 
 use super::allocation::Allocation;
-use super::registers::{Home, RED_ZONE};
+use super::registers::RED_ZONE;
 use super::setting::Setting;
 use super::step::Clock;
+use crate::listing::{Frame, Home, Listing, Values};
 use crate::relocate::made;
 use crate::why::Why;
 
@@ -18,8 +19,10 @@ pub(super) struct Writer<'t> {
     pub(super) setting: Setting,
     /// Distance of the stack pointer below the program's, in bytes.
     pub(super) depth: i64,
+    /// Homes of the program's values now.
+    homes: [Home; 16],
     labels: u64,
-    to: &'t mut Vec<Instruction>,
+    to: &'t mut Listing,
 }
 
 /// A target of jumps within a snippet.
@@ -36,22 +39,28 @@ impl<'t> Writer<'t> {
         address: u64,
         taken: Allocation,
         setting: Setting,
-        to: &'t mut Vec<Instruction>,
+        to: &'t mut Listing,
     ) -> Self {
         // Labels are no valid addresses: they differ from those of all instructions, and of all
         // other snippets that are encoded together.
         let labels = 1 << 63 | (to.len() as u64) << 16;
-        Self { address, taken, setting, depth: 0, labels, to }
+        Self { address, taken, setting, depth: 0, homes: Values::UNMOVED.homes, labels, to }
     }
 
     pub(super) fn put(&mut self, instruction: Result<Instruction, IcedError>) -> Result<(), Why> {
-        self.to.push(made(self.address, instruction)?);
+        self.write(made(self.address, instruction)?);
         Ok(())
+    }
+
+    fn write(&mut self, instruction: Instruction) {
+        let values = Values { depth: self.depth, homes: self.homes };
+        self.to.frame(Frame::Of(self.address, values));
+        self.to.push(instruction);
     }
 
     /// Writes an instruction without operands.
     pub(super) fn plain(&mut self, code: Code) {
-        self.to.push(Instruction::with(code));
+        self.write(Instruction::with(code));
     }
 
     /// Writes an instruction with a `lock` prefix.
@@ -61,7 +70,7 @@ impl<'t> Writer<'t> {
     ) -> Result<(), Why> {
         let mut locked = made(self.address, instruction)?;
         locked.set_has_lock_prefix(true);
-        self.to.push(locked);
+        self.write(locked);
         Ok(())
     }
 
@@ -76,7 +85,7 @@ impl<'t> Writer<'t> {
         // An instruction of no bytes, whose address is the label.
         let mut here = Instruction::with(Code::Zero_bytes);
         here.set_ip(label.0);
-        self.to.push(here);
+        self.write(here);
     }
 
     /// Writes a jump, conditional or not.
@@ -95,9 +104,10 @@ impl<'t> Writer<'t> {
 
     /// Moves the stack pointer down (or up, for a negative number) without changing a flag.
     pub(super) fn deepen(&mut self, by: i64) -> Result<(), Why> {
-        self.depth += by;
         let to = MemoryOperand::with_base_displ(Register::RSP, -by);
-        self.put(Instruction::with2(Code::Lea_r64_m, Register::RSP, to))
+        self.put(Instruction::with2(Code::Lea_r64_m, Register::RSP, to))?;
+        self.depth += by;
+        Ok(())
     }
 
     /// Moves the program's values to where they are while the snippet runs.
@@ -105,7 +115,7 @@ impl<'t> Writer<'t> {
         if self.taken.red_zone {
             self.deepen(RED_ZONE)?;
         }
-        for (register, home) in self.homes() {
+        for (register, home) in self.homes_in_order() {
             match home {
                 Home::Same => {}
                 Home::Register(other) => self.copy(wide(other), wide(register))?,
@@ -119,6 +129,7 @@ impl<'t> Writer<'t> {
             self.plain(Code::Pushfq);
             self.depth += 8;
         }
+        self.homes = self.taken.homes;
         Ok(())
     }
 
@@ -128,8 +139,7 @@ impl<'t> Writer<'t> {
             self.plain(Code::Popfq);
             self.depth -= 8;
         }
-        let homes = self.homes();
-        for (register, home) in homes.into_iter().rev() {
+        for (register, home) in self.homes_in_order().into_iter().rev() {
             match home {
                 Home::Register(other) if self.taken.kept.has(register) => {
                     self.copy(wide(register), wide(other))?;
@@ -140,12 +150,13 @@ impl<'t> Writer<'t> {
                     self.depth -= 8;
                 }
             }
+            self.homes[usize::from(register)] = Home::Same;
         }
         if self.taken.red_zone { self.deepen(-RED_ZONE) } else { Ok(()) }
     }
 
     /// Returns registers and their homes; those on the stack in the order in which they are pushed.
-    fn homes(&self) -> Vec<(u8, Home)> {
+    fn homes_in_order(&self) -> Vec<(u8, Home)> {
         let mut homes: Vec<_> = (0..).zip(self.taken.homes).collect();
         homes.sort_by_key(|(_, home)| if let Home::Stack(depth) = home { *depth } else { 0 });
         homes
@@ -206,8 +217,8 @@ impl<'t> Writer<'t> {
         self.deepen(below)?;
         for _ in 0..WORDS {
             self.put(Instruction::with1(Code::Pushq_imm32, stack))?;
+            self.depth += 8;
         }
-        self.depth += 8 * WORDS;
         self.deepen(-below - 8 * WORDS)?;
         for number in 0..16 {
             if live.general >> number & 1 == 0 && wide(number) != Register::RSP {

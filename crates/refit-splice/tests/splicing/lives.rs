@@ -2,6 +2,8 @@
 //! threads by themselves, change their thread pointers, unload what is watched, fault and trap all
 //! the time.
 
+use std::sync::Arc;
+
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -33,6 +35,7 @@ fn watch(victim: &Victim, steps: Vec<Step>) -> Result<Installed, Why> {
         springboards: Vec::new(),
         actions: steps,
         function: None,
+        procedures: Arc::default(),
     };
     let (plan, refused) = Plan::new(vec![site]);
     assert!(refused.is_empty(), "{refused:?}");

@@ -1,5 +1,7 @@
 //! Sites that are spliced in place.
 
+use std::sync::Arc;
+
 use std::time::Duration;
 
 use super::victim::{self, Victim};
@@ -28,6 +30,7 @@ fn site(victim: &Victim, function: &str, room: usize, cell: u32) -> Site {
         springboards: Vec::new(),
         actions: vec![Action::Count { cell }.into()],
         function: None,
+        procedures: Arc::default(),
     }
 }
 

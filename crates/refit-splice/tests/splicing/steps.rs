@@ -1,6 +1,8 @@
 //! Actions at a site: conditions, keys, fields in memory, records. The program works on as if
 //! nothing were there.
 
+use std::sync::Arc;
+
 use std::collections::BTreeMap;
 
 use crate::victim::Victim;
@@ -35,6 +37,7 @@ fn site(victim: &Victim, steps: Vec<Step>) -> Site {
         actions: steps,
         at: At::Before,
         function: None,
+        procedures: Arc::default(),
     }
 }
 

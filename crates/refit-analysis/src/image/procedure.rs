@@ -1,0 +1,185 @@
+//! Unwinding rules of one frame description, instruction by instruction: where the caller's frame
+//! and the registers that it expects are (DWARF 5 §6.4).
+
+use std::ops::Range;
+
+use gimli::{CfaRule, EhFrame, Pointer, RegisterRule, UnwindExpression, UnwindSection};
+
+use super::language_data::LanguageData;
+use super::{Image, frames};
+
+/// Number of the stack pointer in frame descriptions (System V ABI, figure 3.36).
+pub const STACK_POINTER: u16 = 7;
+/// Number of the return address.
+pub const RETURN_ADDRESS: u16 = 16;
+
+/// Unwinding rules of a range of code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Procedure {
+    /// The code.
+    pub addresses: Range<u64>,
+    /// The routine that decides what an exception does here.
+    pub personality: Option<Personality>,
+    /// Its language-specific data, if there is any that is understood.
+    pub language_data: Option<LanguageData>,
+    /// Whether it is code that signal handlers return to.
+    pub signal: bool,
+    /// Addresses from which rows apply, ascending; each up to the next one.
+    pub rows: Vec<(u64, Row)>,
+}
+
+/// The address of a personality routine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Personality {
+    /// The routine itself.
+    At(u64),
+    /// A word that holds the address of the routine.
+    Stored(u64),
+}
+
+/// Unwinding rules at an instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The rule of the canonical frame address, which is the stack pointer in the caller.
+    pub cfa: Cfa,
+    /// Rules of registers, by ascending number; a register without a rule has the value that it
+    /// has in the caller.
+    pub rules: Vec<(u16, Rule)>,
+    /// Bytes of arguments that the function has pushed, which a landing pad does not expect.
+    pub arguments: u64,
+}
+
+/// Where the canonical frame address is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cfa {
+    /// A register plus an offset in bytes.
+    Register(u16, i64),
+    /// The result of a DWARF expression.
+    Expression(Vec<u8>),
+}
+
+/// Where the caller's value of a register is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rule {
+    /// Nowhere.
+    Undefined,
+    /// In memory, at this offset from the canonical frame address.
+    Offset(i64),
+    /// Nowhere in memory: the value is the canonical frame address plus this offset.
+    ValueOffset(i64),
+    /// In another register.
+    Register(u16),
+    /// In memory, at the address that a DWARF expression computes.
+    Expression(Vec<u8>),
+    /// Nowhere in memory: the value is the result of a DWARF expression.
+    ValueExpression(Vec<u8>),
+}
+
+impl Row {
+    /// Returns the row that holds at the first instruction of a called function.
+    pub fn at_entry() -> Self {
+        Self {
+            cfa: Cfa::Register(STACK_POINTER, 8),
+            rules: vec![(RETURN_ADDRESS, Rule::Offset(-8))],
+            arguments: 0,
+        }
+    }
+}
+
+impl Procedure {
+    /// Returns the row at an address.
+    pub fn row(&self, address: u64) -> Option<&Row> {
+        let next = self.rows.partition_point(|(begin, _)| *begin <= address);
+        self.rows[..next].last().map(|(_, row)| row).filter(|_| self.addresses.contains(&address))
+    }
+
+    /// Returns the description for a program in which the file is mapped `bias` bytes from its
+    /// addresses.
+    #[must_use]
+    pub fn moved(self, bias: u64) -> Self {
+        let to = |address: u64| address.wrapping_add(bias);
+        Self {
+            addresses: to(self.addresses.start)..to(self.addresses.end),
+            personality: self.personality.map(|personality| match personality {
+                Personality::At(address) => Personality::At(to(address)),
+                Personality::Stored(address) => Personality::Stored(to(address)),
+            }),
+            language_data: self.language_data.map(|data| data.moved(bias)),
+            rows: self.rows.into_iter().map(|(begin, row)| (to(begin), row)).collect(),
+            ..self
+        }
+    }
+}
+
+impl Image {
+    /// Returns the unwinding rules of the code around `address`. `None` if it has none, or rules
+    /// that cannot be expressed for other addresses.
+    pub fn procedure_at(&self, address: u64) -> Option<Procedure> {
+        let section = self.frames.section();
+        let length = usize::try_from(section.end - section.start).ok()?;
+        let frame = self.frame_at(address)?;
+        self.frames.procedure(self, self.bytes(section.start, length)?, frame)
+    }
+}
+
+impl frames::Frames {
+    /// Reads a frame description; `bytes` are those of the section.
+    fn procedure(&self, image: &Image, bytes: &[u8], frame: &super::Frame) -> Option<Procedure> {
+        let table = EhFrame::new(bytes, gimli::LittleEndian);
+        let bases = self.bases();
+        let at = gimli::EhFrameOffset(frame.offset());
+        let fde = table.fde_from_offset(bases, at, EhFrame::cie_from_offset).ok()?;
+        if fde.cie().return_address_register().0 != RETURN_ADDRESS {
+            return None;
+        }
+        let mut context = gimli::UnwindContext::new();
+        let mut read = fde.rows(&table, bases, &mut context).ok()?;
+        let mut rows = Vec::new();
+        while let Some(found) = read.next_row().ok()? {
+            rows.push((found.start_address(), row(&table, found)?));
+        }
+        let personality = match fde.personality() {
+            None | Some(Pointer::Direct(0)) => None,
+            Some(Pointer::Direct(address)) => Some(Personality::At(address)),
+            Some(Pointer::Indirect(address)) => Some(Personality::Stored(address)),
+        };
+        let language_data = frame.language_data.and_then(|address| {
+            let part = &frame.addresses;
+            LanguageData::read(image, address, part.start, part.end - part.start)
+        });
+        Some(Procedure {
+            addresses: frame.addresses.clone(),
+            personality,
+            language_data,
+            signal: fde.is_signal_trampoline(),
+            rows,
+        })
+    }
+}
+
+type Table<'a> = EhFrame<gimli::EndianSlice<'a, gimli::LittleEndian>>;
+
+fn row(table: &Table<'_>, found: &gimli::UnwindTableRow<usize>) -> Option<Row> {
+    let expression =
+        |expression: &UnwindExpression<usize>| Some(expression.get(table).ok()?.0.slice().to_vec());
+    let cfa = match found.cfa() {
+        CfaRule::RegisterAndOffset { register, offset } => Cfa::Register(register.0, *offset),
+        CfaRule::Expression(one) => Cfa::Expression(expression(one)?),
+    };
+    let mut rules = Vec::new();
+    for (register, rule) in found.registers() {
+        let rule = match rule {
+            RegisterRule::Undefined => Rule::Undefined,
+            RegisterRule::SameValue => continue,
+            RegisterRule::Offset(offset) => Rule::Offset(*offset),
+            RegisterRule::ValOffset(offset) => Rule::ValueOffset(*offset),
+            RegisterRule::Register(other) => Rule::Register(other.0),
+            RegisterRule::Expression(one) => Rule::Expression(expression(one)?),
+            RegisterRule::ValExpression(one) => Rule::ValueExpression(expression(one)?),
+            _ => return None,
+        };
+        rules.push((register.0, rule));
+    }
+    rules.sort_by_key(|(register, _)| *register);
+    Some(Row { cfa, rules, arguments: found.saved_args_size() })
+}

@@ -1,0 +1,102 @@
+//! Unwinders find every frame while spliced code runs: at each instruction, out of faults, and out
+//! of cancelled threads.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use super::copies::blocks;
+use super::victim::{Built, Victim, build};
+use refit_probe::finder;
+use refit_probe::spec::Spec;
+use refit_probe::watch::{self, Watch};
+use refit_splice::process::Program;
+use refit_splice::{Installed, Plan, remains};
+
+const OPTIONS: [&str; 3] = ["-pthread", "-fwrapv", "-fnon-call-exceptions"];
+
+fn moving() -> &'static Path {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(|| build("c++", "probing/unwound.cc", &OPTIONS)).path()
+}
+
+fn fixed() -> &'static Path {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    let options = [&OPTIONS[..], &["-static"]].concat();
+    BUILT.get_or_init(|| build("c++", "probing/unwound.cc", &options)).path()
+}
+
+/// Copies all functions, with a counter at each block.
+fn copy(program: &Program, path: &Path) -> Installed {
+    let wanted = blocks(program, path, false);
+    let (mut plan, refused) = Plan::new(wanted.sites.clone());
+    // Some jumps of two functions are not understood.
+    assert!(refused.len() * 10 < wanted.sites.len(), "{refused:?}");
+    finder::add(program, &mut plan);
+    Installed::new(program, &plan, wanted.sites.len() as u32, None).expect("installed")
+}
+
+/// Watches the functions at their entries, with snippets that push and that need none.
+fn watch(program: &Program, actions: &str) -> Watch {
+    let spec: Spec = format!("uprobe:victim:*t_* {actions}").parse().expect("a spec");
+    let prepared = watch::prepare(program, &[spec], None).expect("prepared");
+    prepared.install(program).expect("installed")
+}
+
+/// Steps through the program; returns its result, and the numbers of its steps in spliced code and
+/// of those at which its stack was not found.
+fn steps(victim: &mut Victim) -> (String, u64, u64) {
+    let line = victim.ask("step 2");
+    let (sum, rest) = line.split_once(": ").expect("a result");
+    let numbers: Vec<u64> = rest.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [elsewhere, wrong] = numbers[..] else { panic!("{line}") };
+    (sum.to_owned(), elsewhere, wrong)
+}
+
+#[test]
+fn every_frame_is_found_at_every_instruction() {
+    for path in [moving(), fixed()] {
+        let mut victim = Victim::of(path);
+        let program = victim.program();
+        let before = victim.traces();
+        let plain = steps(&mut victim);
+        assert_eq!((plain.1, plain.2), (0, 0));
+        // Snippets that push nothing, that push and make calls, that read clocks, and that write
+        // into everything that is dead.
+        let all = [
+            "{ count }",
+            "/ *(rsp + 8) != 1 / { count, histogram arg1, sum *(rsp), by tid }",
+            "{ latency, cpu }",
+            "{ histogram latency, histogram cpu, count }",
+            "{ count, poison }",
+        ];
+        for actions in all {
+            let watch = watch(&program, actions);
+            let (sum, elsewhere, wrong) = steps(&mut victim);
+            assert_eq!((sum, wrong), (plain.0.clone(), 0), "{actions}");
+            assert!(elsewhere > 1000, "{elsewhere}");
+            watch.remove(&program).expect("removed");
+        }
+        let installed = copy(&program, path);
+        let (sum, elsewhere, wrong) = steps(&mut victim);
+        assert_eq!((sum, wrong), (plain.0.clone(), 0));
+        assert!(elsewhere > 10_000, "{elsewhere}");
+        remains::repair(&program).expect("taken out");
+        drop(installed);
+        assert_eq!(steps(&mut victim), plain);
+        assert_eq!(victim.traces(), before);
+    }
+}
+
+#[test]
+fn faults_and_cancellations_unwind_copies() {
+    for path in [moving(), fixed()] {
+        let mut victim = Victim::of(path);
+        let program = victim.program();
+        let plain = ["throw 100", "cancel 50"].map(|what| victim.ask(what));
+        let installed = copy(&program, path);
+        assert_eq!(["throw 100", "cancel 50"].map(|what| victim.ask(what)), plain);
+        remains::repair(&program).expect("taken out");
+        drop(installed);
+        assert_eq!(["throw 100", "cancel 50"].map(|what| victim.ask(what)), plain);
+    }
+}

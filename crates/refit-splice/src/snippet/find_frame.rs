@@ -1,0 +1,108 @@
+//! Finds frame descriptions of patch areas for the unwinder of GCC's runtime library, which asks
+//! `_Unwind_Find_FDE(pc, bases)` for those of each frame (`unwind-dw2-fde.h`).
+//!
+//! The code runs at the entry of that function, where only its two arguments are live, and it may
+//! run in a signal handler: it calls nothing, allocates nothing, and reads only what is mapped as
+//! long as it is.
+
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+
+use super::writer::{Label, Writer};
+use crate::why::Why;
+
+/// Arguments: the address asked for, and where the answer's bases go.
+const COUNTER: Register = Register::RDI;
+const BASES: Register = Register::RSI;
+
+/// Offsets in an index of the number of its entries, and of the first of them: the distances of a
+/// piece of code and of its description, 32 bits each.
+const ENTRIES_COUNT: i64 = 8;
+const ENTRIES: i64 = 12;
+/// Offset in a description of the length of the code.
+const LENGTH: i64 = 12;
+
+impl Writer<'_> {
+    /// Returns to the caller if the address is in the code of a patch area that the list names;
+    /// otherwise falls through, with the arguments unchanged.
+    pub(super) fn find_frame(&mut self) -> Result<(), Why> {
+        let (entry, left) = (Register::R10, Register::R11);
+        let (distance, index) = (Register::RAX, Register::R8);
+        let (next, over) = (self.label(), self.label());
+        let list = self.setting.indices.cast_signed();
+        let list = MemoryOperand::with_base_displ(Register::RIP, list);
+        let at = |offset: i64| MemoryOperand::with_base_displ(entry, offset);
+        self.put(Instruction::with2(Code::Lea_r64_m, entry, list))?;
+        self.put(Instruction::with2(Code::Mov_r64_rm64, left, at(0)))?;
+        self.bind(next);
+        self.put(Instruction::with2(Code::Sub_rm64_imm8, left, 1))?;
+        self.jump(Code::Jb_rel32_64, over)?;
+        self.put(Instruction::with2(Code::Add_rm64_imm8, entry, 24))?;
+        self.copy(distance, COUNTER)?;
+        // The words of an entry: begin, length, index.
+        self.put(Instruction::with2(Code::Sub_r64_rm64, distance, at(-16)))?;
+        self.put(Instruction::with2(Code::Cmp_r64_rm64, distance, at(-8)))?;
+        self.jump(Code::Jae_rel32_64, next)?;
+        self.put(Instruction::with2(Code::Mov_r64_rm64, index, at(0)))?;
+        self.find_in_index(index, next)?;
+        self.plain(Code::Retnq);
+        self.bind(over);
+        Ok(())
+    }
+
+    /// Leaves the address of the description in `rax`, and stores the bases; jumps if no
+    /// description covers the address.
+    fn find_in_index(&mut self, index: Register, none: Label) -> Result<(), Why> {
+        let (middle, high, low, sought) =
+            (Register::EAX, Register::ECX, Register::EDX, Register::R9D);
+        let (description, begin, end) = (Register::RAX, Register::RCX, Register::R9);
+        let (again, lower, done) = (self.label(), self.label(), self.label());
+        let entry = |number: Register, offset: i64| {
+            MemoryOperand::with_base_index_scale_displ_size(index, number, 8, offset, 8)
+        };
+        let count = MemoryOperand::with_base_displ(index, ENTRIES_COUNT);
+        self.put(Instruction::with2(Code::Mov_r32_rm32, high, count))?;
+        self.put(Instruction::with2(Code::Xor_r32_rm32, low, low))?;
+        self.copy(Register::R9, COUNTER)?;
+        self.put(Instruction::with2(Code::Sub_r64_rm64, Register::R9, index))?;
+        // The number of entries that begin at or before the address is at least `low`, and at most
+        // `high`.
+        self.bind(again);
+        self.put(Instruction::with2(Code::Cmp_r32_rm32, low, high))?;
+        self.jump(Code::Jae_rel32_64, done)?;
+        let sum = MemoryOperand::with_base_index(Register::RDX, Register::RCX);
+        self.put(Instruction::with2(Code::Lea_r32_m, middle, sum))?;
+        self.put(Instruction::with2(Code::Shr_rm32_imm8, middle, 1))?;
+        let begins = entry(Register::RAX, ENTRIES);
+        self.put(Instruction::with2(Code::Cmp_rm32_r32, begins, sought))?;
+        self.jump(Code::Jg_rel32_64, lower)?;
+        let more = MemoryOperand::with_base_displ(Register::RAX, 1);
+        self.put(Instruction::with2(Code::Lea_r32_m, low, more))?;
+        self.jump(Code::Jmp_rel32_64, again)?;
+        self.bind(lower);
+        self.put(Instruction::with2(Code::Mov_r32_rm32, high, middle))?;
+        self.jump(Code::Jmp_rel32_64, again)?;
+        self.bind(done);
+        self.put(Instruction::with2(Code::Test_rm32_r32, low, low))?;
+        self.jump(Code::Je_rel32_64, none)?;
+        // The last of these entries.
+        let found = |offset: i64| entry(Register::RDX, ENTRIES - 8 + offset);
+        self.put(Instruction::with2(Code::Movsxd_r64_rm32, begin, found(0)))?;
+        self.put(Instruction::with2(Code::Add_r64_rm64, begin, index))?;
+        self.put(Instruction::with2(Code::Movsxd_r64_rm32, description, found(4)))?;
+        self.put(Instruction::with2(Code::Add_r64_rm64, description, index))?;
+        let length = MemoryOperand::with_base_displ(description, LENGTH);
+        self.put(Instruction::with2(Code::Mov_r32_rm32, Register::R9D, length))?;
+        self.put(Instruction::with2(Code::Add_r64_rm64, end, begin))?;
+        self.put(Instruction::with2(Code::Cmp_r64_rm64, COUNTER, end))?;
+        self.jump(Code::Jae_rel32_64, none)?;
+        // No base for addresses relative to text or data, and where the code begins.
+        for (offset, value) in [(0, None), (8, None), (16, Some(begin))] {
+            let place = MemoryOperand::with_base_displ(BASES, offset);
+            self.put(match value {
+                None => Instruction::with2(Code::Mov_rm64_imm32, place, 0),
+                Some(value) => Instruction::with2(Code::Mov_rm64_r64, place, value),
+            })?;
+        }
+        Ok(())
+    }
+}

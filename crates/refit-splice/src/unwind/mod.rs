@@ -1,0 +1,93 @@
+//! Describes generated code to unwinders and debuggers: a patch area is an ELF image, with frame
+//! descriptions for every instruction in it, and a symbol for each piece of code.
+//!
+//! Generated code calls nothing: a displaced call pushes the return address that it always pushed.
+//! So it appears in a backtrace only as the innermost frame, of a thread that a signal or a
+//! debugger has stopped there. The descriptions are the original ones (`refit-analysis` reads
+//! them), with two corrections for each instruction ([`Frame`](crate::listing::Frame)): how far the
+//! code has moved the stack pointer, and where it keeps the program's registers meanwhile.
+//!
+//! Landing pads stay where they are. The copy of a call site leads to the landing pad of the
+//! original, so exceptions thrown by faults (`-fnon-call-exceptions`) and cancellation are handled
+//! as in the original.
+//!
+//! `rules` computes the unwinding rules of an instruction, `tables` encodes them, `language`
+//! encodes the language-specific data, `elf` makes the image.
+
+mod bytes;
+mod elf;
+mod language;
+mod rules;
+mod tables;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::encode::EncodedCode;
+use crate::plan::Ready;
+use crate::procedures::Procedures;
+use crate::record::Head;
+use crate::site::Site;
+use tables::Tables;
+
+/// The description of all code in a patch area.
+#[derive(Debug, Default)]
+pub(crate) struct Unwinding {
+    tables: Tables,
+    symbols: Vec<(Range<u64>, Arc<Procedures>)>,
+}
+
+/// An encoded description.
+#[derive(Debug)]
+pub(crate) struct Image {
+    /// The first bytes of the area.
+    pub(crate) header: Vec<u8>,
+    /// The bytes of the part for tables, which begin with the index of frame descriptions.
+    pub(crate) tables: Vec<u8>,
+}
+
+impl Unwinding {
+    /// Adds generated code.
+    pub(crate) fn add(&mut self, code: &EncodedCode, procedures: &Arc<Procedures>) {
+        let end = code.at + code.code.len() as u64;
+        self.tables.add(&code.frames, end, &procedures.parts);
+        self.symbols.push((code.at..end, Arc::clone(procedures)));
+    }
+
+    /// Encodes the description for an area; `None` if it does not fit.
+    pub(crate) fn encode(&self, head: &Head) -> Option<Image> {
+        let encoded = self.tables.encode(head.address + head.tables)?;
+        let (header, tables) = elf::encode(head, encoded, &self.symbols);
+        let fits = tables.len() as u64 <= head.code - head.tables;
+        fits.then_some(Image { header, tables })
+    }
+}
+
+/// Returns an upper bound of the bytes that describe a unit.
+pub(crate) fn most_bytes(ready: &Ready) -> u64 {
+    let procedures = procedures(ready);
+    let rows: usize = procedures.parts.iter().map(|part| part.rows.len()).sum();
+    let data = procedures.parts.iter().filter_map(|part| part.language_data.as_ref());
+    let data =
+        data.map(|data| 64 + data.actions.len() + data.types.len() * 8 + data.specifications.len());
+    let data: usize = data.sum();
+    // A register takes at most 16 bytes; a snippet saves and restores at most 16 of them, and moves
+    // the stack pointer some more times.
+    let snippet = |site: &Site| 768 + 64 * site.actions.len();
+    let code = match ready {
+        Ready::Place(place) => snippet(&place.site) + 16 * 64,
+        Ready::Copied(copied) => {
+            let sites: usize = copied.sites.iter().map(snippet).sum();
+            sites + 24 * copied.members.len() + 256 * rows
+        }
+    };
+    (256 + 2 * procedures.name.len() + code + data) as u64
+}
+
+/// Returns what is known about the function of a unit.
+pub(crate) fn procedures(ready: &Ready) -> &Arc<Procedures> {
+    match ready {
+        Ready::Place(place) => &place.site.procedures,
+        Ready::Copied(copied) => &copied.body.procedures,
+    }
+}
