@@ -8,18 +8,24 @@
 //! | records | read | 64 bytes for each change ([`Record`]), written before the change is made |
 //! | tables | read | the code described for unwinders and debuggers (`unwind`) |
 //! | code | read, run | snippets and displaced instructions |
-//! | data | read, write | address of the first lane; from the next page on, lanes of cells |
+//! | data | read, write | a page with the address of the first lane and the lists of [`indices`] and [`debugger`]; lanes of cells |
+//!
+//! The first page of the data is private to each process: forked children have their own.
 //!
 //! Any process that can read the program's memory can undo the changes from what it finds there.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use refit_sys::maps::Mapping;
 use refit_sys::memory::PAGE_SIZE_U64;
+use tracing::debug;
 
+use crate::debugger;
+use crate::indices;
 use crate::process::{Call, Program, Refusal, Still};
 use crate::record::{Head, NAME, Record};
 use crate::unwind::Unwinding;
@@ -118,6 +124,22 @@ impl Area {
         mapped
     }
 
+    /// Lists these areas for the code that finds frame descriptions.
+    pub(crate) fn list(&self, program: &Program, heads: &[Head]) -> Result<(), Why> {
+        let at = self.base_word() + indices::AT;
+        program.write(at, &indices::list(heads)).map_err(|source| {
+            Refusal::System { id: program.id(), what: "write to the patch area", source }.into()
+        })
+    }
+
+    /// Shows the area to debuggers, for as long as this process runs; `first` is from
+    /// [`debugger::first`].
+    pub(crate) fn show(&self, still: &Still<'_>, first: u64) {
+        let file = format!("/proc/{}/fd/{}", std::process::id(), self.memfd.as_raw_fd());
+        let shown = debugger::show(still, first, &self.head, &file).is_some();
+        debug!(process = still.program().id(), shown, "debuggers see the patch area");
+    }
+
     /// Writes into the area, at an offset from its beginning.
     pub(crate) fn put(&self, program: &Program, at: u64, bytes: &[u8]) -> Result<(), Why> {
         self.memfd.write_all_at(bytes, at).map_err(|source| {
@@ -153,13 +175,16 @@ fn map(still: &mut Still<'_>, call: &Call, head: Head) -> Result<Area, Why> {
         let area = Area { head, memfd };
         area.put(still.program(), Head::AT, &head.to_bytes())?;
         area.put(still.program(), head.data, &area.first_lane().to_le_bytes())?;
+        let (read, write, run) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
+        let lanes = head.data + PAGE_SIZE_U64;
         let parts = [
-            (0, head.code, libc::PROT_READ),
-            (head.code, head.data, libc::PROT_READ | libc::PROT_EXEC),
-            (head.data, head.end, libc::PROT_READ | libc::PROT_WRITE),
+            (0, head.code, read, libc::MAP_SHARED),
+            (head.code, head.data, read | run, libc::MAP_SHARED),
+            (head.data, lanes, read | write, libc::MAP_PRIVATE),
+            (lanes, head.end, read | write, libc::MAP_SHARED),
         ];
-        for (begin, end, access) in parts {
-            let how = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
+        for (begin, end, access, how) in parts {
+            let how = how | libc::MAP_FIXED_NOREPLACE;
             let arguments =
                 [head.address + begin, end - begin, access as u64, how as u64, made, begin];
             if let Err(refused) = call.make(still, "mmap", libc::SYS_mmap, arguments) {

@@ -24,7 +24,7 @@ use crate::record::{Head, Record};
 use crate::snippet::{Cells, DURATIONS, Lane, Rings, Setting, Step, TIMER};
 use crate::unwind::{self, Unwinding};
 use crate::why::Why;
-use crate::{generate, indices, remains, steady};
+use crate::{debugger, generate, indices, remains, steady};
 
 /// Modules at least this distance in bytes apart get patch areas of their own.
 const SPREAD: u64 = 1 << 30;
@@ -133,7 +133,13 @@ impl Installed {
         })?;
         let changed =
             Self::generate(program, &groups, &mut areas, &mut setting).and_then(|changes| {
-                let work = |still: &mut Still<'_>| change(still, &changes);
+                let first = debugger::first(program);
+                let work = |still: &mut Still<'_>| {
+                    areas.iter().for_each(|area| {
+                        first.into_iter().for_each(|first| area.show(still, first))
+                    });
+                    change(still, &changes)
+                };
                 let ((), changing) = contexts::stand_still(program, STOP_TIMEOUT, work)?;
                 Ok((changes.places, changing))
             });
@@ -173,7 +179,7 @@ impl Installed {
         for (group, area) in groups.iter().zip(areas) {
             (setting.cells.base, setting.cells.first) = (area.base_word(), area.first_lane());
             setting.indices = area.base_word() + indices::AT;
-            area.put(program, area.head.data + indices::AT, &indices::list(&heads))?;
+            area.list(program, &heads)?;
             let begin = area.head.code_range().start;
             let (mut code, mut unwinding) = (Vec::new(), Unwinding::default());
             // Targets of short jumps are recorded before everything else.

@@ -88,8 +88,8 @@
 //!
 //! - [`process`]: a program whose tasks can be stopped, read and changed, and made to run system
 //!   calls.
-//! - `record`, `indices`, `area`, `patches`: the patch area, what is in it, and changes that survive
-//!   a kill.
+//! - `record`, `indices`, `debugger`, `area`, `patches`: the patch area, what is in it, and changes
+//!   that survive a kill.
 //! - `procedures`, `site`, `body`, `relocate`, `jump`, `layout`, `plan`: decide which bytes change;
 //!   no process needed.
 //! - `listing`, `snippet`, `copy`, `generate`: machine code for the patch area.
@@ -110,6 +110,7 @@ mod area;
 mod body;
 mod contexts;
 mod copy;
+mod debugger;
 mod encode;
 mod generate;
 mod indices;

@@ -19,7 +19,7 @@ use crate::patches::{self, Now};
 use crate::process::{self, Call, Program, Refusal, STOP_TIMEOUT, Still, signal_frames};
 use crate::record::{Head, Record};
 use crate::why::Why;
-use crate::{contexts, indices, move_threads};
+use crate::{contexts, debugger, indices, move_threads};
 
 /// Number and length of the pauses in which threads may leave an area. Snippets and handlers are
 /// short, but a thread in one may have to wait for a processor.
@@ -342,7 +342,8 @@ impl Remains {
             false if foreign => Some(KeptReason::Foreign),
             false if let Some(because) = self.is_saved(still)? => Some(because),
             false => match self.unmap(still, all) {
-                Ok(()) => None,
+                Ok(true) => None,
+                Ok(false) => Some(KeptReason::InUse),
                 Err(Refusal::Filtered { .. }) => Some(KeptReason::Filtered),
                 Err(Refusal::Restless { .. }) => Some(KeptReason::Restless),
                 Err(refusal) => return Err(refusal.into()),
@@ -354,12 +355,17 @@ impl Remains {
     }
 
     /// Unmaps the area; `all` are those of the program, some of which may be unmapped already.
-    fn unmap(&self, still: &mut Still<'_>, all: &[Head]) -> Result<(), Refusal> {
+    /// Returns false if a thread is where it may come to use the area.
+    fn unmap(&self, still: &mut Still<'_>, all: &[Head]) -> Result<bool, Refusal> {
         let program = still.program();
         for other in all {
             indices::remove(program, other, &self.head);
         }
-        unmap(still, [self.head].into_iter())
+        if !debugger::hide(still, &self.head)? {
+            return Ok(false);
+        }
+        unmap(still, [self.head].into_iter())?;
+        Ok(true)
     }
 
     /// Whether the program has saved the context of a thread that was in the area. Contexts at the

@@ -1,8 +1,10 @@
 //! Unwinders find every frame while spliced code runs: at each instruction, out of faults, and out
 //! of cancelled threads.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::sync::OnceLock;
+use std::process::{Command, Stdio};
+use std::sync::{OnceLock, mpsc};
 
 use super::copies::blocks;
 use super::victim::{Built, Victim, build};
@@ -45,7 +47,7 @@ fn watch(program: &Program, actions: &str) -> Watch {
 /// Steps through the program; returns its result, and the numbers of its steps in spliced code and
 /// of those at which its stack was not found.
 fn steps(victim: &mut Victim) -> (String, u64, u64) {
-    let line = victim.ask("step 2");
+    let line = victim.ask("step 1");
     let (sum, rest) = line.split_once(": ").expect("a result");
     let numbers: Vec<u64> = rest.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let [elsewhere, wrong] = numbers[..] else { panic!("{line}") };
@@ -99,4 +101,59 @@ fn faults_and_cancellations_unwind_copies() {
         drop(installed);
         assert_eq!(["throw 100", "cancel 50"].map(|what| victim.ask(what)), plain);
     }
+}
+
+/// Has gdb step through the program; returns its last line, and the program's result.
+fn walked(victim: &mut Victim) -> (Vec<u64>, String) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probing/walk.py");
+    let mut gdb = Command::new("gdb")
+        .args(["-nx", "-batch", "-p", &victim.program().id().to_string(), "-x"])
+        .arg(script)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("gdb");
+    let output = BufReader::new(gdb.stdout.take().expect("a pipe"));
+    // gdb tells of each step, also while this test waits for the program.
+    let (told, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in output.lines() {
+            // The test has found what it waits for.
+            let _ = told.send(line.expect("text"));
+        }
+    });
+    let mut said = Vec::new();
+    let mut line = |wanted: &str| loop {
+        let Ok(line) = lines.recv() else { panic!("{wanted}: {said:#?}") };
+        if line.contains(wanted) {
+            break line;
+        }
+        said.push(line);
+    };
+    line("ready");
+    let result = victim.ask("walk 3");
+    let steps = line(" steps, ");
+    assert!(gdb.wait().expect("it ends").success());
+    (steps.split_whitespace().filter_map(|word| word.parse().ok()).collect(), result)
+}
+
+#[test]
+fn debuggers_find_every_frame_by_name() {
+    let mut victim = Victim::of(moving());
+    let program = victim.program();
+    let before = victim.traces();
+    let (plain, result) = walked(&mut victim);
+    let [_, 0, 0] = plain[..] else { panic!("{plain:?}") };
+    let watch = watch(&program, "/ arg0 != 5 / { count, histogram arg0 }");
+    let (counted, same) = walked(&mut victim);
+    assert_eq!((counted[2], &same), (0, &result));
+    assert!(counted[1] > 200, "{counted:?}");
+    watch.remove(&program).expect("removed");
+    let installed = copy(&program, moving());
+    let (copied, same) = walked(&mut victim);
+    assert_eq!((copied[2], &same), (0, &result));
+    assert!(copied[1] > 200, "{copied:?}");
+    remains::repair(&program).expect("taken out");
+    drop(installed);
+    assert_eq!(walked(&mut victim), (plain, result));
+    assert_eq!(victim.traces(), before);
 }
