@@ -2,7 +2,7 @@
 //! their analysis.
 
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use refit_analysis::image::Image;
 use refit_analysis::lines::Lines;
@@ -69,11 +69,18 @@ fn exhaust(module: &Module) {
         for one in flow.instructions() {
             let _ = module.text(one);
         }
-        let _ = body::body(module, &flow, 0);
+        let _ = body::body(module, &flow, 0, &Arc::default());
         let count = |cell| vec![Step::from(Action::Count { cell: cell as u32 })];
         let (plan, refused) = Plan::new(sites::before_each(module, id, 0, &addresses, count));
         assert!(plan.len() + refused.len() <= addresses.len());
         let _ = plan.lines().count();
+    }
+    let image = module.image();
+    for frame in image.frames() {
+        if let Some(procedure) = image.procedure_at(frame.addresses.start) {
+            let moved = procedure.moved(1 << 40);
+            let _ = moved.row(moved.addresses.start);
+        }
     }
     let _ = (module.find("*a*"), module.near("main", 3));
 }

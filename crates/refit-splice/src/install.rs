@@ -388,7 +388,7 @@ fn setting(still: &Still<'_>, lanes: u32, stride: u64, steady: bool) -> Setting 
     let cells = Cells { lane, base: 0, first: 0, lanes, stride };
     let pointers = processor_has("fsgsbase");
     let thread = if steady { still.thread_offset() } else { None };
-    Setting { cells, thread, pointers, indices: 0, rings: None }
+    Setting { cells, thread, pointers, lahf: processor_has("lahf_lm"), indices: 0, rings: None }
 }
 
 fn lane(still: &Still<'_>, steady: bool) -> Lane {

@@ -264,7 +264,9 @@ int main(void) {
 			for (long i = 0; i < n; i++) sum = sum * 3 + t_catches(i) + t_all(i);
 			printf("%ld %d\n", sum, Last::count);
 		} else if (sscanf(line, "walk %ld", &n) == 1) {
-			printf("%ld\n", walked_by_debugger(n));
+			// A debugger that steps leaves no trap flag behind, which would cause more steps.
+			sum = walked_by_debugger(n);
+			printf("%ld %ld\n", sum, steps);
 		} else if (sscanf(line, "cancel %ld", &n) == 1) {
 			cleaned = 0;
 			for (long i = 0; i < n; i++) {

@@ -32,10 +32,14 @@ pub(super) struct Allocation {
 impl Allocation {
     pub(super) fn new(steps: &[Step], live: Live, setting: Setting) -> Self {
         let nothing = Needs { scratch: 0, fixed: Set::NONE, reads: Set::NONE, stack: false };
-        let needs = steps.iter().fold(nothing, |mut all, step| {
+        let mut needs = steps.iter().fold(nothing, |mut all, step| {
             all.take(step.needs(setting));
             all
         });
+        let flags = live.flags & STATUS != 0 && steps.iter().any(Step::changes_flags);
+        if flags && setting.lahf {
+            needs.fixed |= Set::of(&[0]);
+        }
         let kept = Set(live.general);
         // Dead registers come first.
         let wanted = kept | needs.reads;
@@ -46,7 +50,6 @@ impl Allocation {
         let changed = Set::of(&scratch) | needs.fixed;
         let mut free =
             order.into_iter().skip(scratch.len()).filter(|&register| !wanted.has(register));
-        let flags = live.flags & STATUS != 0 && steps.iter().any(Step::changes_flags);
         let (mut homes, mut pushed) = ([Home::Same; 16], Vec::new());
         for register in CHOICE.into_iter().filter(|&one| changed.has(one) && wanted.has(one)) {
             match free.next() {

@@ -11,6 +11,8 @@ pub(crate) struct Setting {
     pub(crate) thread: Option<i32>,
     /// Whether the processor can read thread pointers (`rdfsbase`), which distinguish threads.
     pub(crate) pointers: bool,
+    /// Whether the processor can store flags in `rax` (`lahf`) in 64-bit programs.
+    pub(crate) lahf: bool,
     /// Address of the list of indices of frame descriptions (`indices`).
     pub(crate) indices: u64,
     /// Where records go, if any are written.

@@ -125,19 +125,14 @@ impl<'t> Writer<'t> {
                 }
             }
         }
-        if self.taken.flags {
-            self.plain(Code::Pushfq);
-            self.depth += 8;
-        }
         self.homes = self.taken.homes;
-        Ok(())
+        if self.taken.flags { self.save_flags() } else { Ok(()) }
     }
 
     /// Moves them back.
     pub(super) fn restore(&mut self) -> Result<(), Why> {
         if self.taken.flags {
-            self.plain(Code::Popfq);
-            self.depth -= 8;
+            self.restore_flags()?;
         }
         for (register, home) in self.homes_in_order().into_iter().rev() {
             match home {
@@ -153,6 +148,34 @@ impl<'t> Writer<'t> {
             self.homes[usize::from(register)] = Home::Same;
         }
         if self.taken.red_zone { self.deepen(-RED_ZONE) } else { Ok(()) }
+    }
+
+    /// Pushes the flags that arithmetic changes. `popf` takes longer; and a debugger that steps
+    /// over `pushf` would have its trap flag pushed, which `popf` would then set for good.
+    fn save_flags(&mut self) -> Result<(), Why> {
+        if self.setting.lahf {
+            self.plain(Code::Lahf);
+            self.put(Instruction::with1(Code::Seto_rm8, Register::AL))?;
+            self.put(Instruction::with1(Code::Push_r64, Register::RAX))?;
+        } else {
+            self.plain(Code::Pushfq);
+        }
+        self.depth += 8;
+        Ok(())
+    }
+
+    fn restore_flags(&mut self) -> Result<(), Why> {
+        if self.setting.lahf {
+            self.put(Instruction::with1(Code::Pop_r64, Register::RAX))?;
+            self.depth -= 8;
+            // The overflow flag was stored as 0 or 1.
+            self.put(Instruction::with2(Code::Add_AL_imm8, Register::AL, 0x7f))?;
+            self.plain(Code::Sahf);
+        } else {
+            self.plain(Code::Popfq);
+            self.depth -= 8;
+        }
+        Ok(())
     }
 
     /// Returns registers and their homes; those on the stack in the order in which they are pushed.

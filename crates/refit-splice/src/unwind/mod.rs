@@ -19,6 +19,8 @@ mod elf;
 mod language;
 mod rules;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;
