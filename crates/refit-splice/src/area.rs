@@ -8,7 +8,7 @@
 //! | records | read | 64 bytes for each change ([`Record`]), written before the change is made |
 //! | tables | read | the code described for unwinders and debuggers (`unwind`) |
 //! | code | read, run | snippets and displaced instructions |
-//! | data | read, write | a page with the address of the first lane and the lists of [`indices`] and [`debugger`]; lanes of cells |
+//! | data | read, write | a page for the first lane's address, [`indices`], [`debugger`]; lanes of cells |
 //!
 //! The first page of the data is private to each process: forked children have their own.
 //!
@@ -124,10 +124,12 @@ impl Area {
         mapped
     }
 
-    /// Lists these areas for the code that finds frame descriptions.
+    /// Lists these areas for the code that finds frame descriptions, and names this one.
     pub(crate) fn list(&self, program: &Program, heads: &[Head]) -> Result<(), Why> {
         let at = self.base_word() + indices::AT;
-        program.write(at, &indices::list(heads)).map_err(|source| {
+        let file = format!("/proc/{}/fd/{}", std::process::id(), self.memfd.as_raw_fd());
+        let described = debugger::describe(program, &self.head, &file);
+        described.and_then(|()| program.write(at, &indices::list(heads))).map_err(|source| {
             Refusal::System { id: program.id(), what: "write to the patch area", source }.into()
         })
     }
@@ -135,8 +137,7 @@ impl Area {
     /// Shows the area to debuggers, for as long as this process runs; `first` is from
     /// [`debugger::first`].
     pub(crate) fn show(&self, still: &Still<'_>, first: u64) {
-        let file = format!("/proc/{}/fd/{}", std::process::id(), self.memfd.as_raw_fd());
-        let shown = debugger::show(still, first, &self.head, &file).is_some();
+        let shown = debugger::show(still, first, &self.head).is_some();
         debug!(process = still.program().id(), shown, "debuggers see the patch area");
     }
 

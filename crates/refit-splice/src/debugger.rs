@@ -16,7 +16,6 @@ use std::ops::Range;
 
 use memchr::memmem;
 use refit_sys::auxv;
-use refit_sys::memory::PAGE_SIZE_U64;
 
 use crate::process::{Program, Refusal, Still};
 use crate::record::Head;
@@ -45,25 +44,29 @@ const PT_DYNAMIC: u64 = 2;
 const PT_PHDR: u64 = 6;
 const DT_DEBUG: u64 = 21;
 
-/// Adds an area to the list of a stopped program; `first` is its first namespace, and `file` the
-/// path of the area's file.
-pub(crate) fn show(still: &Still<'_>, first: u64, head: &Head, file: &str) -> Option<()> {
+/// Writes the object of an area; `file` is the path of the area's file.
+pub(crate) fn describe(program: &Program, head: &Head, file: &str) -> std::io::Result<()> {
+    let name = link_map(head) + LINK_MAP;
+    // The object's load bias, name, dynamic section (none), and neighbours (none).
+    let words = [head.address, name, 0, 0, 0].into_iter().flat_map(u64::to_le_bytes);
+    let bytes: Vec<u8> = words.chain(file.bytes()).chain([0]).collect();
+    program.write(link_map(head), &bytes)
+}
+
+/// Returns the address of an area's `struct link_map`.
+pub(crate) fn link_map(head: &Head) -> u64 {
+    own(head) + R_DEBUG
+}
+
+/// Adds an area to the list of a stopped program; `first` is its first namespace.
+pub(crate) fn show(still: &Still<'_>, first: u64, head: &Head) -> Option<()> {
     let program = still.program();
-    let (own, map) = (own(head), own(head) + R_DEBUG);
-    let name = map + LINK_MAP;
-    let end = head.address + head.data + PAGE_SIZE_U64;
-    if name + file.len() as u64 >= end {
-        return None;
-    }
+    let (own, map) = (own(head), link_map(head));
     let word = |at: u64| program.word(at).ok();
     // Version 2; the object; the breakpoint that the loader reports changes by; a consistent state
     // (0); the loader's own base; the next namespace.
-    let own_words = [2, map, word(first + R_BRK)?, 0, word(first + 32)?, next(program, first)?];
-    // The object's load bias, name, dynamic section (none), and neighbours (none).
-    let map_words = [head.address, name, 0, 0, 0];
-    let words = own_words.into_iter().chain(map_words).flat_map(u64::to_le_bytes);
-    let bytes: Vec<u8> = words.chain(file.bytes()).chain([0]).collect();
-    program.write(own, &bytes).ok()?;
+    let words = [2, map, word(first + R_BRK)?, 0, word(first + 32)?, next(program, first)?];
+    program.write(own, &words.map(u64::to_le_bytes).concat()).ok()?;
     program.write(first + R_NEXT, &own.to_le_bytes()).ok()?;
     program.write(first, &2_u32.to_le_bytes()).ok()
 }

@@ -1,21 +1,23 @@
-//! Lists of indices of frame descriptions, in the data of each patch area. The code at the entry of
-//! `_Unwind_Find_FDE` reads the list of its area ([`Action::FindFrame`](crate::Action::FindFrame)),
-//! so each list names all areas of the program.
+//! Lists of indices of frame descriptions, in the data of each patch area. The code at the entries
+//! of `_Unwind_Find_FDE` and `_dl_find_object` reads the list of its area
+//! ([`Action::FindFrame`](crate::Action::FindFrame)), so each list names all areas of the program.
 //!
 //! The program may read a list while it changes. An entry matches nothing while its length is 0,
 //! so the length is written last, and reset first. The entry of an area is removed before the area
 //! is unmapped. A thread that still uses it unwinds a frame whose program counter is in the area;
 //! such an area stays mapped, since the frame is one to which a signal handler returns.
 
+use crate::debugger::link_map;
 use crate::process::{Program, Refusal};
 use crate::record::Head;
 
 /// Offset of a list in the data of an area.
 pub(crate) const AT: u64 = 512;
 /// Maximum number of entries; code in further areas remains undescribed.
-const MOST: usize = 128;
-/// Bytes of an entry: address and length of the code, address of the index.
-const BYTES: usize = 24;
+const MOST: usize = 96;
+/// Bytes of an entry: address and length of the code, addresses of the index and of the area's
+/// `struct link_map`.
+pub(crate) const BYTES: usize = 32;
 
 /// Returns the list of these areas: the number of entries, and the entries.
 pub(crate) fn list(heads: &[Head]) -> Vec<u8> {
@@ -24,9 +26,10 @@ pub(crate) fn list(heads: &[Head]) -> Vec<u8> {
     (listed.len() as u64).to_le_bytes().into_iter().chain(entries).collect()
 }
 
-fn entry(head: &Head) -> [[u8; 8]; 3] {
+fn entry(head: &Head) -> [[u8; 8]; 4] {
     let code = head.code_range();
-    [code.start, code.end - code.start, head.address + head.tables].map(u64::to_le_bytes)
+    let length = code.end - code.start;
+    [code.start, length, head.address + head.tables, link_map(head)].map(u64::to_le_bytes)
 }
 
 /// Adds areas to the list of another one.
@@ -39,9 +42,10 @@ pub(crate) fn add(program: &Program, to: &Head, heads: &[Head]) -> Result<(), Re
             break;
         }
         let place = at + 8 + (free * BYTES) as u64;
-        let [begin, length, index] = entry(head);
+        let [begin, length, index, map] = entry(head);
         write(program, place, &begin)?;
         write(program, place + 16, &index)?;
+        write(program, place + 24, &map)?;
         write(program, place + 8, &length)?;
         if free == entries.len() {
             write(program, at, &(free as u64 + 1).to_le_bytes())?;
@@ -67,7 +71,7 @@ fn read(program: &Program, at: u64) -> Result<Vec<(u64, u64)>, Refusal> {
     let mut bytes = vec![0; count * BYTES];
     program.read(at + 8, &mut bytes).map_err(|source| failed(program, source))?;
     let (words, _) = bytes.as_chunks::<8>();
-    let entries = words.chunks_exact(3);
+    let entries = words.chunks_exact(BYTES / 8);
     let word = |word: [u8; 8]| u64::from_le_bytes(word);
     Ok(entries.map(|entry| (word(entry[0]), word(entry[1]))).collect())
 }

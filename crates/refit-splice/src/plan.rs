@@ -91,10 +91,11 @@ impl Plan {
         (plan, refused)
     }
 
-    /// Adds the entry of `_Unwind_Find_FDE` as a site at which unwinders learn of generated code,
-    /// in place; whether it has room. It is not counted among the sites.
-    pub fn find_frames(&mut self, site: Site) -> bool {
-        let step = Step::from(Action::FindFrame);
+    /// Adds the entry of a function that unwinders ask as a site at which they learn of generated
+    /// code ([`Action::FindFrame`], [`Action::FindObject`]), in place; whether it has room. It is
+    /// not counted among the sites.
+    pub fn find_frames(&mut self, site: Site, action: Action) -> bool {
+        let step = Step::from(action);
         for ready in &mut self.ready {
             match ready {
                 Ready::Place(place) if place.site.address == site.address => {
@@ -165,7 +166,7 @@ impl Ready {
 impl Place {
     /// Whether unwinders learn of generated code there.
     pub(crate) fn finds_frames(&self) -> bool {
-        self.site.actions.iter().any(|step| step.action == Action::FindFrame)
+        self.site.actions.iter().any(|step| step.action.finds())
     }
 
     /// Whether it does nothing else.

@@ -27,6 +27,13 @@ fn fixed() -> &'static Path {
     BUILT.get_or_init(|| build("c++", "probing/unwound.cc", &options)).path()
 }
 
+/// Returns a program with an unwinder of its own, which asks the dynamic loader.
+fn own() -> &'static Path {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    let options = [&OPTIONS[..], &["-static-libgcc", "-static-libstdc++"]].concat();
+    BUILT.get_or_init(|| build("c++", "probing/unwound.cc", &options)).path()
+}
+
 /// Copies all functions, with a counter at each block.
 fn copy(program: &Program, path: &Path) -> Installed {
     let wanted = blocks(program, path, false);
@@ -56,7 +63,7 @@ fn steps(victim: &mut Victim) -> (String, u64, u64) {
 
 #[test]
 fn every_frame_is_found_at_every_instruction() {
-    for path in [moving(), fixed()] {
+    for path in [moving(), fixed(), own()] {
         let mut victim = Victim::of(path);
         let program = victim.program();
         let before = victim.traces();
@@ -91,7 +98,7 @@ fn every_frame_is_found_at_every_instruction() {
 
 #[test]
 fn faults_and_cancellations_unwind_copies() {
-    for path in [moving(), fixed()] {
+    for path in [moving(), fixed(), own()] {
         let mut victim = Victim::of(path);
         let program = victim.program();
         let plain = ["throw 100", "cancel 50"].map(|what| victim.ask(what));

@@ -16,7 +16,7 @@ impl Writer<'_> {
         self.condition(&step.when, over)?;
         match step.action {
             // Written once the registers are the program's again.
-            Action::Poison { .. } | Action::FindFrame => {}
+            Action::Poison { .. } | Action::FindFrame | Action::FindObject => {}
             Action::Flag { cell } => self.flag(cell)?,
             Action::Count { .. } => {
                 let cells = self.cells_of(step, over)?;

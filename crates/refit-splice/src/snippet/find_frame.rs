@@ -1,18 +1,34 @@
-//! Finds frame descriptions of patch areas for the unwinder of GCC's runtime library, which asks
-//! `_Unwind_Find_FDE(pc, bases)` for those of each frame (`unwind-dw2-fde.h`).
+//! Finds frame descriptions of patch areas for unwinders. That of GCC's runtime library asks
+//! `_Unwind_Find_FDE(pc, bases)` for the description of each frame (`unwind-dw2-fde.h`). From GCC
+//! 12 on, this function asks the dynamic loader (glibc 2.35 and later), as LLVM's unwinder does:
+//! `_dl_find_object(pc, result)` (`<dlfcn.h>`).
 //!
-//! The code runs at the entry of that function, where only its two arguments are live, and it may
-//! run in a signal handler: it calls nothing, allocates nothing, and reads only what is mapped as
-//! long as it is.
+//! The code runs at the entry of one of these functions, where only its two arguments are live, and
+//! it may run in a signal handler: it calls nothing, allocates nothing, and reads only what is
+//! mapped as long as it is.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::writer::{Label, Writer};
+use crate::indices;
 use crate::why::Why;
 
-/// Arguments: the address asked for, and where the answer's bases go.
+/// Arguments: the address asked for, and where the answer goes.
 const COUNTER: Register = Register::RDI;
-const BASES: Register = Register::RSI;
+const RESULT: Register = Register::RSI;
+/// Holds the address of an entry of the list.
+const ENTRY: Register = Register::R10;
+
+/// Offsets in an entry ([`indices`]).
+const BEGIN: i64 = 0;
+const LENGTH_OF_CODE: i64 = 8;
+const INDEX: i64 = 16;
+const LINK_MAP: i64 = 24;
+
+/// Returns the operand of a word of the entry.
+fn entry(offset: i64) -> MemoryOperand {
+    MemoryOperand::with_base_displ(ENTRY, offset)
+}
 
 /// Offsets in an index of the number of its entries, and of the first of them: the distances of a
 /// piece of code and of its description, 32 bits each.
@@ -25,28 +41,56 @@ impl Writer<'_> {
     /// Returns to the caller if the address is in the code of a patch area that the list names;
     /// otherwise falls through, with the arguments unchanged.
     pub(super) fn find_frame(&mut self) -> Result<(), Why> {
-        let (entry, left) = (Register::R10, Register::R11);
-        let (distance, index) = (Register::RAX, Register::R8);
         let (next, over) = (self.label(), self.label());
-        let list = self.setting.indices.cast_signed();
-        let list = MemoryOperand::with_base_displ(Register::RIP, list);
-        let at = |offset: i64| MemoryOperand::with_base_displ(entry, offset);
-        self.put(Instruction::with2(Code::Lea_r64_m, entry, list))?;
-        self.put(Instruction::with2(Code::Mov_r64_rm64, left, at(0)))?;
-        self.bind(next);
-        self.put(Instruction::with2(Code::Sub_rm64_imm8, left, 1))?;
-        self.jump(Code::Jb_rel32_64, over)?;
-        self.put(Instruction::with2(Code::Add_rm64_imm8, entry, 24))?;
-        self.copy(distance, COUNTER)?;
-        // The words of an entry: begin, length, index.
-        self.put(Instruction::with2(Code::Sub_r64_rm64, distance, at(-16)))?;
-        self.put(Instruction::with2(Code::Cmp_r64_rm64, distance, at(-8)))?;
-        self.jump(Code::Jae_rel32_64, next)?;
-        self.put(Instruction::with2(Code::Mov_r64_rm64, index, at(0)))?;
-        self.find_in_index(index, next)?;
+        self.find_area(next, over)?;
+        self.put(Instruction::with2(Code::Mov_r64_rm64, Register::R8, entry(INDEX)))?;
+        self.find_in_index(Register::R8, next)?;
         self.plain(Code::Retnq);
         self.bind(over);
         Ok(())
+    }
+
+    /// Does the same for a loaded object: returns 0, and stores flags, the range of the code, its
+    /// `struct link_map`, and its index (`struct dl_find_object`).
+    pub(super) fn find_object(&mut self) -> Result<(), Why> {
+        let value = Register::RAX;
+        let (next, over) = (self.label(), self.label());
+        self.find_area(next, over)?;
+        let result = |word: i64| MemoryOperand::with_base_displ(RESULT, word * 8);
+        self.put(Instruction::with2(Code::Mov_rm64_imm32, result(0), 0))?;
+        self.put(Instruction::with2(Code::Mov_r64_rm64, value, entry(BEGIN)))?;
+        self.put(Instruction::with2(Code::Mov_rm64_r64, result(1), value))?;
+        self.put(Instruction::with2(Code::Add_r64_rm64, value, entry(LENGTH_OF_CODE)))?;
+        self.put(Instruction::with2(Code::Mov_rm64_r64, result(2), value))?;
+        for (word, offset) in [(3, LINK_MAP), (4, INDEX)] {
+            self.put(Instruction::with2(Code::Mov_r64_rm64, value, entry(offset)))?;
+            self.put(Instruction::with2(Code::Mov_rm64_r64, result(word), value))?;
+        }
+        self.put(Instruction::with2(Code::Xor_r32_rm32, Register::EAX, Register::EAX))?;
+        self.plain(Code::Retnq);
+        self.bind(over);
+        Ok(())
+    }
+
+    /// Finds the entry of the area that contains the address. `next` is bound here: code behind
+    /// this jumps there to look further. Jumps if there is none.
+    fn find_area(&mut self, next: Label, none: Label) -> Result<(), Why> {
+        let (left, distance) = (Register::R11, Register::RAX);
+        let list = self.setting.indices.cast_signed();
+        let list = MemoryOperand::with_base_displ(Register::RIP, list);
+        let count = MemoryOperand::with_base(ENTRY);
+        self.put(Instruction::with2(Code::Lea_r64_m, ENTRY, list))?;
+        self.put(Instruction::with2(Code::Mov_r64_rm64, left, count))?;
+        // The entries follow the word with their number.
+        self.put(Instruction::with2(Code::Sub_rm64_imm8, ENTRY, indices::BYTES as i32 - 8))?;
+        self.bind(next);
+        self.put(Instruction::with2(Code::Sub_rm64_imm8, left, 1))?;
+        self.jump(Code::Jb_rel32_64, none)?;
+        self.put(Instruction::with2(Code::Add_rm64_imm8, ENTRY, indices::BYTES as i32))?;
+        self.copy(distance, COUNTER)?;
+        self.put(Instruction::with2(Code::Sub_r64_rm64, distance, entry(BEGIN)))?;
+        self.put(Instruction::with2(Code::Cmp_r64_rm64, distance, entry(LENGTH_OF_CODE)))?;
+        self.jump(Code::Jae_rel32_64, next)
     }
 
     /// Leaves the address of the description in `rax`, and stores the bases; jumps if no
@@ -97,7 +141,7 @@ impl Writer<'_> {
         self.jump(Code::Jae_rel32_64, none)?;
         // No base for addresses relative to text or data, and where the code begins.
         for (offset, value) in [(0, None), (8, None), (16, Some(begin))] {
-            let place = MemoryOperand::with_base_displ(BASES, offset);
+            let place = MemoryOperand::with_base_displ(RESULT, offset);
             self.put(match value {
                 None => Instruction::with2(Code::Mov_rm64_imm32, place, 0),
                 Some(value) => Instruction::with2(Code::Mov_rm64_r64, place, value),

@@ -56,6 +56,7 @@ pub(super) fn write(
         match step.action {
             Action::Poison { stack } => writer.poison(live, stack)?,
             Action::FindFrame => writer.find_frame()?,
+            Action::FindObject => writer.find_object()?,
             _ => {}
         }
     }

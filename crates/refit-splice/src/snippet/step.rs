@@ -73,6 +73,8 @@ pub enum Action {
     /// At the entry of `_Unwind_Find_FDE`, returns the frame description if the address asked for
     /// is in a patch area; otherwise the function runs. After all other actions, since it returns.
     FindFrame,
+    /// The same at the entry of `_dl_find_object`, which finds the loaded object of an address.
+    FindObject,
     /// Adds the time to a cell of the thread where control leaves, subtracts it where control
     /// enters, and counts both. So, at any depth, the cell holds the time spent inside once exits
     /// equal entries. A thread that leaves more often than it has entered was inside before the
@@ -202,7 +204,7 @@ impl Step {
     pub(crate) fn most_bytes(&self) -> u64 {
         let own = match self.action {
             Action::Event { .. } => 320,
-            Action::Durations { .. } | Action::FindFrame => 256,
+            Action::Durations { .. } | Action::FindFrame | Action::FindObject => 256,
             _ => 128,
         };
         let key = if self.key.is_some() { 192 } else { 0 };
@@ -218,6 +220,7 @@ impl Step {
             | Action::Flag { .. }
             | Action::Poison { .. }
             | Action::FindFrame
+            | Action::FindObject
             | Action::Time { .. }
             | Action::Durations { .. } => [None, None],
         };
@@ -228,7 +231,7 @@ impl Step {
     /// Whether it changes flags that have to be restored: every step does, except an unconditional
     /// store of a flag, and what runs once everything is restored.
     pub(super) fn changes_flags(&self) -> bool {
-        let none = matches!(self.action, Action::Flag { .. } | Action::FindFrame);
+        let none = matches!(self.action, Action::Flag { .. }) || self.action.finds();
         !(none && self.when.is_empty())
     }
 
@@ -261,6 +264,11 @@ impl Action {
     /// Poison with the usual garbage.
     pub const POISON: Self = Self::Poison { stack: 0x0bad_beef };
 
+    /// Whether unwinders learn of generated code by it.
+    pub(crate) fn finds(self) -> bool {
+        matches!(self, Self::FindFrame | Self::FindObject)
+    }
+
     /// Returns the number of cells for each key; timers have their own.
     pub fn cells(self) -> u32 {
         match self {
@@ -269,6 +277,7 @@ impl Action {
             Self::Histogram { .. } => 65,
             Self::Poison { .. }
             | Self::FindFrame
+            | Self::FindObject
             | Self::Event { .. }
             | Self::Time { .. }
             | Self::Durations { .. } => 0,
@@ -294,14 +303,16 @@ impl Action {
             | Self::Fold { cell, .. }
             | Self::Time { cell, .. }
             | Self::Durations { cell, .. } => cell,
-            Self::Poison { .. } | Self::FindFrame | Self::Event { .. } => 0,
+            Self::Poison { .. } | Self::FindFrame | Self::FindObject | Self::Event { .. } => 0,
         }
     }
 
     fn needs(self, lane: Lane) -> Needs {
         let needs = |scratch, fixed| Needs { scratch, fixed, reads: Set::NONE, stack: false };
         match self {
-            Self::Poison { .. } | Self::FindFrame | Self::Flag { .. } => needs(0, Set::NONE),
+            Self::Poison { .. } | Self::FindFrame | Self::FindObject | Self::Flag { .. } => {
+                needs(0, Set::NONE)
+            }
             Self::Count { .. } if lane == Lane::One => needs(0, Set::NONE),
             Self::Count { .. } => needs(1, Set::NONE),
             Self::Histogram { .. } | Self::Fold { fold: Fold::Sum, .. } => needs(2, Set::NONE),
