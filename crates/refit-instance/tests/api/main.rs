@@ -26,6 +26,8 @@ use tempfile::TempDir;
 struct Toy {
     ended: Arc<AtomicBool>,
     busy: Arc<AtomicBool>,
+    /// Whether the swap of `fcm:/stuck` has begun.
+    stuck: Arc<AtomicBool>,
 }
 
 fn object(id: u64, name: &str, implementations: &[&str]) -> ObjectInfo {
@@ -60,6 +62,7 @@ impl System for Toy {
         let object = self.object(*id).expect("only known objects are swapped");
         let mut end = End::Committed;
         if object.name == "fcm:/stuck" {
+            self.stuck.store(true, Ordering::Relaxed);
             while !request.cancel.load(Ordering::Relaxed) {
                 thread::yield_now();
             }
@@ -146,6 +149,7 @@ struct Stage {
     top: TempDir,
     ended: Arc<AtomicBool>,
     busy: Arc<AtomicBool>,
+    stuck: Arc<AtomicBool>,
 }
 
 fn stage() -> Stage {
@@ -153,10 +157,11 @@ fn stage() -> Stage {
     let directory = SocketDirectory::at(&top.path().join("refit")).expect("made");
     let toy = Toy::default();
     let (ended, busy) = (Arc::clone(&toy.ended), Arc::clone(&toy.busy));
+    let stuck = Arc::clone(&toy.stuck);
     let instance =
         Instance::start(Arc::new(toy), InstanceOptions::at(directory)).expect("it starts");
     let client = Client::new(&instance.socket()).expect("a client");
-    Stage { instance, client, top, ended, busy }
+    Stage { instance, client, top, ended, busy, stuck }
 }
 
 fn swap(glob: &str, implementation: &str) -> Swap {

@@ -1,5 +1,6 @@
 //! Swaps by the control API: streams of reports, repetition, refusals, and requesters that leave.
 
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use refit_change::{End, Report};
@@ -101,6 +102,10 @@ fn rolls_back_when_the_requester_goes_away() {
     let mut lines = lines;
     for _ in 0..2 {
         assert!(lines.next().expect("a line").expect("a report").committed());
+    }
+    // A swap that has not begun when the requester goes away never does.
+    while !stage.stuck.load(Ordering::Relaxed) {
+        thread::yield_now();
     }
     drop(lines);
     let follow = ChangesQuery { follow: true, from: Some(2), last: None };
