@@ -10,7 +10,7 @@ pub(crate) enum Home {
     /// In another register.
     Register(u8),
     /// On the stack, this many bytes below the program's stack pointer.
-    Stack(i64),
+    Stack(i16),
 }
 
 /// Where the program's values are before an instruction of generated code.

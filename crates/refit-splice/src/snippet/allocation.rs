@@ -58,7 +58,7 @@ impl Allocation {
             }
         }
         let red_zone = live.red_zone && (needs.stack || flags || !pushed.is_empty());
-        let mut depth = if red_zone { RED_ZONE } else { 0 };
+        let mut depth = if red_zone { RED_ZONE as i16 } else { 0 };
         for register in pushed {
             depth += 8;
             homes[usize::from(register)] = Home::Stack(depth);

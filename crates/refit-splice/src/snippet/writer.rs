@@ -194,9 +194,11 @@ impl<'t> Writer<'t> {
             }
             Home::Same => self.copy(into, wide(register)),
             Home::Register(other) => self.copy(into, wide(other)),
-            Home::Stack(place) => {
-                self.put(Instruction::with2(Code::Mov_r64_rm64, into, stack(self.depth - place)))
-            }
+            Home::Stack(place) => self.put(Instruction::with2(
+                Code::Mov_r64_rm64,
+                into,
+                stack(self.depth - i64::from(place)),
+            )),
         }
     }
 

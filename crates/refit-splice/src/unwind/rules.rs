@@ -135,8 +135,8 @@ impl Moved<'_> {
     }
 
     /// Returns the distance above the stack pointer of a place `below` the program's.
-    fn above(&self, below: i64) -> i64 {
-        self.values.depth - below
+    fn above(&self, below: i16) -> i64 {
+        self.values.depth - i64::from(below)
     }
 }
 
