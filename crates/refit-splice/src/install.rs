@@ -103,16 +103,17 @@ impl Installed {
         }
         let steady = steady::keeps_thread_pointers(program)?;
         let session_file = session.map(|session| open(program, session)).transpose()?;
+        let room = |group: &&[Ready]| Room {
+            records: group.iter().map(generate::most_records).sum(),
+            tables: TABLES + group.iter().map(unwind::most_bytes).sum::<u64>(),
+            code: group.iter().map(generate::most_bytes).sum(),
+            data: PAGE_SIZE_U64 + (stride << lanes),
+        };
+        let rooms: Vec<_> = groups.iter().map(|group| (reach(group), room(group))).collect();
         let ((mut areas, mut setting), preparing) = program.stand_still(STOP_TIMEOUT, |still| {
             let mut areas = Vec::new();
-            let made = groups.iter().try_for_each(|group| {
-                let room = Room {
-                    records: group.iter().map(generate::most_records).sum(),
-                    tables: TABLES + group.iter().map(unwind::most_bytes).sum::<u64>(),
-                    code: group.iter().map(generate::most_bytes).sum(),
-                    data: PAGE_SIZE_U64 + (stride << lanes),
-                };
-                areas.push(Area::make(still, &reach(group), room)?);
+            let made = rooms.iter().try_for_each(|(near, room)| {
+                areas.push(Area::make(still, near, *room)?);
                 Ok::<_, Why>(())
             });
             let setting = made.and_then(|()| {
