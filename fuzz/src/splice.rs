@@ -11,25 +11,26 @@ pub(crate) fn probe(bytes: &[u8]) {
     match text.parse::<Spec>() {
         Ok(spec) => {
             for action in &spec.actions {
-                let _ = (action.to_string(), action.is_timed());
+                let _ = (action.what.to_string(), action.what.is_timed());
             }
         }
         Err(error) => assert!(error.to_string().contains("write e.g. "), "{error}"),
     }
 }
 
+/// The first word of a head.
+const MAGIC: u64 = u64::from_le_bytes(*b"refit-sp");
 /// The address at which the area is mapped.
 const BASE: u64 = 0x7000_0000;
 
 /// Reads the bytes as the memory of a program's patch area: as they are, and behind a valid head.
 pub(crate) fn patch_area(bytes: &[u8]) {
     area(bytes);
-    let mut memory = Vec::new();
-    // The words of the head: magic number, version, address, code, data, end, records, session.
+    // The head follows the headers of an ELF image.
+    let mut memory = vec![0; 1024];
+    // Its words: magic number, version, address, tables, code, data, end, records, session.
     let records = (bytes.len() / 64).min(2048) as u64;
-    for word in
-        [u64::from_le_bytes(*b"refit-sp"), 3, BASE, 0x4_0000, 0x8_0000, 0x10_0000, records, 0, 0]
-    {
+    for word in [MAGIC, 4, BASE, 0x4_0000, 0x6_0000, 0x8_0000, 0x10_0000, records, 0, 0] {
         memory.extend(word.to_le_bytes());
     }
     memory.resize(4096, 0);

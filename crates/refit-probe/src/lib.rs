@@ -22,7 +22,7 @@
 //!
 //! # Modules, lowest first
 //!
-//! - [`operand`], [`spec`]: the language, from text to places, conditions and actions.
+//! - [`operand`], [`statement`], [`spec`]: the language, from text to places, conditions and actions.
 //! - [`steps`]: the actions of a place as steps of a splice, at the entry and the exits of a
 //!   function.
 //! - [`modules`]: the files whose code a program runs, and their load addresses.
@@ -59,5 +59,6 @@ mod session;
 mod silent;
 pub mod sites;
 pub mod spec;
+pub mod statement;
 pub mod steps;
 pub mod watch;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use refit_splice::{ENTRIES, EXITS, Installed, TIME};
 
-use crate::spec::Do;
+use crate::statement::{Do, Folding};
 use crate::steps::Watching;
 
 /// The counts of an action at a place.
@@ -74,6 +74,27 @@ impl Reading {
         }
     }
 
+    /// Adds what the same action has counted elsewhere.
+    pub fn add(&mut self, other: Self, what: &Do) {
+        match (self, other) {
+            (Self::Count(sum), Self::Count(part)) => *sum += part,
+            (Self::Histogram(sums), Self::Histogram(parts)) => {
+                sums.iter_mut().zip(*parts).for_each(|(sum, part)| *sum += part);
+            }
+            (Self::Folded { .. }, Self::Folded { values: 0, .. }) => {}
+            (Self::Folded { values, result }, Self::Folded { values: more, result: part }) => {
+                *result = match what {
+                    _ if *values == 0 => part,
+                    Do::Fold(Folding::Least, _) => part.min(*result),
+                    Do::Fold(Folding::Greatest, _) => part.max(*result),
+                    _ => result.wrapping_add(part),
+                };
+                *values += more;
+            }
+            (one, other) => *one = sum(std::mem::replace(one, Self::Nothing), other),
+        }
+    }
+
     /// Whether nothing was counted.
     pub fn is_zero(&self) -> bool {
         match self {
@@ -99,7 +120,7 @@ pub(crate) fn read(
     process: u32,
     since: Duration,
 ) -> io::Result<Counts> {
-    let Watching { what, by, step, first } = watching;
+    let Watching { what, by, step, first, .. } = watching;
     if matches!(what, Do::Latency | Do::Cpu | Do::Concurrency) {
         let (threads, lost) = installed.timers(step, *first)?;
         let each = threads.into_iter().map(|(thread, timer)| {

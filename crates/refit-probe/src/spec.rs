@@ -2,24 +2,19 @@
 //! `uprobe:redis-server:lookupKey* /arg2 > 4096/ { count, histogram arg1, by tid }`.
 //!
 //! ```text
-//! specification := place (',' place)* ['/' condition '/'] '{' item (',' item)* '}'
+//! specification := place (',' place)* ['/' condition '/'] '{' statements '}'
 //! place         := ('uprobe' | 'func' | 'insn') ':' [module ':'] what
 //! what          := name of a function, with * and ? for any characters
 //!                | 0xADDRESS | NAME+0xOFFSET
-//! item          := action | 'by' VALUE
-//! action        := 'count' | 'latency' | 'cpu' | 'concurrency' | 'span' | 'poison'
-//!                | ('sum' | 'avg' | 'min' | 'max') VALUE
-//!                | 'histogram' (VALUE | 'latency' | 'cpu') | 'event' [VALUE [',' VALUE]]
 //! ```
 //!
-//! [`operand`] defines values and conditions. Where bpftrace and perf have a word for a concept, it
+//! [`statement`](crate::statement) defines statements, [`operand`] values and conditions. Where bpftrace and perf have a word for a concept, it
 //! is used here.
 
-use std::fmt;
-
-use refit_splice::{Base, Clock, Fold, Test};
+use refit_splice::{Base, Test};
 
 use crate::operand::{self, Operand};
+use crate::statement::{self, Statement};
 
 /// Places, and the actions at each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,11 +23,9 @@ pub struct Spec {
     pub places: Vec<Place>,
     /// Conditions: actions run only if all tests of one of these hold, or if there are none.
     pub when: Vec<Vec<Test>>,
-    /// The value by which counts are separated.
-    pub by: Option<Operand>,
     /// The actions.
-    pub actions: Vec<Do>,
-    /// Whether the condition or the key exists only when a function is left.
+    pub actions: Vec<Statement>,
+    /// Whether the condition exists only when a function is left.
     pub leaving: bool,
 }
 
@@ -55,66 +48,6 @@ pub enum What {
     Behind(String, u64),
     /// One instruction, by its address in the file.
     At(u64),
-}
-
-/// An action.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Do {
-    /// Counts.
-    Count,
-    /// Counts calls, and sums the time from entry to exit.
-    Latency,
-    /// The same in CPU time: waiting does not count.
-    Cpu,
-    /// The mean number of threads inside.
-    Concurrency,
-    /// Writes garbage into dead registers and flags, to test the analysis.
-    Poison,
-    /// Keeps the sum, the mean, the least or the greatest of a value.
-    Fold(Folding, Operand),
-    /// Counts the sizes of a value, by powers of two.
-    Histogram(Operand),
-    /// Counts the durations of calls, by powers of two.
-    Durations(Clock),
-    /// Writes a record with these values, at most two.
-    Event(Vec<Operand>),
-    /// Writes records when a function is entered and left.
-    Span,
-}
-
-/// A number that is reported of many values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Folding {
-    /// Their sum.
-    Sum,
-    /// Their mean.
-    Mean,
-    /// The least.
-    Least,
-    /// The greatest.
-    Greatest,
-}
-
-impl Folding {
-    const WORDS: [(&str, Self); 4] =
-        [("sum", Self::Sum), ("avg", Self::Mean), ("min", Self::Least), ("max", Self::Greatest)];
-
-    /// Returns what a cell keeps for it.
-    pub(crate) fn kept(self) -> Fold {
-        match self {
-            Self::Sum | Self::Mean => Fold::Sum,
-            Self::Least => Fold::Least,
-            Self::Greatest => Fold::Greatest,
-        }
-    }
-
-    fn of(word: &str) -> Option<Self> {
-        Self::WORDS.iter().find(|(known, _)| *known == word).map(|(_, folding)| *folding)
-    }
-
-    fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| word)
-    }
 }
 
 /// Why a specification was not understood.
@@ -148,60 +81,35 @@ fn parse(text: &str) -> Result<Spec, String> {
         None => (head, (Vec::new(), Vec::new())),
     };
     let places: Vec<_> = places.split(',').map(place).collect::<Result<_, _>>()?;
-    let (actions, by) = items(body)?;
-    let operands = tested.iter().chain(&by);
-    let leaving = operands.clone().any(|operand| operand.leaving);
-    if leaving && operands.clone().any(|operand| !operand.leaving && !operand.is_lasting()) {
-        return Err("retval cannot be combined with values that exist only at the entry".to_owned());
+    let actions = statement::parse(body)?;
+    let leaving = tested.iter().any(|operand| operand.leaving);
+    let spec = Spec { places, when, actions, leaving };
+    spec.actions.iter().try_for_each(|statement| check(&spec, statement, &tested))?;
+    Ok(spec)
+}
+
+/// Refuses combinations that are not possible; `tested` are the values of the condition.
+fn check(spec: &Spec, statement: &Statement, tested: &[Operand]) -> Result<(), String> {
+    let what = &statement.what;
+    let functions = spec.places.iter().all(|place| matches!(place.what, What::Functions(_)));
+    let leaves = spec.leaving || statement.leaves();
+    if (leaves || what.is_timed()) && !functions {
+        return Err(format!("`{what}` needs functions, not instructions"));
     }
     // A timer is per thread: its condition must be the same at entry and exit, and its only
     // possible key is the thread.
     let lasting = tested.iter().all(|operand| operand.is_lasting())
-        && by.is_none_or(|by| by.value.base == Base::Thread);
-    let spec = Spec { places, when, by, actions, leaving };
-    spec.actions.iter().try_for_each(|action| check(&spec, action, lasting))?;
-    Ok(spec)
-}
-
-/// Refuses combinations that are not possible.
-fn check(spec: &Spec, action: &Do, lasting: bool) -> Result<(), String> {
-    let functions = spec.places.iter().all(|place| matches!(place.what, What::Functions(_)));
-    let operands = action.operands();
-    let leaves = spec.leaving || operands.iter().any(|operand| operand.leaving);
-    if (leaves || action.is_timed()) && !functions {
-        return Err(format!("`{action}` needs functions, not instructions"));
-    }
-    if action.is_timed() && !lasting {
+        && statement.by.is_none_or(|by| by.value.base == Base::Thread);
+    if what.is_timed() && !lasting {
         return Err(format!(
-            "`{action}` allows only pid and tid in a condition, and only tid after `by`"
+            "`{what}` allows only pid and tid in a condition, and only tid after `by`"
         ));
     }
-    if leaves && operands.iter().any(|operand| !operand.leaving && !operand.is_lasting()) {
+    let mut read = tested.iter().chain(statement.operands());
+    if leaves && read.any(|operand| !operand.leaving && !operand.is_lasting()) {
         return Err("retval cannot be combined with values that exist only at the entry".to_owned());
     }
     Ok(())
-}
-
-/// Parses the text between the braces.
-fn items(body: &str) -> Result<(Vec<Do>, Option<Operand>), String> {
-    let (mut actions, mut by) = (Vec::new(), None);
-    for item in body.split(',') {
-        let item = item.trim();
-        let (word, rest) = item.split_once(char::is_whitespace).unwrap_or((item, ""));
-        match (word, actions.last_mut()) {
-            ("by", _) if by.is_some() => return Err("`by` is given twice".to_owned()),
-            ("by", _) => by = Some(Operand::parse(rest)?),
-            // The text after the comma of an event's first value.
-            (_, Some(Do::Event(values))) if values.len() == 1 && Operand::parse(item).is_ok() => {
-                values.push(Operand::parse(item)?);
-            }
-            _ => actions.push(action(word, rest.trim())?),
-        }
-    }
-    if actions.is_empty() {
-        return Err("no action".to_owned());
-    }
-    Ok((actions, by))
 }
 
 fn place(text: &str) -> Result<Place, String> {
@@ -238,98 +146,11 @@ fn place(text: &str) -> Result<Place, String> {
     Ok(Place { module, what })
 }
 
-fn action(word: &str, rest: &str) -> Result<Do, String> {
-    let alone = match word {
-        "count" => Do::Count,
-        "latency" => Do::Latency,
-        "cpu" => Do::Cpu,
-        "concurrency" => Do::Concurrency,
-        "span" => Do::Span,
-        "poison" => Do::Poison,
-        "event" if rest.is_empty() => Do::Event(Vec::new()),
-        "event" => return Ok(Do::Event(vec![Operand::parse(rest)?])),
-        _ if Folding::of(word).is_some() && rest.is_empty() => {
-            return Err(format!("{word} needs a value (arg0 … arg5, retval, or a register)"));
-        }
-        "histogram" if rest.is_empty() => {
-            return Err(
-                "histogram needs a value (latency, cpu, arg0 … arg5, or a register)".to_owned()
-            );
-        }
-        "histogram" if rest == "latency" => return Ok(Do::Durations(Clock::Wall)),
-        "histogram" if rest == "cpu" => return Ok(Do::Durations(Clock::Thread)),
-        "histogram" => return Ok(Do::Histogram(Operand::parse(rest)?)),
-        "" => return Err("an empty action".to_owned()),
-        _ => {
-            let folding = Folding::of(word).ok_or_else(|| {
-                format!(
-                    "unknown action `{word}` (known: count, latency, cpu, concurrency, sum, avg, min, max, histogram, span, event, poison)"
-                )
-            })?;
-            return Ok(Do::Fold(folding, Operand::parse(rest)?));
-        }
-    };
-    if rest.is_empty() { Ok(alone) } else { Err(format!("unexpected `{rest}` after `{word}`")) }
-}
-
-impl Do {
-    /// Whether it needs the entry and the exits of a function together.
-    pub fn is_timed(&self) -> bool {
-        matches!(
-            self,
-            Self::Latency | Self::Cpu | Self::Concurrency | Self::Span | Self::Durations(_)
-        )
-    }
-
-    /// Returns the values that it reads.
-    pub fn operands(&self) -> &[Operand] {
-        match self {
-            Self::Histogram(operand) | Self::Fold(_, operand) => std::slice::from_ref(operand),
-            Self::Event(operands) => operands,
-            _ => &[],
-        }
-    }
-
-    /// Whether a single number expresses what it counts.
-    pub fn is_sampled(&self) -> bool {
-        matches!(self, Self::Count | Self::Latency | Self::Cpu | Self::Concurrency)
-    }
-
-    /// Whether it writes records.
-    pub fn records(&self) -> bool {
-        matches!(self, Self::Event(_) | Self::Span)
-    }
-}
-
-impl fmt::Display for Do {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Count => to.write_str("count"),
-            Self::Latency => to.write_str("latency"),
-            Self::Cpu => to.write_str("cpu"),
-            Self::Concurrency => to.write_str("concurrency"),
-            Self::Poison => to.write_str("poison"),
-            Self::Span => to.write_str("span"),
-            Self::Durations(Clock::Wall) => to.write_str("histogram latency"),
-            Self::Durations(Clock::Thread) => to.write_str("histogram cpu"),
-            Self::Histogram(operand) => write!(to, "histogram {operand}"),
-            Self::Fold(folding, operand) => write!(to, "{} {operand}", folding.word()),
-            Self::Event(operands) => {
-                to.write_str("event")?;
-                let mut before = " ";
-                for operand in operands {
-                    write!(to, "{before}{operand}")?;
-                    before = ", ";
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statement::Do;
+    use refit_splice::Clock;
 
     fn parse(text: &str) -> Spec {
         text.parse().unwrap_or_else(|error: NotUnderstood| panic!("{error}"))
@@ -372,23 +193,48 @@ mod tests {
     #[test]
     fn actions_and_conditions_are_understood() {
         let spec = parse("uprobe:a:b /rdi == 0 && tid != 7/ { event rdi, rsi, count, by tid }");
-        assert_eq!(spec.actions, [Do::Event(vec![operand("rdi"), operand("rsi")]), Do::Count]);
-        assert_eq!(spec.by, Some(operand("tid")));
+        let done =
+            |spec: &Spec| spec.actions.iter().map(|one| one.what.clone()).collect::<Vec<_>>();
+        assert_eq!(done(&spec), [Do::Event(vec![operand("rdi"), operand("rsi")]), Do::Count]);
+        assert!(spec.actions.iter().all(|one| one.by == Some(operand("tid"))));
         assert_eq!((spec.when.len(), spec.when[0].len(), spec.leaving), (1, 2, false));
         let spec = parse("uprobe:/usr/bin/a:b /tid == 1/ { latency, cpu, concurrency, span }");
-        assert_eq!(spec.actions, [Do::Latency, Do::Cpu, Do::Concurrency, Do::Span]);
+        assert_eq!(done(&spec), [Do::Latency, Do::Cpu, Do::Concurrency, Do::Span]);
         assert_eq!(spec.places, [place_of(Some("/usr/bin/a"), What::Functions("b".to_owned()))]);
         let spec = parse("func:a:b /tid == 1/ { histogram latency, histogram cpu, by tid }");
-        assert_eq!(spec.actions, [Do::Durations(Clock::Wall), Do::Durations(Clock::Thread)]);
-        assert_eq!(spec.actions[1].to_string(), "histogram cpu");
+        assert_eq!(done(&spec), [Do::Durations(Clock::Wall), Do::Durations(Clock::Thread)]);
+        assert_eq!(done(&spec)[1].to_string(), "histogram cpu");
         let spec = parse("uprobe:a:b { sum arg0, avg (i32)arg1, min arg2, max arg3, by tid }");
-        let said: Vec<_> = spec.actions.iter().map(Do::to_string).collect();
+        let said: Vec<_> = done(&spec).iter().map(Do::to_string).collect();
         assert_eq!(said, ["sum rdi", "avg (i32)rsi", "min rdx", "max rcx"]);
         let spec = parse("uprobe:a:b /retval < 0/ { count, histogram retval }");
         assert!(spec.leaving);
         for text in ["uprobe:a:b { histogram arg1 }", "uprobe:a:b { event }"] {
             assert_eq!(parse(text).when, Vec::<Vec<Test>>::new(), "{text}");
         }
+    }
+
+    #[test]
+    fn maps_have_names_and_keys_of_their_own() {
+        let text = "uprobe:a:b { @calls[tid] = count(); @ = hist(arg1); @max = max((i32)arg0), count, by pid; }";
+        let spec = parse(text);
+        let said = spec.actions.iter().map(|one| {
+            let by = one.by.map(|by| by.to_string());
+            (one.map.as_deref(), by, one.what.to_string())
+        });
+        let said: Vec<_> = said.collect();
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            said,
+            [
+                (Some("calls"), some("tid"), "count".to_owned()),
+                (Some(""), None, "histogram rsi".to_owned()),
+                (Some("max"), None, "max (i32)rdi".to_owned()),
+                (None, some("pid"), "count".to_owned()),
+            ]
+        );
+        let spec = parse("uprobe:a:b { @[retval] = count(); @entered = count() }");
+        assert_eq!(spec.actions.iter().map(Statement::leaves).collect::<Vec<_>>(), [true, false]);
     }
 
     #[test]
@@ -417,6 +263,14 @@ mod tests {
             ("uprobe:a:b /retval == 1/ { histogram arg0 }", "retval cannot be combined"),
             ("uprobe:a:b /arg0 == 1 { count }", "no closing `/`"),
             ("uprobe:a:b /arg0/ { count }", "no comparison"),
+            ("uprobe:a:b { @calls }", "is no assignment"),
+            ("uprobe:a:b { @calls[tid = count() }", "no `]`"),
+            ("uprobe:a:b { @[tid, pid] = count() }", "more than one key"),
+            ("uprobe:a:b { @a b = count() }", "is no name of a map"),
+            ("uprobe:a:b { @ = count }", "is no function of a map"),
+            ("uprobe:a:b { @ = latency() }", "cannot be assigned to a map"),
+            ("uprobe:a:b { @ = hist() }", "histogram needs a value"),
+            ("uprobe:a:b { @[arg0] = sum(retval) }", "retval cannot be combined"),
         ] {
             let error = text.parse::<Spec>().expect_err(text).to_string();
             assert!(error.contains(what), "{text}: {error}");

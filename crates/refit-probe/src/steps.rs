@@ -6,7 +6,8 @@ use refit_instruments::session::{Described, Kind, Session};
 use refit_splice::{Action, Base, Clock, Step, TIMER, Value, Width};
 
 use crate::operand::Operand;
-use crate::spec::{Do, Spec};
+use crate::spec::Spec;
+use crate::statement::{Do, Statement};
 
 /// The steps for one place.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +43,8 @@ pub struct Watching {
     pub what: Do,
     /// The value by which counts are separated.
     pub by: Option<Operand>,
+    /// The map that has the results of all places together, if there is one.
+    pub map: Option<String>,
     /// Its step, which contains the number of its first cell.
     pub step: Step,
     /// Number of its first cell.
@@ -74,12 +77,12 @@ impl Steps {
     ) -> Result<(Self, Vec<Watching>), NoEvent> {
         let mut steps = Self::default();
         let (mut all, mut cell) = (Vec::new(), first);
-        for what in &spec.actions {
-            let watching = steps.add(spec, what, about, cell)?;
+        for statement in &spec.actions {
+            let watching = steps.add(spec, statement, about, cell)?;
             cell = watching.end();
             all.push(watching);
         }
-        if !steps.leaving.is_empty() && spec.actions.contains(&Do::Poison) {
+        if !steps.leaving.is_empty() && spec.actions.iter().any(|one| one.what == Do::Poison) {
             steps.entering.push(Action::POISON.into());
             steps.leaving.push(Action::POISON.into());
         }
@@ -89,12 +92,13 @@ impl Steps {
     fn add(
         &mut self,
         spec: &Spec,
-        what: &Do,
+        statement: &Statement,
         about: &About<'_>,
         cell: u32,
     ) -> Result<Watching, NoEvent> {
+        let Statement { what, by, map } = statement;
         let cell = if what.is_timed() { cell.next_multiple_of(TIMER) } else { cell };
-        let key = spec.by.map(|operand| operand.value);
+        let key = by.map(|operand| operand.value);
         let step = |action, key| Step { when: spec.when.clone(), key, action };
         let (entry, exit) = match what {
             Do::Count => (step(Action::Count { cell }, key), None),
@@ -113,7 +117,7 @@ impl Steps {
                     _ => Clock::Wall,
                 };
                 // The reader of the cells looks up the CPU time of a thread by its id.
-                let base = match (clock, spec.by) {
+                let base = match (clock, by) {
                     (_, Some(_)) | (Clock::Thread, _) => Base::Thread,
                     _ if about.go => Base::Goroutine,
                     _ => Base::Context,
@@ -141,10 +145,9 @@ impl Steps {
                 (event(Phase::Begin)?, Some(event(Phase::End)?))
             }
         };
-        let watching =
-            Watching { what: what.clone(), by: spec.by, step: entry.clone(), first: cell };
-        let at_exit = spec.leaving || what.operands().iter().any(|operand| operand.leaving);
-        if at_exit {
+        let (what, map) = (what.clone(), map.clone());
+        let watching = Watching { what, by: *by, map, step: entry.clone(), first: cell };
+        if spec.leaving || statement.leaves() {
             self.returning = true;
             self.leaving.push(entry);
         } else {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use rayon::prelude::*;
 use refit_analysis::functions::Convention;
 use refit_analysis::{Module, OpenError};
 use refit_instruments::session::Session;
@@ -15,8 +16,9 @@ use refit_splice::{At, DURATIONS, Installed, Plan, Site, StopTimes, TIMER, Why};
 use crate::modules::{self, Mapped};
 use crate::reading::{self, Counts};
 use crate::session::ProbeSession;
-use crate::sites::{self, CodePlace};
-use crate::spec::{Do, Place, Spec, What};
+use crate::sites::{self, CodePlace, NoSite};
+use crate::spec::{Place, Spec, What};
+use crate::statement::Do;
 use crate::steps::{About, NoEvent, Steps, Watching};
 
 /// Maximum number of similar names that an error lists.
@@ -146,6 +148,19 @@ struct Wanted<'s> {
     cells: u32,
 }
 
+/// A place that was asked for, with the steps of its actions.
+struct Asked {
+    /// Its name with that of its file.
+    label: String,
+    /// Name of its file.
+    module: String,
+    /// Index of its file.
+    file: usize,
+    found: CodePlace,
+    steps: Steps,
+    own: Vec<Watching>,
+}
+
 /// Resolves specifications in a program, and decides how each place is spliced. Changes nothing.
 /// Events go to `session`.
 ///
@@ -169,14 +184,26 @@ pub fn prepare<'s>(
         Do::Durations(_) => (DURATIONS / TIMER) as usize,
         _ => usize::from(action.is_timed()),
     };
-    let timers = places.iter().map(|(spec, ..)| spec.actions.iter().map(lines).sum::<usize>());
+    let timers = places
+        .iter()
+        .map(|(spec, ..)| spec.actions.iter().map(|one| lines(&one.what)).sum::<usize>());
     let threads = (TIMED / timers.sum::<usize>().max(1)).clamp(16, 1024) as u32;
     let threads = 1 << threads.ilog2();
     let mut wanted = Wanted { session, threads, ..Wanted::default() };
+    let mut asked = Vec::with_capacity(places.len());
     for (spec, index, found) in places {
-        let (module, bias) = &opened[&index];
-        wanted.add(&mapped[index], module, *bias, &found, spec)?;
+        let (module, _) = &opened[&index];
+        asked.push(wanted.ask(mapped[index].name(), module, index, found, spec)?);
     }
+    // The functions are analysed on all processors.
+    let sites: Vec<_> = asked
+        .par_iter()
+        .map(|one| {
+            let (module, bias) = &opened[&one.file];
+            sites::sites(module, &one.found, *bias, &one.steps)
+        })
+        .collect();
+    asked.into_iter().zip(sites).for_each(|(one, sites)| wanted.add(one, sites));
     wanted.decide()
 }
 
@@ -244,15 +271,16 @@ pub(crate) fn found(
 }
 
 impl<'s> Wanted<'s> {
-    fn add(
+    /// Assigns cells to the actions of a place.
+    fn ask(
         &mut self,
-        file: &Mapped,
+        name: String,
         module: &Module,
-        bias: u64,
-        found: &CodePlace,
+        file: usize,
+        found: CodePlace,
         spec: &Spec,
-    ) -> Result<(), Error> {
-        let label = format!("{}:{}", file.name(), found.name);
+    ) -> Result<Asked, Error> {
+        let label = format!("{name}:{}", found.name);
         let go = module.function(found.function).convention == Convention::Go;
         let (threads, session) = (self.threads, self.session);
         let about = About { name: &label, go, threads, session };
@@ -263,15 +291,21 @@ impl<'s> Wanted<'s> {
             };
             Error::NoEvent { name: label.clone(), why }
         })?;
-        let sites = match sites::sites(module, found, bias, &steps) {
+        self.cells = own.last().map_or(self.cells, Watching::end);
+        Ok(Asked { label, module: name, file, found, steps, own })
+    }
+
+    /// Adds a place with its sites, unless they are not possible.
+    fn add(&mut self, asked: Asked, sites: Result<Vec<Site>, NoSite>) {
+        let Asked { label, module, found, own, .. } = asked;
+        let sites = match sites {
             Ok(sites) => sites,
             Err(why) => {
                 self.refused.push((label, why.to_string()));
-                return Ok(());
+                return;
             }
         };
-        self.cells = own.last().map_or(self.cells, Watching::end);
-        let Some(address) = sites.first().map(|site| site.address) else { return Ok(()) };
+        let Some(address) = sites.first().map(|site| site.address) else { return };
         let taken = |site: &Site| self.at.get(&(site.address, site.at)).map(|&at| self.of[at]);
         let place = match sites.iter().find_map(taken) {
             None => self.watched.len(),
@@ -280,7 +314,7 @@ impl<'s> Wanted<'s> {
             Some(_) => {
                 let why = "another probe is at the same place; name each function once";
                 self.refused.push((label, why.to_owned()));
-                return Ok(());
+                return;
             }
         };
         for site in sites {
@@ -296,11 +330,10 @@ impl<'s> Wanted<'s> {
         match self.watched.get_mut(place) {
             Some(watched) => watched.actions.extend(own),
             None => {
-                let (name, module) = (found.name.clone(), file.name());
+                let name = found.name;
                 self.watched.push(Watched { module, name, address, actions: own });
             }
         }
-        Ok(())
     }
 
     /// Decides which places are watched: those of which every site is possible.

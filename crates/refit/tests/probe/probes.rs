@@ -145,6 +145,39 @@ fn conditions_keys_and_returned_values_are_told() {
 }
 
 #[test]
+fn maps_add_up_all_places_of_all_programs() {
+    let mut shells = [Shell::start(), Shell::start()];
+    let ids = shells.each_ref().map(Shell::id);
+    let probe = "uprobe:*:sqlite3_step, uprobe:*:sqlite3_finalize \
+                 { @calls = count(); @by[pid] = count(); @least[pid] = min(pid), count; }";
+    let mut child = refit(&["--json", "probe", "-p", &ids.join(","), "-e", probe])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("refit");
+    let _told = watching(&mut child);
+    for (times, shell) in (3..).zip(&mut shells) {
+        (0..times).for_each(|number| drop(shell.ask(&format!("select {number};"))));
+    }
+    interrupt(&child);
+    let output = child.wait_with_output().expect("refit");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let records = objects(&output.stdout);
+    let number = |record: &Value| record["count"].as_u64().expect("a number");
+    let of =
+        |map: &str| -> Vec<&Value> { records.iter().filter(|one| one["map"] == map).collect() };
+    let places: u64 = records.iter().filter(|one| one.get("map").is_none()).map(number).sum();
+    // A step for the row, one for the end, and what the shell asks for itself.
+    assert!(places >= 3 * (3 + 4), "{records:?}");
+    assert_eq!(of("calls").into_iter().map(number).collect::<Vec<_>>(), [places]);
+    let mut keys: Vec<String> = of("by").iter().map(|one| one["key"].to_string()).collect();
+    keys.sort_by_key(|id| ids.iter().position(|known| known == id));
+    assert_eq!((keys, of("by").into_iter().map(number).sum::<u64>()), (ids.to_vec(), places));
+    assert!(of("least").iter().all(|one| one["key"] == one["result"]), "{records:?}");
+    ids.iter().for_each(|id| verified(id));
+}
+
+#[test]
 fn events_and_spans_are_in_a_trace_that_is_read_as_any() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("probe.trace");

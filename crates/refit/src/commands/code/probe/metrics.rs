@@ -12,10 +12,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 use refit_probe::reading::Reading;
-use refit_probe::spec::{Do, Folding};
+use refit_probe::statement::{Do, Folding};
 use refit_splice::Clock;
 
-use super::reading::{Key, Read};
+use super::reading::{From, Key, Read};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -108,11 +108,14 @@ pub(super) fn print(read: &[Read<'_>], out: &mut Output) -> Result<(), Failure> 
 
 impl Metrics {
     fn take(&self, read: &Read<'_>) {
-        let mut labels: Labels = vec![
-            ("process", read.process.to_string()),
-            ("module", read.module.to_owned()),
-            ("function", read.name.to_owned()),
-        ];
+        let mut labels: Labels = match &read.from {
+            From::Place { process, module, name, .. } => vec![
+                ("process", process.to_string()),
+                ("module", (*module).to_owned()),
+                ("function", (*name).to_owned()),
+            ],
+            From::Map(name) => vec![("map", (*name).to_owned())],
+        };
         match read.key {
             Key::All => {}
             Key::Of(key) => labels.push(("key", key.to_string())),

@@ -16,7 +16,8 @@ use clap::Args;
 use clap::builder::ValueHint;
 use refit_analysis::lines::Lines;
 use refit_instruments::session::Session;
-use refit_probe::spec::{Do, Spec};
+use refit_probe::spec::Spec;
+use refit_probe::statement::Do;
 use refit_probe::watch::{self, Error, Watch};
 use refit_splice::process::Program;
 use serde::Serialize;
@@ -43,11 +44,14 @@ FILE is the file name of a library or of the program, or * for all. \
 Actions: count, latency (calls and time from entry to exit), cpu (the same in CPU time), concurrency (threads inside), \
 sum VALUE, avg VALUE, min VALUE, max VALUE, histogram VALUE (or latency or cpu, for the durations of calls), event [VALUE [, VALUE]] and span (records in the trace of --output). \
 Values: arg0 … arg5, retval, pid, tid, registers, fields such as *(arg0 + 16), and casts of these such as (u32)arg1. \
-Conditions: comparisons such as VALUE == NUMBER, combined with && and ||.
+Conditions: comparisons such as VALUE == NUMBER, combined with && and ||. \
+Maps add up all places of a probe, in bpftrace's words: @NAME[VALUE] = count(), sum(VALUE), avg(VALUE), min(VALUE), max(VALUE) or hist(VALUE), \
+separated by semicolons; NAME and [VALUE] may be left out.
 
 Example:
   refit probe -p 4711 -e 'uprobe:redis-server:lookupKey* { count }'
   refit probe -p 4711 -e 'uprobe:libc:malloc /arg0 > 4096/ { count, histogram arg0, by tid }' --interval 1s
+  refit probe -p 4711 -e 'uprobe:libc:*alloc { @calls[tid] = count(); @bytes = sum(arg0) }'
   refit probe -e 'uprobe:libsqlite3:sqlite3_step { latency, cpu }' -- sqlite3 db 'select 1'
   refit probe -p 4711 -e 'uprobe:nginx:ngx_http_* { span }' -o nginx.trace --for 5s
 
@@ -200,7 +204,8 @@ fn plan(program: &Program, probes: &[Spec], out: &mut Output) -> Result<(), Fail
     // Records would need a session, and none is created for a dry run.
     let mut probes = probes.to_vec();
     for probe in &mut probes {
-        for action in probe.actions.iter_mut().filter(|action| action.records()) {
+        let actions = probe.actions.iter_mut().map(|statement| &mut statement.what);
+        for action in actions.filter(|action| action.records()) {
             *action = if action.is_timed() { Do::Latency } else { Do::Count };
         }
     }

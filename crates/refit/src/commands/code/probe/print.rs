@@ -1,11 +1,12 @@
 //! The results of probes, for people and for programs.
 
+use refit_probe::operand::Operand;
 use refit_probe::reading::Reading;
-use refit_probe::spec::{Do, Folding};
+use refit_probe::statement::{Do, Folding};
 use serde::Serialize;
 
 use super::metrics;
-use super::reading::{Key, Read, Watched, read};
+use super::reading::{From, Key, Read, Watched, read};
 use crate::failure::Failure;
 use crate::format;
 use crate::histogram::bars;
@@ -40,10 +41,17 @@ pub(super) fn print(
 /// The same, for programs.
 #[derive(Serialize)]
 struct ReadingRecord<'w> {
-    process: u32,
-    module: &'w str,
-    name: &'w str,
-    address: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module: Option<&'w str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'w str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<u64>,
+    /// The map, whose results are those of all its places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    map: Option<&'w str>,
     action: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<String>,
@@ -67,11 +75,18 @@ struct ReadingRecord<'w> {
 }
 
 fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
+    let (place, map) = match read.from {
+        From::Place { process, module, name, address } => {
+            (Some((process, module, name, address)), None)
+        }
+        From::Map(name) => (None, Some(name)),
+    };
     let mut record = ReadingRecord {
-        process: read.process,
-        module: read.module,
-        name: read.name,
-        address: read.address,
+        process: place.map(|(process, ..)| process),
+        module: place.map(|(_, module, ..)| module),
+        name: place.map(|(_, _, name, _)| name),
+        address: place.map(|(.., address)| address),
+        map,
         action: read.watching.what.to_string(),
         by: read.watching.by.map(|by| by.to_string()),
         key: if let Key::Of(key) = read.key { Some(key) } else { None },
@@ -116,9 +131,12 @@ fn mean(values: u64, sum: i64) -> Option<f64> {
 
 impl Read<'_> {
     fn place(&self, several: bool) -> String {
-        match several {
-            true => format!("{} {}:{}", self.process, self.module, self.name),
-            false => format!("{}:{}", self.module, self.name),
+        match self.from {
+            From::Place { process, module, name, .. } if several => {
+                format!("{process} {module}:{name}")
+            }
+            From::Place { module, name, .. } => format!("{module}:{name}"),
+            From::Map(name) => format!("@{name}"),
         }
     }
 
@@ -133,19 +151,34 @@ impl Read<'_> {
     }
 }
 
-/// Returns a table with a row for each reading: its columns, then the key's, if there are keys,
-/// then the place's.
+/// A reading in a table: what it is sorted by, and its columns.
+type Row<'r> = (u64, Vec<String>, &'r Read<'r>);
+
+/// Prints a table for each value by which readings are separated.
 fn table(
     columns: &[&str],
-    mut rows: Vec<(u64, Vec<String>, &Read<'_>)>,
+    mut rows: Vec<Row<'_>>,
     several: bool,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    if rows.is_empty() {
-        return Ok(());
-    }
     rows.sort_by_key(|(weight, ..)| std::cmp::Reverse(*weight));
-    let by = rows.iter().find_map(|(_, _, read)| read.watching.by);
+    while let Some(by) = rows.first().map(|(_, _, read)| read.watching.by) {
+        let (same, others) = rows.into_iter().partition(|(_, _, read)| read.watching.by == by);
+        table_by(columns, by, same, several, out)?;
+        rows = others;
+    }
+    Ok(())
+}
+
+/// Prints a table with a row for each reading: its columns, then the key's, if there are keys, then
+/// the place's.
+fn table_by(
+    columns: &[&str],
+    by: Option<Operand>,
+    rows: Vec<Row<'_>>,
+    several: bool,
+    out: &mut Output,
+) -> Result<(), Failure> {
     let title = by.map(|by| by.to_string().to_uppercase());
     let mut all: Vec<_> = columns.iter().map(|title| (*title, Align::Right)).collect();
     all.extend(title.as_deref().map(|title| (title, Align::Right)));
@@ -168,7 +201,7 @@ fn counts(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), Fail
     let (mut rows, mut never) = (Vec::new(), 0);
     for read in read {
         match read.reading {
-            Reading::Count(0) => never += 1,
+            Reading::Count(0) if matches!(read.from, From::Place { .. }) => never += 1,
             Reading::Count(count) => rows.push((count, vec![format::count(count)], read)),
             _ => {}
         }

@@ -1,5 +1,8 @@
 //! The readings of probes so far.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use refit_probe::reading::Reading;
 use refit_probe::steps::Watching;
 use refit_probe::watch::Watch;
@@ -14,19 +17,25 @@ pub(super) struct Watched<'p> {
     pub(super) watch: Watch,
 }
 
-/// The result of one action at one place, under one key or none.
+/// The result of one action at one place, or at all places of a map, under one key or none.
 pub(super) struct Read<'w> {
-    pub(super) process: u32,
-    pub(super) module: &'w str,
-    pub(super) name: &'w str,
-    pub(super) address: u64,
+    pub(super) from: From<'w>,
     pub(super) watching: &'w Watching,
     pub(super) key: Key,
     pub(super) reading: Reading,
 }
 
+/// Where a result comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum From<'w> {
+    /// A place in a program.
+    Place { process: u32, module: &'w str, name: &'w str, address: u64 },
+    /// All places of the map with this name.
+    Map(&'w str),
+}
+
 /// Which part of what an action tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     /// All of it.
     All,
@@ -39,7 +48,7 @@ pub(super) enum Key {
 /// Reads everything.
 pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Failure> {
     let failed = |e: std::io::Error| Failure::new("read the counts", e.to_string(), "try again");
-    let mut all = Vec::new();
+    let (mut all, mut maps) = (Vec::new(), Maps::default());
     for Watched { program, watch } in watched {
         for place in &watch.watched {
             for watching in &place.actions {
@@ -51,10 +60,12 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
                         "refit: {calls} of {module}:{name} not timed: too many threads, or nested too deeply"
                     );
                 }
-                let mut add = |key, reading| {
-                    let (module, name) = (place.module.as_str(), place.name.as_str());
-                    let (process, address) = (program.id(), place.address);
-                    all.push(Read { process, module, name, address, watching, key, reading });
+                let (module, name) = (place.module.as_str(), place.name.as_str());
+                let (process, address) = (program.id(), place.address);
+                let from = From::Place { process, module, name, address };
+                let mut add = |key, reading| match &watching.map {
+                    None => all.push(Read { from, watching, key, reading }),
+                    Some(map) => maps.add(map, watching, key, reading),
                 };
                 let keyed = watching.by.is_some();
                 counts.keys.into_iter().for_each(|(key, reading)| add(Key::Of(key), reading));
@@ -66,5 +77,37 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
             }
         }
     }
+    all.extend(maps.into_readings());
     Ok(all)
+}
+
+/// The results of maps so far.
+#[derive(Default)]
+struct Maps<'w> {
+    all: Vec<(&'w str, &'w Watching, BTreeMap<Key, Reading>)>,
+}
+
+impl<'w> Maps<'w> {
+    /// Adds a result to a map. The same name may be given to several actions; each has results of
+    /// its own.
+    fn add(&mut self, name: &'w str, watching: &'w Watching, key: Key, reading: Reading) {
+        let same = |(known, other, _): &(&str, &Watching, _)| {
+            *known == name && other.what == watching.what && other.by == watching.by
+        };
+        let at = self.all.iter().position(same).unwrap_or_else(|| {
+            self.all.push((name, watching, BTreeMap::new()));
+            self.all.len() - 1
+        });
+        match self.all[at].2.entry(key) {
+            Entry::Vacant(free) => drop(free.insert(reading)),
+            Entry::Occupied(mut sum) => sum.get_mut().add(reading, &watching.what),
+        }
+    }
+
+    fn into_readings(self) -> impl Iterator<Item = Read<'w>> {
+        self.all.into_iter().flat_map(|(name, watching, keys)| {
+            let from = From::Map(name);
+            keys.into_iter().map(move |(key, reading)| Read { from, watching, key, reading })
+        })
+    }
 }
