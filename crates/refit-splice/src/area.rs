@@ -22,7 +22,6 @@ use std::os::unix::fs::FileExt;
 
 use refit_sys::maps::Mapping;
 use refit_sys::memory::PAGE_SIZE_U64;
-use tracing::debug;
 
 use crate::debugger;
 use crate::indices;
@@ -132,13 +131,6 @@ impl Area {
         described.and_then(|()| program.write(at, &indices::list(heads))).map_err(|source| {
             Refusal::System { id: program.id(), what: "write to the patch area", source }.into()
         })
-    }
-
-    /// Shows the area to debuggers, for as long as this process runs; `first` is from
-    /// [`debugger::first`].
-    pub(crate) fn show(&self, still: &Still<'_>, first: u64) {
-        let shown = debugger::show(still, first, &self.head).is_some();
-        debug!(process = still.program().id(), shown, "debuggers see the patch area");
     }
 
     /// Writes into the area, at an offset from its beginning.

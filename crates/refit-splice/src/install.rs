@@ -136,9 +136,10 @@ impl Installed {
             Self::generate(program, &groups, &mut areas, &mut setting).and_then(|changes| {
                 let first = debugger::first(program);
                 let work = |still: &mut Still<'_>| {
-                    areas.iter().for_each(|area| {
-                        first.into_iter().for_each(|first| area.show(still, first))
-                    });
+                    for head in areas.iter().map(|area| &area.head) {
+                        // A program without such a list is spliced as well.
+                        first.and_then(|first| debugger::show(still, first, head));
+                    }
                     change(still, &changes)
                 };
                 let ((), changing) = contexts::stand_still(program, STOP_TIMEOUT, work)?;

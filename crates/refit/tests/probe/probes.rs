@@ -1,5 +1,6 @@
 //! `refit probe` and `refit repair`, on programs that know nothing of it.
 
+use std::io::BufRead;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -155,7 +156,10 @@ fn maps_add_up_all_places_of_all_programs() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("refit");
-    let _told = watching(&mut child);
+    let mut told = watching(&mut child);
+    let mut line = String::new();
+    told.read_line(&mut line).expect("a line");
+    assert!(line.contains(&ids[1]), "{line}");
     for (times, shell) in (3..).zip(&mut shells) {
         (0..times).for_each(|number| drop(shell.ask(&format!("select {number};"))));
     }
