@@ -22,7 +22,8 @@
 //!
 //! # Modules, lowest first
 //!
-//! - [`operand`], [`statement`], [`spec`]: the language, from text to places, conditions and actions.
+//! - [`operand`], [`statement`], [`spec`]: the language, from text to places, conditions and
+//!   actions.
 //! - [`steps`]: the actions of a place as steps of a splice, at the entry and the exits of a
 //!   function.
 //! - [`modules`]: the files whose code a program runs, and their load addresses.
