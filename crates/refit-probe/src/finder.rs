@@ -55,7 +55,12 @@ fn add_at(
     action: Action,
 ) -> Option<()> {
     let place = Place::in_place(module, module.function_at(entry)?, bias);
-    let site = place.site(behind_mark(module, entry), At::Before, Vec::new()).ok()?;
+    let first = behind_mark(module, entry);
+    // Only at the entry are all registers but the arguments free.
+    if place.is_turned_to(first) {
+        return None;
+    }
+    let site = place.site(first, At::Before, Vec::new()).ok()?;
     // Another session of probes may have changed it already, and lists the areas of all sessions.
     let mut now = vec![0; site.code.len()];
     program.read(site.address, &mut now).ok().filter(|()| now == site.code)?;

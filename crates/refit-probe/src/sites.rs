@@ -222,7 +222,7 @@ impl<'m> Place<'m> {
 
     /// Whether the function itself jumps to its entry; `address` is its first instruction that can
     /// be a site.
-    fn is_turned_to(&self, address: u64) -> bool {
+    pub(crate) fn is_turned_to(&self, address: u64) -> bool {
         let entry = self.module.function(self.function).entry;
         address == behind_mark(self.module, entry)
             && self.flow.edges().iter().any(|edge| match edge.to {

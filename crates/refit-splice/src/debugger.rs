@@ -43,6 +43,8 @@ const PROGRAM_HEADER: u64 = 56;
 const PT_DYNAMIC: u64 = 2;
 const PT_PHDR: u64 = 6;
 const DT_DEBUG: u64 = 21;
+/// Most bytes of a dynamic section that are read.
+const DYNAMIC: u64 = 1 << 14;
 
 /// Writes the object of an area; `file` is the path of the area's file.
 pub(crate) fn describe(program: &Program, head: &Head, file: &str) -> std::io::Result<()> {
@@ -80,14 +82,9 @@ pub(crate) fn hide(still: &Still<'_>, head: &Head) -> Result<bool, Refusal> {
         return Ok(true);
     }
     let Some(first) = first(program) else { return Ok(true) };
-    let mut before = first;
-    for _ in 0..LONGEST {
-        match next(program, before) {
-            None | Some(0) => return Ok(true),
-            Some(next) if next == own => break,
-            Some(next) => before = next,
-        }
-    }
+    let chain = std::iter::successors(Some(first), |&one| next(program, one).filter(|&at| at != 0));
+    let mut chain = chain.take(LONGEST);
+    let Some(before) = chain.find(|&one| next(program, one) == Some(own)) else { return Ok(true) };
     let loader = loader(program)?;
     if still.positions()?.iter().any(|(counter, _)| loader.contains(counter)) {
         return Ok(false);
@@ -133,7 +130,7 @@ pub(crate) fn first(program: &Program) -> Option<u64> {
     let bias = headers.wrapping_sub(of(PT_PHDR)?.1);
     let (_, dynamic, size) = of(PT_DYNAMIC)?;
     let dynamic = dynamic.wrapping_add(bias);
-    let mut entries = (dynamic..dynamic.checked_add(size)?).step_by(16);
+    let mut entries = (dynamic..dynamic.checked_add(size.min(DYNAMIC))?).step_by(16);
     let debug = entries.find(|&at| program.word(at).is_ok_and(|tag| tag == DT_DEBUG))?;
     program.word(debug + 8).ok().filter(|&address| address != 0)
 }

@@ -256,7 +256,7 @@ int main(void) {
 		long n, sum = 0;
 		if (sscanf(line, "step %ld", &n) == 1) {
 			long all = 0, away = 0, bad = 0;
-			for (long i = 0; i < n; i++) sum += stepped(20), all += steps, away += elsewhere, bad += wrong;
+			for (long i = 0; i < n; i++) sum += stepped(8), all += steps, away += elsewhere, bad += wrong;
 			printf("%ld: %ld elsewhere, %ld wrong\n", sum, away, bad);
 			if (all < 1000 * n) puts("too few");
 		} else if (sscanf(line, "throw %ld", &n) == 1) {

@@ -82,13 +82,13 @@ fn every_frame_is_found_at_every_instruction() {
             let watch = watch(&program, actions);
             let (sum, elsewhere, wrong) = steps(&mut victim);
             assert_eq!((sum, wrong), (plain.0.clone(), 0), "{actions}");
-            assert!(elsewhere > 1000, "{elsewhere}");
+            assert!(elsewhere > 400, "{elsewhere}");
             watch.remove(&program).expect("removed");
         }
         let installed = copy(&program, path);
         let (sum, elsewhere, wrong) = steps(&mut victim);
         assert_eq!((sum, wrong), (plain.0.clone(), 0));
-        assert!(elsewhere > 10_000, "{elsewhere}");
+        assert!(elsewhere > 4000, "{elsewhere}");
         remains::repair(&program).expect("taken out");
         drop(installed);
         assert_eq!(steps(&mut victim), plain);
