@@ -10,8 +10,8 @@
 //! function   := 'count()' | ('sum' | 'avg' | 'min' | 'max' | 'hist') '(' VALUE ')'
 //! ```
 //!
-//! A map, which has a name after `@` or none, adds up what is counted at all places of a
-//! specification. `by` is the key of all actions that are in no map.
+//! A map, which has a name after `@` or none, adds up what is counted at all places that name it.
+//! `by` is the key of all actions that are in no map.
 
 use std::fmt;
 
