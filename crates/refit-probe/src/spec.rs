@@ -8,7 +8,7 @@
 //!                | 0xADDRESS | NAME+0xOFFSET
 //! ```
 //!
-//! [`statement`](crate::statement) defines statements, [`operand`] values and conditions. Where
+//! [`statement`] defines statements, [`operand`] values and conditions. Where
 //! bpftrace and perf have a word for a concept, it is used here.
 
 use refit_splice::{Base, Test};

@@ -16,6 +16,7 @@ use std::ops::Range;
 
 use memchr::memmem;
 use refit_sys::auxv;
+use refit_sys::trace::Registers;
 
 use crate::process::{Program, Refusal, Still};
 use crate::record::Head;
@@ -73,8 +74,8 @@ pub(crate) fn show(still: &Still<'_>, first: u64, head: &Head) -> Option<()> {
     program.write(first, &2_u32.to_le_bytes()).ok()
 }
 
-/// Removes an area from the list. Returns false if that is not possible now: a thread is in the
-/// loader, which may be about to append to the chain.
+/// Removes an area from the list. Returns false if that is not possible now: a thread is about to
+/// append to the chain, after this area.
 pub(crate) fn hide(still: &Still<'_>, head: &Head) -> Result<bool, Refusal> {
     let program = still.program();
     let own = own(head);
@@ -85,8 +86,7 @@ pub(crate) fn hide(still: &Still<'_>, head: &Head) -> Result<bool, Refusal> {
     let chain = std::iter::successors(Some(first), |&one| next(program, one).filter(|&at| at != 0));
     let mut chain = chain.take(LONGEST);
     let Some(before) = chain.find(|&one| next(program, one) == Some(own)) else { return Ok(true) };
-    let loader = loader(program)?;
-    if still.positions()?.iter().any(|(counter, _)| loader.contains(counter)) {
+    if is_followed(still, own)? {
         return Ok(false);
     }
     let failed =
@@ -97,6 +97,40 @@ pub(crate) fn hide(still: &Still<'_>, head: &Head) -> Result<bool, Refusal> {
         program.write(first, &1_u32.to_le_bytes()).map_err(failed)?;
     }
     Ok(true)
+}
+
+/// Whether a thread may have followed the chain up to this namespace. The loader does so in a loop
+/// without calls, which has the address of the namespace, or of its last word, at hand.
+fn is_followed(still: &Still<'_>, own: u64) -> Result<bool, Refusal> {
+    /// Bytes of the stack in which the loop may keep a register.
+    const NEAR: usize = 512;
+    let loader = loader(still.program())?;
+    if still.asleep().any(|(_, waits)| loader.contains(&waits.counter)) {
+        return Ok(true);
+    }
+    for thread in still.threads().collect::<Vec<_>>() {
+        let registers = still.registers(thread)?;
+        if !loader.contains(&registers.rip) {
+            continue;
+        }
+        let mut stack = [0; NEAR];
+        // Nothing is kept where nothing is mapped.
+        let _ = still.program().read(registers.rsp, &mut stack);
+        let kept = stack.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+        let registers = general(&registers).into_iter();
+        if registers.chain(kept).any(|word| word == own || word == own + R_NEXT) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn general(registers: &Registers) -> [u64; 15] {
+    let r = registers;
+    [
+        r.rax, r.rcx, r.rdx, r.rbx, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13,
+        r.r14, r.r15,
+    ]
 }
 
 fn own(head: &Head) -> u64 {
