@@ -91,7 +91,19 @@ impl Reading {
                 };
                 *values += more;
             }
-            (one, other) => *one = sum(std::mem::replace(one, Self::Nothing), other),
+            (
+                Self::Latency { ended, inside, nanos },
+                Self::Latency { ended: e, inside: i, nanos: n },
+            ) => (*ended, *inside, *nanos) = (*ended + e, *inside + i, *nanos + n),
+            (Self::Concurrency { mean, inside }, Self::Concurrency { mean: m, inside: i }) => {
+                (*mean, *inside) = (*mean + m, *inside + i);
+            }
+            (Self::Durations { sizes, nanos }, Self::Durations { sizes: other, nanos: n }) => {
+                sizes.iter_mut().zip(*other).for_each(|(sum, part)| *sum += part);
+                *nanos += n;
+            }
+            // The same action has readings of the same kind.
+            _ => {}
         }
     }
 
@@ -132,7 +144,7 @@ pub(crate) fn read(
         });
         let (keys, all) = match by {
             Some(_) => (each.collect(), Reading::Nothing),
-            None => (BTreeMap::new(), each.map(|(_, one)| one).fold(Reading::none(what), sum)),
+            None => (BTreeMap::new(), total(what, each.map(|(_, one)| one))),
         };
         return Ok(Counts { keys, all, lost });
     }
@@ -142,7 +154,7 @@ pub(crate) fn read(
         let each = threads.into_iter().map(|(thread, cells)| (thread, spread(&cells)));
         let (keys, all) = match by {
             Some(_) => (each.collect(), Reading::Nothing),
-            None => (BTreeMap::new(), each.map(|(_, one)| one).fold(Reading::none(what), sum)),
+            None => (BTreeMap::new(), total(what, each.map(|(_, one)| one))),
         };
         return Ok(Counts { keys, all, lost: lost + deep });
     }
@@ -207,23 +219,10 @@ fn spread(cells: &[u64]) -> Reading {
     Reading::Durations { sizes, nanos: cells[SUM] }
 }
 
-/// Adds the readings of two threads.
-fn sum(one: Reading, other: Reading) -> Reading {
-    match (one, other) {
-        (
-            Reading::Latency { ended, inside, nanos },
-            Reading::Latency { ended: e, inside: i, nanos: n },
-        ) => Reading::Latency { ended: ended + e, inside: inside + i, nanos: nanos + n },
-        (Reading::Concurrency { mean, inside }, Reading::Concurrency { mean: m, inside: i }) => {
-            Reading::Concurrency { mean: mean + m, inside: inside + i }
-        }
-        (
-            Reading::Durations { mut sizes, nanos },
-            Reading::Durations { sizes: other, nanos: n },
-        ) => {
-            sizes.iter_mut().zip(*other).for_each(|(sum, part)| *sum += part);
-            Reading::Durations { sizes, nanos: nanos + n }
-        }
-        (one, _) => one,
-    }
+/// Adds up the readings of all threads.
+fn total(what: &Do, each: impl Iterator<Item = Reading>) -> Reading {
+    each.fold(Reading::none(what), |mut all, one| {
+        all.add(one, what);
+        all
+    })
 }

@@ -8,8 +8,8 @@
 //!                | 0xADDRESS | NAME+0xOFFSET
 //! ```
 //!
-//! [`statement`] defines statements, [`operand`] values and conditions. Where
-//! bpftrace and perf have a word for a concept, it is used here.
+//! [`statement`] defines statements, [`operand`] values and conditions. Where bpftrace and perf
+//! have a word for a concept, it is used here.
 
 use refit_splice::{Base, Test};
 
