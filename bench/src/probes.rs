@@ -46,8 +46,8 @@ pub(crate) struct Probes {
     pub(crate) stood: Sample,
 }
 
-/// The measured probes; `count` and `latency` have to reach a limit.
-pub(crate) const PROBES: [&str; 9] = [
+/// The measured probes; `count`, `latency` and stacks have to reach a limit.
+pub(crate) const PROBES: [&str; 10] = [
     "{ count }",
     "{ latency }",
     "{ histogram arg0 }",
@@ -57,12 +57,28 @@ pub(crate) const PROBES: [&str; 9] = [
     "{ event arg0, tid }",
     "{ cpu }",
     "/*(rsp) == 0/ { count }",
+    STACKS,
 ];
+/// The stack of the probe, of which there are at least as many frames.
+pub(crate) const STACKS: &str = "{ @[ustack(20)] = count() }";
+const DEPTH: u64 = 20;
 
 /// The function that is watched.
 #[inline(never)]
 fn watched_by_bench(value: u64) -> u64 {
     black_box(value) + 1
+}
+
+/// Calls it many times, this deep on the stack.
+#[inline(never)]
+fn descend(depth: u64, calls: u64) {
+    if depth > 0 {
+        black_box(descend)(depth - 1, calls);
+    } else {
+        (0..calls).for_each(|n| _ = black_box(watched_by_bench(n)));
+    }
+    // So that the call above is not the last action, which would not stay on the stack.
+    black_box(depth);
 }
 
 /// Calls the function for each line `CALLS THREADS`; answers with ns per call.
@@ -73,7 +89,7 @@ pub(crate) fn serve() {
         let began = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..threads {
-                scope.spawn(|| (0..calls).for_each(|n| _ = black_box(watched_by_bench(n))));
+                scope.spawn(|| descend(DEPTH, calls));
             }
         });
         println!("{}", began.elapsed().as_nanos() as f64 / calls as f64);

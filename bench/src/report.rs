@@ -17,7 +17,7 @@ use crate::load::{Load, caches, serve};
 use crate::phases::{PATTERNS, Pattern, Phases};
 use crate::plot;
 use crate::plugins::Plugins;
-use crate::probes::{PROBES, Probes};
+use crate::probes::{PROBES, Probes, STACKS};
 use crate::recording::Recording;
 use crate::stats::Sample;
 use crate::swaps::{Swaps, busy, idle};
@@ -257,6 +257,7 @@ impl Report {
             let bar = match *probe {
                 "{ count }" => "≤ 3 / ≤ 5".to_owned(),
                 "{ latency }" => format!("≤ {clocks:.1} (2 × rdtsc + 8)"),
+                STACKS => "≤ 1000".to_owned(),
                 _ => none(),
             };
             let what = format!("`{probe}`, over the call");

@@ -24,7 +24,7 @@ pub(crate) struct Served {
 /// The code that is put into a server for a round.
 enum Inside {
     Nothing,
-    Counts(watch::Watch),
+    Counts(Box<watch::Watch>),
     Flags(Box<cover::Cover>),
 }
 
@@ -79,7 +79,7 @@ fn put_in(program: &Program, number: usize, served: &mut Served) -> Result<Insid
     let spec = probe.parse().map_err(|e| format!("{e}"))?;
     let prepared = watch::prepare(program, &[spec], None).map_err(|e| e.to_string())?;
     served.places[0] = prepared.watched.len();
-    prepared.install(program).map(Inside::Counts).map_err(|e| e.to_string())
+    prepared.install(program).map(Box::new).map(Inside::Counts).map_err(|e| e.to_string())
 }
 
 fn take_out(program: &Program, inside: Inside) -> Result<(), String> {

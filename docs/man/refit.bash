@@ -2165,7 +2165,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__probe)
-            opts="-p -e -l -o -h --pid --expression --list --lines --dry-run --interval --for --openmetrics --output --json --instance --log --log-format --help"
+            opts="-p -e -l -o -h --pid --expression --list --lines --dry-run --interval --for --openmetrics --output --svg --json --instance --log --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2211,6 +2211,21 @@ _refit() {
                     return 0
                     ;;
                 -o)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --svg)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
                         oldifs="$IFS"

@@ -278,6 +278,7 @@ complete -c refit -n "__fish_refit_using_subcommand probe" -s e -l expression -d
 complete -c refit -n "__fish_refit_using_subcommand probe" -l interval -d 'Print the counts so far at this interval' -r
 complete -c refit -n "__fish_refit_using_subcommand probe" -l for -d 'End after this time (default: when the program ends, or at Ctrl-C)' -r
 complete -c refit -n "__fish_refit_using_subcommand probe" -s o -l output -d 'Write records of events and spans to this trace' -r -F
+complete -c refit -n "__fish_refit_using_subcommand probe" -l svg -d 'Draw what was counted by ustack as a flame graph to this file (SVG)' -r -F
 complete -c refit -n "__fish_refit_using_subcommand probe" -l instance -d 'Ask only the instance with this process ID (default: every instance of this user)' -r
 complete -c refit -n "__fish_refit_using_subcommand probe" -l log -d 'Log refit\'s own events to standard error: a level, or levels per module, e.g. warn,refit_migrate=debug [env: REFIT_LOG]' -r
 complete -c refit -n "__fish_refit_using_subcommand probe" -l log-format -d 'Format of the log (default: `journal` if standard error is the journal, otherwise `text`) [env: REFIT_LOG_FORMAT]' -r -f -a "text\t'One readable line per event'

@@ -76,6 +76,12 @@ impl Lines {
     }
 }
 
+/// Returns the name of a function as its source has it, if a compiler of C++ or Rust has encoded
+/// it; otherwise the name as it is.
+pub fn demangle(name: &str) -> String {
+    addr2line::demangle_auto(name.into(), None).into_owned()
+}
+
 impl std::fmt::Display for Origin {
     /// Writes `file:line`, or as much of it as is known.
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -83,6 +89,28 @@ impl std::fmt::Display for Origin {
             (Some(file), Some(line)) => write!(to, "{file}:{line}"),
             (Some(file), None) => to.write_str(file),
             (None, _) => to.write_str("?"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_compilers_become_those_of_the_source() {
+        for (name, source) in [
+            ("malloc", "malloc"),
+            ("_ZN3std2io5Write9write_all17h0123456789abcdefE", "std::io::Write::write_all"),
+            ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
+            (
+                "_ZNSt6vectorIiSaIiEE9push_backERKi",
+                "std::vector<int, std::allocator<int> >::push_back(int const&)",
+            ),
+            ("runtime.mallocgc", "runtime.mallocgc"),
+            ("_Znot", "_Znot"),
+        ] {
+            assert_eq!(demangle(name), source);
         }
     }
 }

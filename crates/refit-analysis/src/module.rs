@@ -4,7 +4,6 @@ use std::path::Path;
 
 use iced_x86::InstructionInfoFactory;
 use refit_sys::glob;
-use refit_sys::memory::PAGE_SIZE_U64;
 
 use crate::flow::build;
 use crate::flow::text::text;
@@ -176,20 +175,6 @@ impl Module {
         let bytes = self.bytes(instruction.address, usize::from(instruction.length));
         let name_of = |address| self.entered_at(address).map(Function::name);
         bytes.map_or_else(String::new, |bytes| text(bytes, instruction.address, name_of))
-    }
-
-    /// Returns the address of the first byte of a mapping of code that begins at `offset` of the
-    /// file, before the kernel's load bias is added; `None` if the file has no code there, and so
-    /// is not the file that is mapped.
-    pub fn address_of_offset(&self, offset: u64) -> Option<u64> {
-        // The kernel maps whole pages: a mapping may begin some bytes before its segment.
-        let mut segments = self.image.segments().iter().filter(|s| s.executable);
-        let found = segments.find(|segment| {
-            let length = segment.addresses.end - segment.addresses.start;
-            offset <= segment.offset.saturating_add(length)
-                && segment.offset < offset.saturating_add(PAGE_SIZE_U64)
-        })?;
-        Some(found.addresses.start.wrapping_add(offset.wrapping_sub(found.offset)))
     }
 
     fn world(&self) -> World<'_> {

@@ -35,7 +35,7 @@ pub fn add(program: &Program, plan: &mut Plan) {
 /// Adds sites in a file; returns the functions. `None` if the file cannot be read.
 fn add_for(program: &Program, plan: &mut Plan, file: &Mapped) -> Option<Vec<&'static str>> {
     let module = file.open().ok()?;
-    let bias = file.bias(&module)?;
+    let bias = file.bias(module.image())?;
     let finders = FINDERS.into_iter().filter(|&(finder, action)| {
         let symbol = module.image().symbols().iter().find(|symbol| &*symbol.name == finder);
         symbol.is_some_and(|symbol| {

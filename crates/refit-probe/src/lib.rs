@@ -27,9 +27,10 @@
 //! - [`steps`]: the actions of a place as steps of a splice, at the entry and the exits of a
 //!   function.
 //! - [`modules`]: the files whose code a program runs, and their load addresses.
-//! - `code`, [`body`], [`sites`]: from places in a file to sites, with the bytes that may change
-//!   there.
+//! - `code`, `sequences`, [`body`], [`sites`]: from places in a file to sites, with the bytes that
+//!   may change there.
 //! - [`reading`]: from counted cells to counts, times and distributions.
+//! - [`stacks`]: the table by which snippets walk stacks, and the names of frames.
 //! - [`finder`]: where unwinders learn of spliced code.
 //! - [`watch`]: installs the probes of several specifications, and reads and removes them.
 //! - [`cover`]: coverage of basic blocks by flags that are removed once they are set; [`drcov`]
@@ -56,10 +57,12 @@ pub mod finder;
 pub mod modules;
 pub mod operand;
 pub mod reading;
+mod sequences;
 mod session;
 mod silent;
 pub mod sites;
 pub mod spec;
+pub mod stacks;
 pub mod statement;
 pub mod steps;
 pub mod watch;

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use refit_analysis::image::Image;
 use refit_analysis::{Module, OpenError};
 use refit_splice::process::{Program, Refusal};
 use refit_sys::maps::Mapping;
@@ -125,8 +126,8 @@ impl Mapped {
 
     /// Returns the distance of addresses in the program from those in the file; `None` if the file
     /// is not the one that is mapped.
-    pub fn bias(&self, module: &Module) -> Option<u64> {
-        let begins = module.address_of_offset(self.mapping.offset)?;
+    pub fn bias(&self, image: &Image) -> Option<u64> {
+        let begins = image.address_of_offset(self.mapping.offset)?;
         Some(self.mapping.range.start.wrapping_sub(begins))
     }
 }

@@ -8,11 +8,12 @@
 //!            | a register (rdi, r8; edi, r8d for 32 bits)
 //!            | '*' pointer | '*(' pointer ['+' | '-'] number ')'
 //! pointer   := an argument or a 64-bit register
+//! key       := value | 'ustack' ['(' [number] ')']
 //! ```
 
 use std::fmt;
 
-use refit_splice::{Base, Relation, Test, Value, Width};
+use refit_splice::{Base, FRAMES, Relation, Test, Value, Width};
 
 /// A value, and whether it can be read at a function's entry or only when the function is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +64,37 @@ impl Operand {
         Self { value: Value::register(number), leaving: false }
     }
 
-    /// Whether it is the same wherever a thread is in a function.
+    /// Whether it exists wherever a thread is in a function.
     pub fn is_lasting(self) -> bool {
-        matches!(self.value.base, Base::Thread | Base::Process)
+        matches!(self.value.base, Base::Thread | Base::Process | Base::Stack(_))
+    }
+
+    /// Whether it is the number of a stack.
+    pub fn is_stack(self) -> bool {
+        matches!(self.value.base, Base::Stack(_))
+    }
+
+    /// Parses a key: a value, or `ustack` or `ustack(N)`, the innermost `N` frames of the stack.
+    ///
+    /// # Errors
+    /// The part that is not understood.
+    pub(crate) fn parse_key(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let depth = match text.strip_prefix("ustack") {
+            Some("" | "()") => Some(FRAMES),
+            Some(rest) => {
+                let inner = rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+                inner.and_then(|inner| inner.trim().parse().ok())
+            }
+            None => return Self::parse(text),
+        };
+        let depth = depth.filter(|depth| (1..=FRAMES).contains(depth)).ok_or_else(|| {
+            format!(
+                "`{text}` is no stack (write ustack, or ustack(N) for N frames, at most {FRAMES})"
+            )
+        })?;
+        let value = Value { base: Base::Stack(depth), width: Width::Whole };
+        Ok(Self { value, leaving: false })
     }
 
     /// Parses a value.
@@ -94,6 +123,9 @@ impl Operand {
         if let Some(number) = HALVES.iter().position(|&name| name == text) {
             let value = Value { base: Base::Register(number as u8), width: Width::U32 };
             return Ok(Self { value, leaving: false });
+        }
+        if text.starts_with("ustack") {
+            return Err(format!("`{text}` can only be a key (write e.g. @[ustack] = count())"));
         }
         whole(text).map(Self::register).ok_or_else(|| {
             format!(
@@ -193,6 +225,8 @@ impl fmt::Display for Operand {
             Base::Register(number) => to.write_str(register(number)),
             Base::Thread | Base::Context | Base::Goroutine => to.write_str("tid"),
             Base::Process => to.write_str("pid"),
+            Base::Stack(FRAMES) => to.write_str("ustack"),
+            Base::Stack(depth) => write!(to, "ustack({depth})"),
             Base::Memory { register: pointer, offset: 0 } => write!(to, "*{}", register(pointer)),
             Base::Memory { register: pointer, offset } => {
                 let sign = if offset < 0 { '-' } else { '+' };
@@ -223,6 +257,22 @@ mod tests {
             let operand = Operand::parse(text).unwrap_or_else(|what| panic!("{text}: {what}"));
             assert_eq!(operand.to_string(), said);
             assert_eq!(operand.leaving, text.contains("retval"), "{text}");
+        }
+    }
+
+    #[test]
+    fn stacks_are_keys_only() {
+        for (text, said) in
+            [("ustack", "ustack"), ("ustack()", "ustack"), ("ustack( 3 )", "ustack(3)")]
+        {
+            let operand = Operand::parse_key(text).unwrap_or_else(|what| panic!("{text}: {what}"));
+            assert_eq!((operand.to_string().as_str(), operand.is_stack()), (said, true));
+            let what = Operand::parse(text).expect_err(text);
+            assert!(what.contains("only be a key"), "{what}");
+        }
+        assert_eq!(Operand::parse_key("arg1"), Operand::parse("arg1"));
+        for text in ["ustack(0)", "ustack(128)", "ustack(x)", "ustacks", "ustack(1"] {
+            assert!(Operand::parse_key(text).expect_err(text).contains(text));
         }
     }
 

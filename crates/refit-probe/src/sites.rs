@@ -13,6 +13,7 @@ use refit_splice::{At, Body, Displaced, Procedures, Site, Springboard, Step};
 
 use crate::body::body;
 use crate::code::{behind_mark, decode, entered_inside, padding};
+use crate::sequences::Sequences;
 use crate::spec::What;
 use crate::steps::Steps;
 
@@ -52,6 +53,14 @@ pub enum NoSite {
     )]
     Loop {
         /// Address of the entry.
+        address: u64,
+    },
+    /// Only a copy of the function allows it, and the function holds a restartable sequence.
+    #[error(
+        "splicing there needs a copy of the whole function or a change of a restartable sequence (rseq, at {address:#x}), which the kernel restarts only where it is"
+    )]
+    Sequence {
+        /// Address of the first instruction of the sequence.
         address: u64,
     },
     /// The code cannot be read.
@@ -163,6 +172,8 @@ pub struct Place<'m> {
     entered: Vec<u64>,
     /// Ranges of its bytes that it reads as data.
     read: Vec<Range<u64>>,
+    /// Its restartable sequences.
+    sequences: Sequences,
     /// The whole function, if it can be copied.
     body: Option<Arc<Body>>,
     procedures: Arc<Procedures>,
@@ -173,7 +184,7 @@ impl<'m> Place<'m> {
     pub fn new(module: &'m Module, function: FunctionId, bias: u64) -> Self {
         let place = Self::in_place(module, function, bias);
         // The dead bytes of a copied function may have changed, so they must not hold constants.
-        let copyable = place.read.is_empty();
+        let copyable = place.read.is_empty() && place.sequences.first().is_none();
         let body = copyable.then(|| body(module, &place.flow, bias, &place.procedures)).flatten();
         Self { body: body.map(Arc::new), ..place }
     }
@@ -182,11 +193,13 @@ impl<'m> Place<'m> {
     pub fn in_place(module: &'m Module, function: FunctionId, bias: u64) -> Self {
         let flow = module.flow(function);
         let mut entered = entered(&flow);
+        let sequences = Sequences::of(module, &flow);
         entered.extend(resumed(module, &flow));
+        entered.extend(sequences.entered());
         entered.sort_unstable();
         let read = read(module, &flow);
         let procedures = Arc::new(procedures(module, function, bias));
-        Self { module, flow, function, bias, entered, read, body: None, procedures }
+        Self { module, flow, function, bias, entered, read, sequences, body: None, procedures }
     }
 
     /// Returns its control flow.
@@ -197,9 +210,14 @@ impl<'m> Place<'m> {
     /// Returns a site at one of its instructions, by its address in the file.
     ///
     /// # Errors
-    /// [`NoSite::NoBytes`].
+    /// [`NoSite::NoBytes`] or [`NoSite::Sequence`].
     pub fn site(&self, address: u64, at: At, actions: Vec<Step>) -> Result<Site, NoSite> {
         let code = (1..=32).rev().find_map(|length| self.module.bytes(address, length));
+        if let Some(sequence) = self.sequences.first()
+            && !(at == At::Before && self.fits_a_jump(address))
+        {
+            return Err(NoSite::Sequence { address: sequence });
+        }
         let room = self.room(address);
         // Gaps are searched only where one may be needed.
         let springboards = match room {
@@ -212,12 +230,22 @@ impl<'m> Place<'m> {
             code: code.ok_or(NoSite::NoBytes { address })?.to_vec(),
             room,
             alone: self.is_alone(address),
-            live: live(self.module, &self.flow, self.function, address),
+            live: self.live(address),
             actions,
             springboards,
             function: self.body.clone(),
             procedures: Arc::clone(&self.procedures),
         })
+    }
+
+    fn live(&self, address: u64) -> Live {
+        // Go's stacks move, and its assembly knows no dead registers.
+        if self.module.function(self.function).convention == Convention::Go {
+            return Live { red_zone: false, ..Live::ALL };
+        }
+        // The flow does not contain the kernel's way to an abort handler.
+        let seen = self.sequences.first().is_none();
+        if seen { self.flow.live_before(address) } else { Live::ALL }
     }
 
     /// Whether the function itself jumps to its entry; `address` is its first instruction that can
@@ -320,7 +348,7 @@ impl<'m> Place<'m> {
         let ranges = &module.function(function).ranges;
         // The code of another function is not changed for this one.
         let Some(range) = ranges.iter().find(|range| range.contains(&address)) else { return 0 };
-        if is_within(flow, address) {
+        if is_within(flow, address) || self.sequences.contain(address) {
             return 0;
         }
         if self.is_alone(address) {
@@ -386,14 +414,6 @@ fn read(module: &Module, flow: &Flow) -> Vec<Range<u64>> {
         (reads && function.ranges.iter().any(own)).then(|| begin..begin.saturating_add(size))
     };
     flow.instructions().iter().filter_map(|one| read(one.address)).collect()
-}
-
-fn live(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> Live {
-    // Go's stacks move, and its assembly knows no dead registers.
-    if module.function(function).convention == Convention::Go {
-        return Live { red_zone: false, ..Live::ALL };
-    }
-    flow.live_before(address)
 }
 
 /// Whether the instruction may change the function's result: whether it writes to `rax` or a part

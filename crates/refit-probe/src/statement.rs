@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! statements := item ((',' | ';') item)* [';']
-//! item       := action | 'by' VALUE | '@' [NAME] ['[' VALUE ']'] '=' function
+//! item       := action | 'by' KEY | '@' [NAME] ['[' KEY ']'] '=' function
 //! action     := 'count' | 'latency' | 'cpu' | 'concurrency' | 'span' | 'poison'
 //!             | ('sum' | 'avg' | 'min' | 'max') VALUE
 //!             | 'histogram' (VALUE | 'latency' | 'cpu') | 'event' [VALUE [',' VALUE]]
@@ -119,7 +119,7 @@ pub(crate) fn parse(body: &str) -> Result<Vec<Statement>, String> {
         let (word, rest) = item.split_once(char::is_whitespace).unwrap_or((item, ""));
         match (word, all.last_mut().map(|last| &mut last.what)) {
             ("by", _) if by.is_some() => return Err("`by` is given twice".to_owned()),
-            ("by", _) => by = Some(Operand::parse(rest)?),
+            ("by", _) => by = Some(Operand::parse_key(rest)?),
             // The text after the comma of an event's first value.
             (_, Some(Do::Event(values))) if values.len() == 1 && Operand::parse(item).is_ok() => {
                 values.push(Operand::parse(item)?);
@@ -163,7 +163,7 @@ fn in_map(text: &str) -> Result<Statement, String> {
             if split(key).count() > 1 {
                 return Err(format!("more than one key in {}; a map has one", whole()));
             }
-            (name.trim_end(), Some(Operand::parse(key)?))
+            (name.trim_end(), Some(Operand::parse_key(key)?))
         }
     };
     if !name.chars().all(|sign| sign.is_ascii_alphanumeric() || sign == '_') {

@@ -18,6 +18,7 @@ use crate::reading::{self, Counts};
 use crate::session::ProbeSession;
 use crate::sites::{self, CodePlace, NoSite};
 use crate::spec::{Place, Spec, What};
+use crate::stacks::{Images, StackFrame};
 use crate::statement::Do;
 use crate::steps::{About, NoEvent, Steps, Watching};
 
@@ -130,6 +131,8 @@ pub struct Watch {
     installed: Installed,
     session: ProbeSession,
     process: u32,
+    /// The files whose code is on stacks, if stacks are asked for.
+    images: Option<Images>,
     began: Instant,
 }
 
@@ -226,7 +229,7 @@ pub fn list(program: &Program, specs: &[Spec]) -> Result<Vec<(Mapped, CodePlace)
 /// in the file.
 pub(crate) fn open(mapped: &Mapped) -> Result<(Module, u64), Error> {
     let module = mapped.open()?;
-    let bias = mapped.bias(&module);
+    let bias = mapped.bias(module.image());
     let bias = bias.ok_or_else(|| Error::Replaced { path: mapped.path.clone() })?;
     Ok((module, bias))
 }
@@ -383,11 +386,16 @@ impl Prepared<'_> {
     ///
     /// # Errors
     /// [`Error`]; the program is unchanged then.
-    pub fn install(self, program: &Program) -> Result<Watch, Error> {
+    pub fn install(mut self, program: &Program) -> Result<Watch, Error> {
+        let walks = self.plan.walks_stacks();
+        let images = walks.then(|| Images::of(program)).transpose()?;
+        if let Some(images) = &images {
+            self.plan.walk(images.table());
+        }
         let (session, installed) =
             ProbeSession::install("watch", program, self.plan, self.cells, self.session)?;
         let (watched, process) = (self.watched, program.id());
-        Ok(Watch { watched, installed, session, process, began: Instant::now() })
+        Ok(Watch { watched, installed, session, process, images, began: Instant::now() })
     }
 }
 
@@ -403,6 +411,21 @@ impl Watch {
     /// The error of reading the cells.
     pub fn read(&self, watching: &Watching) -> std::io::Result<Counts> {
         reading::read(&self.installed, watching, self.process, self.began.elapsed())
+    }
+
+    /// Reads the stack with this number, as [`Installed::stack`] does. Numbers are the keys of
+    /// actions by stacks; 0 stands for all stacks for which there was no room.
+    ///
+    /// # Errors
+    /// The error of reading the cells.
+    pub fn stack(&self, number: u64) -> std::io::Result<Option<Vec<u64>>> {
+        self.installed.stack(number)
+    }
+
+    /// Names the frames of a stack. Those of inlined functions come before the frame that they are
+    /// in.
+    pub fn name_frames(&self, stack: &[u64]) -> Vec<StackFrame> {
+        self.images.as_ref().map_or_else(Vec::new, |images| images.name(stack))
     }
 
     /// Removes the probes; their counts can still be read. Returns what has been removed from the

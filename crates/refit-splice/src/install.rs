@@ -15,13 +15,13 @@ use refit_sys::memory::PAGE_SIZE_U64;
 use tracing::debug;
 
 use crate::area::{Area, Room, unmap};
-use crate::contexts;
 use crate::move_threads::{move_contexts, move_counters};
 use crate::patches::{self, Now};
 use crate::plan::{Copied, Plan, Ready};
-use crate::process::{Program, Refusal, STOP_TIMEOUT, Still};
+use crate::process::{Program, Refusal, STOP_TIMEOUT, Still, contexts};
 use crate::record::{Head, Record};
 use crate::snippet::{Cells, DURATIONS, Lane, Rings, Setting, Step, TIMER};
+use crate::stacks::{self, Walk};
 use crate::unwind::{self, Unwinding};
 use crate::why::Why;
 use crate::{debugger, generate, indices, remains, steady};
@@ -65,6 +65,8 @@ pub struct Installed {
     stride: u64,
     cells: u32,
     sites: usize,
+    /// Whether stacks are stored, in the first area.
+    walks: bool,
     /// The change at each site that is spliced in place, by address: at the site itself, without
     /// its springboard.
     pub(crate) places: Vec<Record>,
@@ -103,14 +105,8 @@ impl Installed {
         }
         let steady = steady::keeps_thread_pointers(program)?;
         let session_file = session.map(|session| open(program, session)).transpose()?;
-        let room = |group: &&[Ready]| Room {
-            records: group.iter().map(generate::most_records).sum(),
-            tables: TABLES + group.iter().map(unwind::most_bytes).sum::<u64>(),
-            code: group.iter().map(generate::most_bytes).sum(),
-            data: PAGE_SIZE_U64 + (stride << lanes),
-        };
-        let rooms: Vec<_> = groups.iter().map(|group| (reach(group), room(group))).collect();
-        let ((mut areas, mut setting), preparing) = program.stand_still(STOP_TIMEOUT, |still| {
+        let rooms = rooms(plan, &groups, stride << lanes);
+        let ((mut areas, setting), preparing) = program.stand_still(STOP_TIMEOUT, |still| {
             let mut areas = Vec::new();
             let made = rooms.iter().try_for_each(|(near, room)| {
                 areas.push(Area::make(still, near, *room)?);
@@ -133,7 +129,7 @@ impl Installed {
             Ok::<_, Why>((areas, setting?))
         })?;
         let changed =
-            Self::generate(program, &groups, &mut areas, &mut setting).and_then(|changes| {
+            Self::generate(program, plan, &groups, &mut areas, setting).and_then(|changes| {
                 let first = debugger::first(program);
                 let work = |still: &mut Still<'_>| {
                     for head in areas.iter().map(|area| &area.head) {
@@ -155,7 +151,8 @@ impl Installed {
                     ?changing,
                     "spliced"
                 );
-                Ok(Self { areas, lanes, stride, cells, sites: plan.len(), places, stood })
+                let (sites, walks) = (plan.len(), plan.stacks.is_some());
+                Ok(Self { areas, lanes, stride, cells, sites, walks, places, stood })
             }
             Err(why) => {
                 let heads: Vec<u64> = areas.iter().map(|area| area.head.address).collect();
@@ -168,11 +165,13 @@ impl Installed {
 
     fn generate(
         program: &Program,
+        plan: &Plan,
         groups: &[&[Ready]],
         areas: &mut [Area],
-        setting: &mut Setting,
+        mut setting: Setting,
     ) -> Result<Changes, Why> {
         let mut all = Changes::default();
+        setting.walk = place_stacks(program, plan, areas, &setting)?;
         let filtered = program.is_filtered();
         let heads: Vec<Head> = areas.iter().map(|area| area.head).collect();
         for other in remains::find(program)? {
@@ -190,7 +189,7 @@ impl Installed {
                 if let Ready::Copied(copied) = ready {
                     check(program, copied)?;
                 }
-                let made = generate::make(ready, begin + code.len() as u64, *setting)?;
+                let made = generate::make(ready, begin + code.len() as u64, setting)?;
                 if made.calls && filtered {
                     return Err(Why::Filtered { address: ready.reach().start });
                 }
@@ -331,6 +330,20 @@ impl Installed {
         Ok(cells)
     }
 
+    /// Reads the frames of a stack, the innermost first, by the number that is the value of
+    /// [`Base::Stack`](crate::Base::Stack): the address of the site, then the last byte of each
+    /// call. [`UNKNOWN_FRAME`](crate::UNKNOWN_FRAME) follows where it was not known how to go on.
+    /// `None` if there is no such stack, or if it is not complete yet.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn stack(&self, number: u64) -> io::Result<Option<Vec<u64>>> {
+        let area = self.areas.first().filter(|_| self.walks);
+        let (Some(area), Some(place)) = (area, stacks::place(number)) else { return Ok(None) };
+        let store = (self.stride << self.lanes) + stacks::STORE;
+        Ok(stacks::frames(&area.words(store + place, (stacks::STACK / 8) as usize)?))
+    }
+
     /// Reads what a cell has counted so far. Never less than a previous result.
     ///
     /// # Errors
@@ -363,6 +376,22 @@ fn groups(ready: &[Ready]) -> Vec<&[Ready]> {
     groups
 }
 
+/// Returns the code that the areas of these groups have to be near, and their room. Each area has
+/// lanes of this many bytes; stacks are in the first one.
+fn rooms(plan: &Plan, groups: &[&[Ready]], lanes: u64) -> Vec<(Range<u64>, Room)> {
+    let room = |group: &&[Ready]| Room {
+        records: group.iter().map(generate::most_records).sum(),
+        tables: TABLES + group.iter().map(unwind::most_bytes).sum::<u64>(),
+        code: group.iter().map(generate::most_bytes).sum(),
+        data: PAGE_SIZE_U64 + lanes,
+    };
+    let mut rooms: Vec<_> = groups.iter().map(|group| (reach(group), room(group))).collect();
+    if let (Some(stacks), Some((_, room))) = (&plan.stacks, rooms.first_mut()) {
+        room.data += stacks.bytes();
+    }
+    rooms
+}
+
 fn reach(group: &[Ready]) -> Range<u64> {
     let begin = group.iter().map(|ready| ready.reach().start).min();
     let end = group.iter().map(|ready| ready.reach().end).max();
@@ -390,7 +419,22 @@ fn setting(still: &Still<'_>, lanes: u32, stride: u64, steady: bool) -> Setting 
     let cells = Cells { lane, base: 0, first: 0, lanes, stride };
     let pointers = processor_has("fsgsbase");
     let thread = if steady { still.thread_offset() } else { None };
-    Setting { cells, thread, pointers, lahf: processor_has("lahf_lm"), indices: 0, rings: None }
+    let lahf = processor_has("lahf_lm");
+    Setting { cells, thread, pointers, lahf, indices: 0, walk: None, rings: None }
+}
+
+/// Writes the table for walking stacks behind the lanes of the first area, if the plan has one.
+fn place_stacks(
+    program: &Program,
+    plan: &Plan,
+    areas: &[Area],
+    setting: &Setting,
+) -> Result<Option<Walk>, Why> {
+    let (Some(stacks), Some(area)) = (&plan.stacks, areas.first()) else { return Ok(None) };
+    let lanes = 1 << (setting.cells.stride + setting.cells.lanes);
+    let walk = stacks.walk(area.first_lane() + lanes);
+    area.put(program, walk.granules - area.head.address, &stacks.encode())?;
+    Ok(Some(Walk { asks: !program.is_filtered(), ..walk }))
 }
 
 fn lane(still: &Still<'_>, steady: bool) -> Lane {

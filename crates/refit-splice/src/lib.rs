@@ -69,7 +69,7 @@
 //!    and unwinding works as before.
 //!
 //! A program that switches threads in user space saves program counters in its own memory;
-//! `contexts` searches for them.
+//! `process::contexts` searches for them.
 //!
 //! Threads in a copied function move in the same way: from every instruction that neither stays nor
 //! becomes a jump, to the snippet before its copy. Return addresses lead to places that become
@@ -92,9 +92,10 @@
 //!   that survive a kill.
 //! - `procedures`, `site`, `body`, `relocate`, `jump`, `layout`, `plan`: decide which bytes change;
 //!   no process needed.
+//! - `stacks`: the table by which snippets walk stacks, and the stacks that they have stored.
 //! - `listing`, `snippet`, `copy`, `generate`: machine code for the patch area.
 //! - `unwind`: the same code, described for unwinders and debuggers.
-//! - `contexts`, `move_threads`: program counters that the changes affect.
+//! - `move_threads`: program counters that the changes affect.
 //! - [`remains`], `install`, `withdraw`: put a plan in, take everything out, take single sites out.
 //!
 //! # What it does not do
@@ -108,7 +109,6 @@
 
 mod area;
 mod body;
-mod contexts;
 mod copy;
 mod debugger;
 mod encode;
@@ -129,6 +129,7 @@ pub mod remains;
 mod reserved;
 mod site;
 mod snippet;
+mod stacks;
 mod steady;
 mod unwind;
 mod why;
@@ -143,5 +144,6 @@ pub use site::{At, Site, Springboard};
 pub use snippet::{
     Action, Base, Clock, DURATIONS, Fold, KEYS, Relation, Step, TIMER, Test, Value, Width,
 };
+pub use stacks::{FRAMES, Stacks, UNKNOWN_FRAME};
 pub use why::Why;
 pub use withdraw::Withdrawn;

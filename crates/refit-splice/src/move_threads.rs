@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::contexts::{self, SearchResult};
-use crate::process::signal_frames;
-use crate::process::{Refusal, Still};
+use crate::process::contexts::{self, SearchResult};
+use crate::process::{Refusal, Still, signal_frames};
 
 /// Moves the program counters that are keys of `moves`, in contexts that the program has saved
 /// itself. If there is too much memory to search, none is moved.

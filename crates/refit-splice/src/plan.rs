@@ -13,6 +13,7 @@ use crate::relocate::Displaced;
 use crate::reserved::ReservedBytes;
 use crate::site::{At, Site, Springboard};
 use crate::snippet::{Action, Step};
+use crate::stacks::Stacks;
 use crate::why::Why;
 
 /// Sites that can be installed in a program, with everything that the installation needs.
@@ -20,6 +21,8 @@ use crate::why::Why;
 pub struct Plan {
     /// By ascending address.
     pub(crate) ready: Vec<Ready>,
+    /// The table for actions that read the stack.
+    pub(crate) stacks: Option<Stacks>,
 }
 
 /// A unit of installation.
@@ -89,6 +92,20 @@ impl Plan {
         plan.ready.sort_by_key(|ready| ready.reach().start);
         refused.sort_by_key(|&(index, _)| index);
         (plan, refused)
+    }
+
+    /// Whether actions walk the stack.
+    pub fn walks_stacks(&self) -> bool {
+        let sites = self.ready.iter().flat_map(|ready| match ready {
+            Ready::Place(place) => std::slice::from_ref(&place.site),
+            Ready::Copied(copied) => &copied.sites,
+        });
+        sites.flat_map(|site| &site.actions).any(Step::walks_stack)
+    }
+
+    /// Adds the table by which actions walk the stack ([`Base::Stack`](crate::Base::Stack)).
+    pub fn walk(&mut self, stacks: Stacks) {
+        self.stacks = Some(stacks);
     }
 
     /// Adds the entry of a function that unwinders ask as a site at which they learn of generated

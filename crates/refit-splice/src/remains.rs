@@ -16,10 +16,10 @@ use tracing::debug;
 
 use crate::area::{is_area, is_name, unmap};
 use crate::patches::{self, Now};
-use crate::process::{self, Call, Program, Refusal, STOP_TIMEOUT, Still, signal_frames};
+use crate::process::{self, Call, Program, Refusal, STOP_TIMEOUT, Still, contexts, signal_frames};
 use crate::record::{Head, Record};
 use crate::why::Why;
-use crate::{contexts, debugger, indices, move_threads};
+use crate::{debugger, indices, move_threads};
 
 /// Number and length of the pauses in which threads may leave an area. Snippets and handlers are
 /// short, but a thread in one may have to wait for a processor.

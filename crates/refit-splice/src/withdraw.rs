@@ -17,10 +17,9 @@ use std::time::Duration;
 
 use tracing::debug;
 
-use crate::contexts;
 use crate::install::Installed;
 use crate::patches::{self, Now};
-use crate::process::{Program, Refusal, Still};
+use crate::process::{Program, Refusal, Still, contexts};
 use crate::record::Record;
 use crate::why::Why;
 

@@ -20,7 +20,9 @@ mod tracee;
 pub use call::{CallError, NoSyscall, UnreportedTask, find_syscall};
 pub use event::{Event, next, next_of, next_unless};
 pub use options::Options;
-pub use returning::{BYTES as RETURNING_BYTES, OPTIONS as RETURNING, gone_on};
+pub use returning::{
+    BYTES as RETURNING_BYTES, OPTIONS as RETURNING, Remaining, gone_on, remaining,
+};
 pub use state::{Information, SystemCall};
 pub use tracee::{Stop, Tracee};
 

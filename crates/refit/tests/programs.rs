@@ -111,7 +111,7 @@ fn poison_blocks(program: &Program) -> Installed {
     let mut all = Vec::new();
     for mapped in modules::of(program).expect("it runs") {
         let module = mapped.open().expect("an ELF file");
-        let bias = mapped.bias(&module).expect("what is mapped is the file");
+        let bias = mapped.bias(module.image()).expect("what is mapped is the file");
         let functions = (0..module.functions().len()).map(|number| FunctionId(number as u32));
         let own = |id: &FunctionId| !module.function(*id).sources.contains(Sources::STUB);
         for id in functions.filter(own) {

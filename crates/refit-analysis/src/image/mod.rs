@@ -18,15 +18,19 @@ pub mod procedure;
 mod read;
 mod relocations;
 mod separate;
+mod sequences;
 mod symbols;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use refit_sys::memory::PAGE_SIZE_U64;
+
 pub use error::OpenError;
 pub use frames::Frame;
 pub use language_data::LanguageData;
 pub use procedure::Procedure;
+pub use sequences::Sequence;
 pub use symbols::Symbol;
 
 /// Largest file that is read, in bytes: the contents are kept in memory.
@@ -87,6 +91,7 @@ pub struct Image {
     frames: frames::Frames,
     go: Vec<(u64, Box<str>)>,
     relocations: relocations::Relocations,
+    sequences: Vec<Sequence>,
 }
 
 impl Image {
@@ -156,6 +161,11 @@ impl Image {
         stored[first..].iter().take_while(|a| **a < range.end).any(|a| *a != but)
     }
 
+    /// Returns restartable sequences, by ascending address.
+    pub fn sequences(&self) -> &[Sequence] {
+        &self.sequences
+    }
+
     /// Returns Go's functions by ascending entry, with their names.
     pub fn go_functions(&self) -> &[(u64, Box<str>)] {
         &self.go
@@ -206,6 +216,20 @@ impl Image {
         let begin = segment.offset + (address - segment.addresses.start);
         let end = segment.offset + (segment.addresses.end - segment.addresses.start);
         self.data.get(usize::try_from(begin).ok()?..usize::try_from(end).ok()?)
+    }
+
+    /// Returns the address of the first byte of a mapping of code that begins at `offset` of the
+    /// file, before the kernel's load bias is added; `None` if the file has no code there, and so
+    /// is not the file that is mapped.
+    pub fn address_of_offset(&self, offset: u64) -> Option<u64> {
+        // The kernel maps whole pages: a mapping may begin some bytes before its segment.
+        let mut segments = self.segments.iter().filter(|s| s.executable);
+        let found = segments.find(|segment| {
+            let length = segment.addresses.end - segment.addresses.start;
+            offset <= segment.offset.saturating_add(length)
+                && segment.offset < offset.saturating_add(PAGE_SIZE_U64)
+        })?;
+        Some(found.addresses.start.wrapping_add(offset.wrapping_sub(found.offset)))
     }
 
     /// Whether `length` bytes at `address` are read-only once the file is loaded.

@@ -120,6 +120,12 @@ impl Image {
         let frame = self.frame_at(address)?;
         self.frames.procedure(self, self.bytes(section.start, length)?, frame)
     }
+
+    /// Returns the unwinding rules of all code, by ascending address; without those of code that
+    /// [`procedure_at`](Self::procedure_at) returns `None` for.
+    pub fn procedures(&self) -> impl Iterator<Item = Procedure> + '_ {
+        self.frames().iter().filter_map(|frame| self.procedure_at(frame.addresses.start))
+    }
 }
 
 impl frames::Frames {

@@ -10,8 +10,8 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
 
 use super::elf::Elf;
 use super::error::OpenError;
-use super::{Code, Image, Kind, LARGEST, Segment};
-use super::{contents, frames, go, relocations, separate, symbols};
+use super::{Code, Image, Kind, LARGEST, Segment, Sequence};
+use super::{contents, frames, go, relocations, separate, sequences, symbols};
 
 impl Image {
     /// Reads the file at `path`.
@@ -73,17 +73,21 @@ fn read(path: &Path, data: Vec<u8>) -> Result<Image, OpenError> {
         frames: frames::read(&elf),
         go: Vec::new(),
         relocations: relocations::read(&elf),
+        sequences: Vec::new(),
     };
     let arrays = initialisers(&elf);
     let (go_table, text) = (go::table(&elf).map(<[u8]>::to_vec), elf.section(".text"));
     let text = text.map(|(s, _)| s.sh_addr.get(LE));
     let entry = elf.header.e_entry(LE);
+    let descriptors = sequences::descriptors(&elf);
     if image.symbols.iter().all(|s| s.dynamic) {
         image.symbols.extend(separate::symbols(path, &image.build_id, &elf));
     }
     image.data = data;
     image.starts = arrays.iter().filter_map(|&at| image.pointer(at)).collect();
     image.starts.push(entry);
+    image.sequences = descriptors.iter().filter_map(|&at| sequence(&image, at)).collect();
+    image.sequences.sort_unstable_by_key(|one| one.addresses.start);
     if let Some(table) = go_table {
         image.go = go::functions(&table, text);
     }
@@ -131,6 +135,18 @@ fn stored_without_relocations(image: &mut Image) {
     stored.extend(found);
     stored.sort_unstable();
     stored.dedup();
+}
+
+/// Reads the descriptor of a restartable sequence; `None` if the kernel would refuse it.
+fn sequence(image: &Image, at: u64) -> Option<Sequence> {
+    let word = |offset: u64| image.pointer(at.checked_add(offset)?);
+    let (start, length, abort) = (word(8)?, word(16)?, word(24)?);
+    let code = image.code_at(start)?;
+    let addresses = start..start.checked_add(length)?;
+    let fits = addresses.end <= code.addresses.end && image.code_at(abort).is_some();
+    let version = image.offset32(at)?;
+    let sound = version == 0 && length > 0 && fits && !addresses.contains(&abort);
+    sound.then_some(Sequence { addresses, abort })
 }
 
 fn segments(elf: &Elf) -> Vec<Segment> {

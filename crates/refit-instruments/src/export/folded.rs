@@ -36,19 +36,24 @@ pub fn flame_graph(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result
     if lines.is_empty() {
         return Err(Error::Nothing);
     }
-    draw_stacks(&trace.head().command.join(" "), &lines, to)
+    draw_stacks(&trace.head().command.join(" "), "ns", &lines, to)
         .map_err(|e| if e.kind() == io::ErrorKind::InvalidData { Error::Nothing } else { e.into() })
 }
 
-/// Draws folded stacks whose times are in nanoseconds as a flame graph in SVG.
+/// Draws folded stacks, whose sizes are in `unit`, as a flame graph in SVG.
 ///
 /// # Errors
 ///
 /// The output cannot be written, or there is no stack to draw (`InvalidData`).
-pub fn draw_stacks(title: &str, lines: &[String], to: &mut dyn Write) -> io::Result<()> {
+pub fn draw_stacks(
+    title: &str,
+    unit: &str,
+    lines: &[String],
+    to: &mut dyn Write,
+) -> io::Result<()> {
     let mut options = Options::default();
     options.title = title.to_owned();
-    options.count_name = "ns".to_owned();
+    options.count_name = unit.to_owned();
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), to)
 }
 

@@ -98,7 +98,7 @@ impl Stage {
                 return Err(why);
             }
         };
-        let bias = mapped.bias(&module).expect("what is mapped is the file");
+        let bias = mapped.bias(module.image()).expect("what is mapped is the file");
         let mut stage =
             Self { child, stdin, stdout, board, _folder: folder, program, mapped, module, bias };
         for (begin, end) in stage.memory() {

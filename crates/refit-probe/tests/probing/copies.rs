@@ -41,11 +41,11 @@ pub(super) struct Wanted {
 }
 
 /// Returns the program's own file, and its load bias.
-fn module(program: &Program, path: &Path) -> (Module, u64) {
+pub(super) fn module(program: &Program, path: &Path) -> (Module, u64) {
     let module = Module::open(path).expect("an analysis");
     let mapped = modules::of(program).expect("its files");
     let mapped = mapped.iter().find(|mapped| mapped.path == path).expect("its own");
-    let bias = mapped.bias(&module).expect("the same file");
+    let bias = mapped.bias(module.image()).expect("the same file");
     (module, bias)
 }
 

@@ -4,6 +4,8 @@ mod copies;
 mod cover;
 mod drill;
 mod program;
+mod sequences;
+mod stacks;
 mod unwound;
 
 #[path = "../../../refit-splice/tests/splicing/victim.rs"]

@@ -5,10 +5,12 @@ use std::ops::Range;
 
 use refit_sys::process::is_filtered;
 use refit_sys::slack;
-use refit_sys::trace::CallError;
+use refit_sys::trace::{CallError, RETURNING_BYTES, remaining};
 
+use super::contexts::{self, SearchResult};
+use super::program::Program;
 use super::refusal::Refusal;
-use super::signal_frames::counters_in;
+use super::signal_frames::is_in_use;
 use super::slots::{CODE, LONGEST_TEXT, SLOTS, TEXT};
 use super::still::Still;
 
@@ -24,8 +26,8 @@ impl Call {
     ///
     /// # Errors
     /// [`Refusal::Filtered`]: no thread may make any call. [`Refusal::NoSyscall`]: there is no
-    /// place for the code. [`Refusal::Restless`]: all threads that may make calls wait where no
-    /// signal reaches them.
+    /// place for the code. [`Refusal::Replaced`]: the process runs another program.
+    /// [`Refusal::Restless`]: all threads that may make calls wait where no signal reaches them.
     pub fn new(still: &Still<'_>) -> Result<Self, Refusal> {
         let id = still.program.id();
         let mut free: Vec<u32> = still.own().filter(|&thread| !is_filtered(thread)).collect();
@@ -40,8 +42,11 @@ impl Call {
                 None => Refusal::Filtered { id },
             });
         };
-        let slack = slack(still)?.ok_or(Refusal::NoSyscall { id })?;
-        Ok(Self { thread, slack })
+        match slack(still)? {
+            Some(slack) => Ok(Self { thread, slack }),
+            None if is_replaced(still.program)? => Err(Refusal::Replaced { id }),
+            None => Err(Refusal::NoSyscall { id }),
+        }
     }
 
     /// Returns the thread that makes the calls.
@@ -103,29 +108,74 @@ impl Call {
     }
 }
 
-/// Returns a slack in which no task is now, nor will be when a signal handler returns.
+/// Returns a slack whose code for calls nobody will run.
 fn slack(still: &Still<'_>) -> Result<Option<Range<u64>>, Refusal> {
     let mappings = still.program.mappings()?;
     for found in slack::all(&still.program.memory, &mappings) {
-        if !counters_in(still, &(found.start..found.start + SLOTS))? {
+        if !may_run(still, &(found.start + CODE..found.start + SLOTS), true)? {
             return Ok(Some(found));
         }
     }
     Ok(None)
 }
 
-/// Zeroes the slacks in which no thread is.
+/// Takes the contexts that the program has saved out of the code for calls in these slacks. They
+/// are there if refit was killed during a call and the program has switched the thread out. Each
+/// gets the registers that the code would have restored; a call that has not been made is left out.
+pub(super) fn take_out_contexts(still: &Still<'_>, slacks: &[Range<u64>]) -> Result<(), Refusal> {
+    let program = still.program;
+    for found in slacks {
+        let at = found.start + CODE..found.start + TEXT;
+        let mut code = [0; RETURNING_BYTES as usize];
+        if is_clear(program, &at) || program.read(at.start, &mut code).is_err() {
+            continue;
+        }
+        let SearchResult::All(saved) = contexts::saved(still, &at, |_| true)? else { continue };
+        for context in saved {
+            if let Some(remaining) = remaining(&code, context.counter - at.start) {
+                contexts::restore(program, &context, &remaining)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether code may be run: by a task, now or when a signal handler returns, or by a thread that
+/// the program has switched out. Nobody is in code that is all zeros. `unknown` is the answer if
+/// there is too much memory to search.
+fn may_run(still: &Still<'_>, code: &Range<u64>, unknown: bool) -> Result<bool, Refusal> {
+    if is_clear(still.program, code) {
+        return Ok(false);
+    }
+    if is_in_use(still, code)? {
+        return Ok(true);
+    }
+    Ok(match contexts::saved(still, code, |_| true)? {
+        SearchResult::All(found) => !found.is_empty(),
+        SearchResult::TooLarge => unknown,
+    })
+}
+
+/// Whether the process has started another program since its memory was opened.
+fn is_replaced(program: &Program) -> Result<bool, Refusal> {
+    let mappings = program.mappings()?;
+    let mut code = mappings.iter().filter(|mapping| mapping.readable && mapping.executable);
+    Ok(code.all(|mapping| program.read(mapping.range.start, &mut [0]).is_err()))
+}
+
+fn is_clear(program: &Program, code: &Range<u64>) -> bool {
+    let mut bytes = vec![0; (code.end - code.start) as usize];
+    program.read(code.start, &mut bytes).is_ok() && bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Zeroes the slacks whose code nobody will run.
 pub(crate) fn clean(still: &Still<'_>) -> Result<(), Refusal> {
     let program = still.program;
     let mappings = program.mappings()?;
     for found in slack::all(&program.memory, &mappings) {
-        let mut bytes = [0; slack::SIZE as usize];
-        let marked =
-            program.read(found.start, &mut bytes).is_ok() && bytes != [0; slack::SIZE as usize];
-        if marked && !counters_in(still, &found)? {
-            bytes = [0; slack::SIZE as usize];
+        if !is_clear(program, &found) && !may_run(still, &found, true)? {
             // The mark is zeroed in the same write, which is within one page.
-            let written = program.write(found.start, &bytes);
+            let written = program.write(found.start, &[0; slack::SIZE as usize]);
             written.map_err(|source| Refusal::System {
                 id: program.id(),
                 what: "remove code of refit from it",

@@ -26,6 +26,7 @@ use refit_sys::restart::{self, Behind, Call, ERESTARTNOHAND, Left, LimitedCall, 
 use refit_sys::slack;
 use refit_sys::trace::Registers;
 
+use super::contexts::{self, SearchResult};
 use super::find_slots::slots;
 use super::refusal::Refusal;
 use super::signal_frames::counters;
@@ -44,10 +45,22 @@ impl Places {
         let mappings = still.program.mappings()?;
         let slacks: Vec<_> = slack::all(&still.program.memory, &mappings).collect();
         let slots = slots(still.program, &slacks);
-        let counters = if slots.is_empty() { Vec::new() } else { counters(still)? };
-        let ranges = slots.into_iter().map(|(at, slot)| at..at + slot.shape.size());
-        let stands = |range: &Range<u64>| counters.iter().any(|counter| range.contains(counter));
-        Ok(Self { slacks, used: ranges.filter(stands).collect() })
+        let ranges = slots.iter().map(|(at, slot)| *at..*at + slot.shape.size());
+        let mut used = Vec::new();
+        if let (Some((first, _)), Some((last, _))) = (slots.first(), slots.last()) {
+            let all = *first.min(last)..first.max(last) + slack::SIZE;
+            let mut counters = counters(still)?;
+            let saved = contexts::saved(still, &all, |_| true)?;
+            let known = if let SearchResult::All(saved) = &saved {
+                counters.extend(saved.iter().map(|one| one.counter));
+                true
+            } else {
+                false
+            };
+            let stands = |range: &Range<u64>| counters.iter().any(|one| range.contains(one));
+            used.extend(ranges.filter(|range| !known || stands(range)));
+        }
+        Ok(Self { slacks, used })
     }
 
     /// Reserves space for a slot; returns its address and that of its slack.
@@ -69,12 +82,10 @@ impl Places {
 }
 
 impl Still<'_> {
-    /// Moves every thread that makes the rest of a call in a slot back to the end of the program's
-    /// own `syscall`.
-    pub(super) fn take_out(&mut self) -> Result<(), Refusal> {
-        let mappings = self.program.mappings()?;
-        let slacks: Vec<_> = slack::in_use(&self.program.memory, &mappings).collect();
-        let slots = slots(self.program, &slacks);
+    /// Moves every thread that makes the rest of a call in a slot of these slacks back to the end
+    /// of the program's own `syscall`.
+    pub(super) fn take_out(&mut self, slacks: &[Range<u64>]) -> Result<(), Refusal> {
+        let slots = slots(self.program, slacks);
         if slots.is_empty() {
             return Ok(());
         }

@@ -17,9 +17,11 @@ use std::time::{Duration, Instant};
 
 use refit_sys::process::living;
 use refit_sys::sharers::Sharers;
+use refit_sys::slack;
 use refit_sys::trace::Tracee;
 use tracing::debug;
 
+use super::call;
 use super::program::Program;
 use super::refusal::Refusal;
 use super::still::Still;
@@ -145,7 +147,10 @@ impl<'p> Still<'p> {
         if still.own.is_empty() {
             return Err(Refusal::NoSuch { id: program.id() });
         }
-        still.take_out()?;
+        let mappings = program.mappings()?;
+        let slacks: Vec<_> = slack::in_use(&program.memory, &mappings).collect();
+        call::take_out_contexts(&still, &slacks)?;
+        still.take_out(&slacks)?;
         Ok(still)
     }
 

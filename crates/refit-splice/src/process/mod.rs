@@ -6,6 +6,7 @@
 
 mod call;
 mod complete;
+pub(crate) mod contexts;
 mod find_slots;
 mod hold;
 mod pass;

@@ -134,17 +134,6 @@ pub(crate) fn is_go(still: &Still<'_>) -> Result<bool, Refusal> {
 }
 
 /// Whether the program counter of a task is in this code, or will be when a signal handler returns.
-/// No program counter is in code that is all zeros.
-pub(crate) fn counters_in(still: &Still<'_>, code: &Range<u64>) -> Result<bool, Refusal> {
-    let mut bytes = vec![0; (code.end - code.start) as usize];
-    let read = still.program().read(code.start, &mut bytes);
-    if read.is_ok() && bytes.iter().all(|byte| *byte == 0) {
-        return Ok(false);
-    }
-    is_in_use(still, code)
-}
-
-/// Implements [`counters_in`] for code that is known not to be all zeros.
 pub(crate) fn is_in_use(still: &Still<'_>, code: &Range<u64>) -> Result<bool, Refusal> {
     Ok(counters(still)?.iter().any(|counter| code.contains(counter)))
 }

@@ -9,7 +9,7 @@
 //! `step` has the actions, `value` the values that actions can read, `setting` the surroundings of
 //! snippets in a program; `registers` and `allocation` decide which registers are taken; `writer`
 //! writes single instructions. `actions` writes a step, composed of the parts in `values`, `cells`,
-//! `search`, `timer`, `spread`, `event` and `find_frame`.
+//! `search`, `timer`, `spread`, `event`, `stack` and `find_frame`.
 
 mod actions;
 mod allocation;
@@ -20,6 +20,7 @@ mod registers;
 mod search;
 mod setting;
 mod spread;
+mod stack;
 mod step;
 mod timer;
 mod value;

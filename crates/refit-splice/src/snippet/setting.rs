@@ -2,6 +2,8 @@
 
 use refit_instruments::session::Geometry;
 
+use crate::stacks::Walk;
+
 /// The surroundings of snippets in a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
@@ -15,6 +17,8 @@ pub(crate) struct Setting {
     pub(crate) lahf: bool,
     /// Address of the list of indices of frame descriptions (`indices`).
     pub(crate) indices: u64,
+    /// The means of walking stacks, if any are walked.
+    pub(crate) walk: Option<Walk>,
     /// Where records go, if any are written.
     pub(crate) rings: Option<Rings>,
 }

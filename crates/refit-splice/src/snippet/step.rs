@@ -208,7 +208,12 @@ impl Step {
             _ => 128,
         };
         let key = if self.key.is_some() { 192 } else { 0 };
-        own + key + 224 * self.values().count() as u64
+        own + key + self.values().map(Value::most_bytes).sum::<u64>()
+    }
+
+    /// Whether it walks the stack.
+    pub(crate) fn walks_stack(&self) -> bool {
+        self.values().any(|value| matches!(value.base, Base::Stack(_)))
     }
 
     /// Returns the values that it reads.
@@ -341,7 +346,9 @@ impl Base {
             Self::Thread | Self::Context if thread.is_some() => call(Set::NONE, false),
             Self::Goroutine => call(Set::NONE, false),
             Self::Thread | Self::Process | Self::Context => call(Set::SYSCALL, false),
-            Self::Memory { .. } => call(Set::SYSCALL | Set::of(&[2, 6, 7, 8, 9, 10]), true),
+            Self::Memory { .. } | Self::Stack(_) => {
+                call(Set::SYSCALL | Set::of(&[2, 6, 7, 8, 9, 10]), true)
+            }
         }
     }
 }

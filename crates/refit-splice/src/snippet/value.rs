@@ -34,7 +34,16 @@ pub enum Base {
         /// Offset in bytes.
         offset: i32,
     },
+    /// The number of the thread's stack, of which this many frames are kept
+    /// ([`Installed::stack`](crate::Installed::stack)); 0 if there was no room for it. The plan has
+    /// to have a table ([`Plan::walk`](crate::Plan::walk)).
+    Stack(u8),
 }
+
+/// Number of the stack pointer.
+pub(super) const STACK_POINTER: u8 = 4;
+/// Number of the frame pointer.
+pub(super) const FRAME_POINTER: u8 = 5;
 
 /// Width of a value, and whether negative numbers keep their sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +98,15 @@ impl Value {
         Self { base: Base::Register(number), width: Width::Whole }
     }
 
+    /// Returns an upper bound of the bytes of the code that finds it.
+    pub(super) fn most_bytes(self) -> u64 {
+        if matches!(self.base, Base::Stack(_)) { 1024 } else { 224 }
+    }
+
     pub(super) fn reads(self) -> Set {
         match self.base {
             Base::Register(register) | Base::Memory { register, .. } => Set::of(&[register]),
+            Base::Stack(_) => Set::of(&[STACK_POINTER, FRAME_POINTER]),
             Base::Thread | Base::Process | Base::Context | Base::Goroutine => Set::NONE,
         }
     }

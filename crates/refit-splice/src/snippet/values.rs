@@ -61,6 +61,13 @@ impl Writer<'_> {
                 self.call(libc::SYS_getpid)?;
                 self.copy(into, Register::RAX)?;
             }
+            Base::Stack(depth) => match self.setting.walk {
+                Some(walk) => self.stack(walk, depth, into)?,
+                None => {
+                    let reason = "the plan has no table for walking stacks".to_owned();
+                    return Err(Why::Generate { address: self.address, reason });
+                }
+            },
             Base::Memory { register, offset } => {
                 self.program_value(register, into)?;
                 if offset != 0 {

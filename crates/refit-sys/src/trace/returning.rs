@@ -85,6 +85,33 @@ fn code(after: &Registers) -> [u8; BYTES as usize] {
     bytes
 }
 
+/// The part of the code that a thread at one of its instructions has still to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remaining {
+    /// Number of registers that are restored already.
+    pub restored: usize,
+    /// The values of the registers, in the order in which they are restored: `rax`, `rcx`, `rdx`,
+    /// `rsi`, `rdi`, `r8` to `r11`.
+    pub registers: [u64; 9],
+    /// The program counter after that.
+    pub counter: u64,
+}
+
+/// Returns what a thread has still to do that is at this offset in the code, after the call, or
+/// instead of it. `None` if the bytes are not the code, or no instruction is there.
+pub fn remaining(code: &[u8; BYTES as usize], offset: u64) -> Option<Remaining> {
+    let own = code[..2] == CODE[..2] && code[65..67] == CODE[65..67] && code[71] == CODE[71];
+    let restored = match offset {
+        0 => 0,
+        2..=65 if (offset - 2).is_multiple_of(7) => (offset as usize - 2) / 7,
+        _ => return None,
+    };
+    let (words, _) = code[CODE.len()..].as_chunks::<8>();
+    let word = |number: usize| u64::from_le_bytes(words[number]);
+    let registers = std::array::from_fn(word);
+    own.then_some(Remaining { restored, registers, counter: word(9) })
+}
+
 /// The result of an attempt to make a call.
 enum Attempt {
     /// The call has returned this.
@@ -204,6 +231,14 @@ mod tests {
         }
         let distance = u32::from_le_bytes(code[67..71].try_into().expect("four"));
         assert_eq!(code[71 + distance as usize], 10);
+        let all = Remaining { restored: 0, registers: [1, 2, 3, 4, 5, 6, 7, 8, 9], counter: 10 };
+        for (offset, restored) in [(0, 0), (2, 0), (9, 1), (58, 8), (65, 9)] {
+            assert_eq!(remaining(&code, offset), Some(Remaining { restored, ..all }));
+        }
+        for offset in [1, 3, 66, 72] {
+            assert_eq!(remaining(&code, offset), None);
+        }
+        assert_eq!(remaining(&[0; BYTES as usize], 0), None);
     }
 
     #[test]

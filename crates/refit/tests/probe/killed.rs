@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use refit_sys::launch;
 use refit_sys::process::exists;
 use refit_sys::trace::{self, Event, Options, Tracee};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::shell::{refit, run, text, verified};
 
@@ -18,10 +19,11 @@ struct Victim {
 }
 
 impl Victim {
-    fn start() -> Self {
+    /// Builds and starts the program with this source.
+    fn start(source: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let (path, source) = (folder.path().join("victim"), PathBuf::from("tests/probe/killed.c"));
-        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(source);
+        let path = folder.path().join("victim");
+        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/probe").join(source);
         let built = Command::new("cc")
             .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
             .args([&path, &source])
@@ -47,8 +49,20 @@ impl Victim {
 
     /// Lets it check that all its threads continue, and that all results are right.
     fn check(&mut self) {
+        assert_eq!(self.ask(), "right");
+    }
+
+    /// Lets it check itself, and returns its answer.
+    fn ask(&mut self) -> String {
         writeln!(self.child.stdin.as_mut().expect("a pipe")).expect("it listens");
-        assert_eq!(self.line(), "right");
+        self.line()
+    }
+
+    /// Sends it a signal, and waits until it gives this answer.
+    fn signal(&mut self, signal: Signal, answer: &str) {
+        let process = Pid::from_child(&self.child);
+        kill_process(process, signal).expect("it is there");
+        while self.ask() != answer {}
     }
 
     fn id(&self) -> String {
@@ -64,8 +78,9 @@ impl Drop for Victim {
 }
 
 /// Runs refit up to its step with this number, at which it is killed: before a system call by which
-/// it changes, stops or examines another process. Returns the number of its steps.
-fn killed_at(arguments: &[&str], step: usize) -> usize {
+/// it changes, stops or examines another process. Just before that, `last` is done. Returns the
+/// number of its steps.
+fn killed_at(arguments: &[&str], step: usize, last: impl Fn()) -> usize {
     let mut command = refit(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let options = Options::CLONE | Options::SYSTEM_CALL | Options::EXIT_KILL;
@@ -88,6 +103,7 @@ fn killed_at(arguments: &[&str], step: usize) -> usize {
                 if is_step(&held) {
                     steps += 1;
                     if steps == step {
+                        last();
                         child.kill().expect("it is there");
                     }
                 }
@@ -122,7 +138,7 @@ fn is_step(held: &Tracee) -> bool {
 /// Kills refit at each of its steps, every `apart`th of them, from `first` on; the remains are
 /// removed each time.
 fn kill_everywhere(probe: &str, first: usize, apart: usize) {
-    let mut victim = Victim::start();
+    let mut victim = Victim::start("killed.c");
     let id = victim.id();
     let arguments = ["probe", "-p", &id, "-e", probe, "--for", "5ms"];
     victim.check();
@@ -130,7 +146,7 @@ fn kill_everywhere(probe: &str, first: usize, apart: usize) {
     let before = files();
     let mut step = first;
     loop {
-        let made = killed_at(&arguments, step);
+        let made = killed_at(&arguments, step, || {});
         victim.check();
         let repaired = run(&["repair", "-p", &id]);
         assert!(repaired.status.success(), "at step {step}: {}", text(&repaired.stderr));
@@ -154,4 +170,35 @@ fn whenever_refit_is_killed_the_program_goes_on() {
 #[test]
 fn whenever_refit_is_killed_the_program_goes_on_although_functions_are_copied() {
     kill_everywhere("uprobe:victim:* { count, histogram latency, poison }", 3, 7);
+}
+
+#[test]
+fn threads_that_are_switched_out_in_a_call_of_a_killed_refit_go_on() {
+    let mut victim = Victim::start("parked.c");
+    let id = victim.id();
+    let process = Pid::from_child(&victim.child);
+    let probe = "uprobe:victim:work { count }";
+    let arguments = ["probe", "-p", &id, "-e", probe, "--for", "5ms"];
+    let repaired = |step: usize| {
+        let repaired = run(&["repair", "-p", &id]);
+        let told = text(&repaired.stderr);
+        // The patch area stays if the context, or the remains of it on a stack, are in there.
+        let kept = told.contains("the program has saved the context of a thread");
+        assert!(repaired.status.success() || kept, "at step {step}: {told}");
+        kept
+    };
+    for step in (1..).step_by(7) {
+        // The thread that makes refit's calls is switched out wherever it is when refit is killed.
+        let aside = || kill_process(process, Signal::USR1).expect("it is there");
+        if killed_at(&arguments, step, aside) < step {
+            assert!(step > 100, "{step}");
+            break;
+        }
+        victim.signal(Signal::USR1, "aside");
+        repaired(step);
+        victim.signal(Signal::USR2, "right");
+        if !repaired(step) {
+            verified(&id);
+        }
+    }
 }

@@ -182,6 +182,49 @@ fn maps_add_up_all_places_of_all_programs() {
 }
 
 #[test]
+fn stacks_are_keys_of_maps_in_all_programs() {
+    let mut shells = [Shell::start(), Shell::start()];
+    let ids = shells.each_ref().map(Shell::id);
+    let probe = "uprobe:*:sqlite3_step { @steps[ustack(3)] = count(); count }";
+    for json in [true, false] {
+        let options: &[&str] = if json { &["--json"] } else { &[] };
+        let mut child = refit(&[options, &["probe", "-p", &ids.join(","), "-e", probe]].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("refit");
+        let mut told = watching(&mut child);
+        let mut line = String::new();
+        told.read_line(&mut line).expect("a line");
+        shells.iter_mut().for_each(|shell| drop(shell.ask("select 1;")));
+        interrupt(&child);
+        let output = child.wait_with_output().expect("refit");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        if json {
+            let records = objects(&output.stdout);
+            let stacks: Vec<_> = records.iter().filter(|one| one["map"] == "steps").collect();
+            let sum = |records: &[&Value]| -> u64 {
+                records.iter().map(|one| one["count"].as_u64().expect("a number")).sum()
+            };
+            let places: Vec<_> = records.iter().filter(|one| one.get("map").is_none()).collect();
+            assert_eq!(sum(&stacks), sum(&places));
+            for one in stacks {
+                let frames = one["stack"].as_array().expect("frames");
+                let outer = frames.iter().filter(|frame| frame["inlined"] == false).count();
+                assert_eq!((outer, &frames[0]["offset"]), (3, &Value::from(0)), "{one}");
+                assert_eq!(frames[0]["function"], "sqlite3_step");
+                assert_eq!(frames[outer - 1]["module"], "sqlite3");
+            }
+        } else {
+            let shown = text(&output.stdout);
+            assert!(shown.contains("COUNT  PLACE\n"), "{shown}");
+            assert!(shown.contains("\n    sqlite3_step+0 (libsqlite3.so."), "{shown}");
+        }
+    }
+    ids.iter().for_each(|id| verified(id));
+}
+
+#[test]
 fn events_and_spans_are_in_a_trace_that_is_read_as_any() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("probe.trace");

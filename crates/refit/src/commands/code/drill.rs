@@ -1,7 +1,5 @@
 //! `refit drill`: shows where the time in a function goes, level by level.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,6 +12,7 @@ use refit_probe::watch::Error;
 use refit_splice::process::Program;
 use serde::Serialize;
 
+use super::flame;
 use super::probe::{failure, tell_kept};
 use super::watching::Course;
 use crate::commands::interruption::interruption;
@@ -329,14 +328,7 @@ fn draw(path: &[Step], file: &Path) -> Result<(), Failure> {
         }
     }
     let title = path.first().map_or(String::new(), |step| format!("time in {}", step.name));
-    let drawn = File::create(file).map(BufWriter::new).and_then(|mut to| {
-        export::draw_stacks(&title, &lines, &mut to)?;
-        to.flush()
-    });
-    drawn.map_err(|e| {
-        let remedy = "make room, or name a file that you may write to";
-        Failure::new(format!("draw {}", file.display()), e.to_string(), remedy)
-    })
+    flame::draw(&title, "ns", &lines, file)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod cfg;
 mod cover;
 mod drill;
 mod edge;
+mod flame;
 mod funcs;
 mod layout;
 mod listing;

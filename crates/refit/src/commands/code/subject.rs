@@ -86,7 +86,7 @@ impl SubjectArgs {
                 return Err(Failure::new(operation, why, "restart the program"));
             }
             let module = Module::open(&mapped.by_name).map_err(|e| refused(operation, &e))?;
-            let loaded_at = mapped.bias(&module);
+            let loaded_at = mapped.bias(module.image());
             subjects.push(Subject { path: mapped.path, module, loaded_at });
         }
         if subjects.is_empty() {

@@ -15,7 +15,7 @@ use refit_probe::reading::Reading;
 use refit_probe::statement::{Do, Folding};
 use refit_splice::Clock;
 
-use super::reading::{From, Key, Read};
+use super::reading::{Key, Read, Source};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -109,16 +109,20 @@ pub(super) fn print(read: &[Read<'_>], out: &mut Output) -> Result<(), Failure> 
 impl Metrics {
     fn take(&self, read: &Read<'_>) {
         let mut labels: Labels = match &read.from {
-            From::Place { process, module, name, .. } => vec![
+            Source::Place { process, module, name, .. } => vec![
                 ("process", process.to_string()),
                 ("module", (*module).to_owned()),
                 ("function", (*name).to_owned()),
             ],
-            From::Map(name) => vec![("map", (*name).to_owned())],
+            Source::Map(name) => vec![("map", (*name).to_owned())],
         };
-        match read.key {
+        match &read.key {
             Key::All => {}
             Key::Of(key) => labels.push(("key", key.to_string())),
+            Key::Stack(frames) => {
+                let frames: Vec<_> = frames.iter().map(ToString::to_string).collect();
+                labels.push(("key", frames.join(";")));
+            }
             Key::Others => labels.push(("key", "others".to_owned())),
         }
         if let [operand] = read.watching.what.operands() {

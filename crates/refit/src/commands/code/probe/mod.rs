@@ -4,6 +4,7 @@ mod metrics;
 mod print;
 mod reading;
 mod repair;
+mod stacks;
 mod tell;
 mod trace;
 
@@ -46,12 +47,13 @@ sum VALUE, avg VALUE, min VALUE, max VALUE, histogram VALUE (or latency or cpu, 
 Values: arg0 … arg5, retval, pid, tid, registers, fields such as *(arg0 + 16), and casts of these such as (u32)arg1. \
 Conditions: comparisons such as VALUE == NUMBER, combined with && and ||. \
 Maps add up all places of a probe, in bpftrace's words: @NAME[VALUE] = count(), sum(VALUE), avg(VALUE), min(VALUE), max(VALUE) or hist(VALUE), \
-separated by semicolons; NAME and [VALUE] may be left out.
+separated by semicolons; NAME and [VALUE] may be left out. In place of the key: ustack or ustack(N), the stack with at most N frames.
 
 Example:
   refit probe -p 4711 -e 'uprobe:redis-server:lookupKey* { count }'
   refit probe -p 4711 -e 'uprobe:libc:malloc /arg0 > 4096/ { count, histogram arg0, by tid }' --interval 1s
   refit probe -p 4711 -e 'uprobe:libc:*alloc { @calls[tid] = count(); @bytes = sum(arg0) }'
+  refit probe -p 4711 -e 'uprobe:libc:malloc { @bytes[ustack] = sum(arg0) }' --for 10s --svg malloc.svg
   refit probe -e 'uprobe:libsqlite3:sqlite3_step { latency, cpu }' -- sqlite3 db 'select 1'
   refit probe -p 4711 -e 'uprobe:nginx:ngx_http_* { span }' -o nginx.trace --for 5s
 
@@ -94,6 +96,10 @@ pub(crate) struct ProbeArgs {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
 
+    /// Draw what was counted by ustack as a flame graph to this file (SVG)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    svg: Option<PathBuf>,
+
     /// Program to start, and to probe from its first instruction
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -101,6 +107,7 @@ pub(crate) struct ProbeArgs {
 
 /// Watches.
 pub(crate) fn run(args: &ProbeArgs, out: &mut Output) -> Result<(), Failure> {
+    stacks::check(&args.probes, args.svg.as_deref())?;
     let interrupted = interruption()?;
     if !args.pid.is_empty() {
         return watch(args, &args.pid, &interrupted, out);
@@ -150,6 +157,7 @@ fn watch(
     let ended = trace.map(|trace| trace.end(out));
     seen?;
     print::print(args.openmetrics, &watched, out)?;
+    args.svg.as_deref().map_or(Ok(()), |file| stacks::draw(&watched, file))?;
     removed.into_iter().collect::<Result<(), _>>()?;
     ended.transpose()?;
     out.flush()

@@ -2,11 +2,13 @@
 
 use refit_probe::operand::Operand;
 use refit_probe::reading::Reading;
+use refit_probe::stacks::StackFrame;
 use refit_probe::statement::{Do, Folding};
+use refit_splice::UNKNOWN_FRAME;
 use serde::Serialize;
 
 use super::metrics;
-use super::reading::{From, Key, Read, Watched, read};
+use super::reading::{Key, Read, Source, Watched, read};
 use crate::failure::Failure;
 use crate::format;
 use crate::histogram::bars;
@@ -58,6 +60,9 @@ struct ReadingRecord<'w> {
     /// The value; without it, the results for values that had no slot of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<u64>,
+    /// The same for stacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stack: Option<Vec<FrameRecord<'w>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,12 +79,41 @@ struct ReadingRecord<'w> {
     bits: Option<&'w [u64]>,
 }
 
+/// A frame of a stack, for programs.
+#[derive(Serialize)]
+struct FrameRecord<'w> {
+    /// `None` where it was not known how to go on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module: Option<&'w str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function: Option<&'w str>,
+    offset: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'w str>,
+    inlined: bool,
+}
+
+impl<'w> From<&'w StackFrame> for FrameRecord<'w> {
+    fn from(frame: &'w StackFrame) -> Self {
+        Self {
+            address: Some(frame.address).filter(|address| *address != UNKNOWN_FRAME),
+            module: frame.module.as_deref(),
+            function: frame.function.as_deref(),
+            offset: frame.offset,
+            source: frame.source.as_deref(),
+            inlined: frame.inlined,
+        }
+    }
+}
+
 fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
     let (place, map) = match read.from {
-        From::Place { process, module, name, address } => {
+        Source::Place { process, module, name, address } => {
             (Some((process, module, name, address)), None)
         }
-        From::Map(name) => (None, Some(name)),
+        Source::Map(name) => (None, Some(name)),
     };
     let mut record = ReadingRecord {
         process: place.map(|(process, ..)| process),
@@ -90,6 +124,11 @@ fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
         action: read.watching.what.to_string(),
         by: read.watching.by.map(|by| by.to_string()),
         key: if let Key::Of(key) = read.key { Some(key) } else { None },
+        stack: if let Key::Stack(frames) = &read.key {
+            Some(frames.iter().map(FrameRecord::from).collect())
+        } else {
+            None
+        },
         count: None,
         inside: None,
         nanos: None,
@@ -130,19 +169,30 @@ fn mean(values: u64, sum: i64) -> Option<f64> {
 }
 
 impl Read<'_> {
-    fn place(&self, several: bool) -> String {
+    /// Names its place, or its map; with `several` also the process.
+    pub(super) fn place(&self, several: bool) -> String {
         match self.from {
-            From::Place { process, module, name, .. } if several => {
+            Source::Place { process, module, name, .. } if several => {
                 format!("{process} {module}:{name}")
             }
-            From::Place { module, name, .. } => format!("{module}:{name}"),
-            From::Map(name) => format!("@{name}"),
+            Source::Place { module, name, .. } => format!("{module}:{name}"),
+            Source::Map(name) => format!("@{name}"),
         }
+    }
+
+    /// Returns a line for each frame of its stack, if it is a result for stacks.
+    fn frames(&self) -> Vec<String> {
+        let lines: Vec<String> = match &self.key {
+            Key::Stack(frames) => frames.iter().map(ToString::to_string).collect(),
+            Key::Others if self.watching.by.is_some_and(Operand::is_stack) => vec![self.key()],
+            _ => Vec::new(),
+        };
+        lines.iter().map(|line| format!("    {line}")).collect()
     }
 
     fn key(&self) -> String {
         match self.key {
-            Key::All => String::new(),
+            Key::All | Key::Stack(_) => String::new(),
             // Addresses and similar values are shown in base 16.
             Key::Of(key) if key >= 1 << 32 => format!("{key:#x}"),
             Key::Of(key) => key.to_string(),
@@ -179,18 +229,26 @@ fn table_by(
     several: bool,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let title = by.map(|by| by.to_string().to_uppercase());
+    // A stack has lines of its own.
+    let key = by.filter(|by| !by.is_stack());
+    let title = key.map(|by| by.to_string().to_uppercase());
     let mut all: Vec<_> = columns.iter().map(|title| (*title, Align::Right)).collect();
     all.extend(title.as_deref().map(|title| (title, Align::Right)));
     all.push(("PLACE", Align::Left));
     let mut table = Table::new(&all);
     let shown = if by.is_some() { KEYS } else { rows.len() };
     for (_, mut cells, read) in rows.iter().take(shown).map(|(w, c, r)| (w, c.clone(), *r)) {
-        cells.extend(by.map(|_| read.key()));
+        cells.extend(key.map(|_| read.key()));
         cells.push(read.place(several));
         table.row(cells);
     }
-    table.lines().iter().try_for_each(|line| out.line(line))?;
+    let lines = table.lines();
+    let (title, lines) = lines.split_at(lines.len().min(1));
+    title.iter().try_for_each(|line| out.line(line))?;
+    for (line, (.., read)) in lines.iter().zip(&rows) {
+        out.line(line)?;
+        read.frames().iter().try_for_each(|line| out.line(line))?;
+    }
     match rows.len().saturating_sub(shown) as u64 {
         0 => Ok(()),
         more => out.line(&format!("and {}; --json prints all", format::counted(more, "line"))),
@@ -201,7 +259,7 @@ fn counts(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), Fail
     let (mut rows, mut never) = (Vec::new(), 0);
     for read in read {
         match read.reading {
-            Reading::Count(0) if matches!(read.from, From::Place { .. }) => never += 1,
+            Reading::Count(0) if matches!(read.from, Source::Place { .. }) => never += 1,
             Reading::Count(count) => rows.push((count, vec![format::count(count)], read)),
             _ => {}
         }
@@ -271,8 +329,10 @@ fn histograms(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), 
             Reading::Durations { sizes, .. } => (sizes, true),
             _ => continue,
         };
-        let key = read.watching.by.map_or(String::new(), |by| format!(", {by} {}", read.key()));
+        let key = read.watching.by.filter(|by| !by.is_stack());
+        let key = key.map_or(String::new(), |by| format!(", {by} {}", read.key()));
         out.line(&format!("{} at {}{key}", read.watching.what, read.place(several)))?;
+        read.frames().iter().try_for_each(|line| out.line(line))?;
         let from = |bits: usize| match bits {
             0 => "0".to_owned(),
             bits if timed => format::nanos(1 << (bits - 1)),

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::io;
 
+use refit_probe::operand::Operand;
 use refit_probe::reading::Reading;
+use refit_probe::stacks::StackFrame;
 use refit_probe::steps::Watching;
 use refit_probe::watch::Watch;
 use refit_splice::process::Program;
@@ -19,7 +22,7 @@ pub(super) struct Watched<'p> {
 
 /// The result of one action at one place, or at all places of a map, under one key or none.
 pub(super) struct Read<'w> {
-    pub(super) from: From<'w>,
+    pub(super) from: Source<'w>,
     pub(super) watching: &'w Watching,
     pub(super) key: Key,
     pub(super) reading: Reading,
@@ -27,7 +30,7 @@ pub(super) struct Read<'w> {
 
 /// Where a result comes from.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum From<'w> {
+pub(super) enum Source<'w> {
     /// A place in a program.
     Place { process: u32, module: &'w str, name: &'w str, address: u64 },
     /// All places of the map with this name.
@@ -35,19 +38,21 @@ pub(super) enum From<'w> {
 }
 
 /// Which part of what an action tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     /// All of it.
     All,
     /// The result for a value.
     Of(u64),
+    /// The result for a stack.
+    Stack(Vec<StackFrame>),
     /// The results for values that had no slot.
     Others,
 }
 
 /// Reads everything.
 pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Failure> {
-    let failed = |e: std::io::Error| Failure::new("read the counts", e.to_string(), "try again");
+    let failed = |e: io::Error| Failure::new("read the counts", e.to_string(), "try again");
     let (mut all, mut maps) = (Vec::new(), Maps::default());
     for Watched { program, watch } in watched {
         for place in &watch.watched {
@@ -62,14 +67,15 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
                 }
                 let (module, name) = (place.module.as_str(), place.name.as_str());
                 let (process, address) = (program.id(), place.address);
-                let from = From::Place { process, module, name, address };
+                let from = Source::Place { process, module, name, address };
                 let mut add = |key, reading| match &watching.map {
                     None => all.push(Read { from, watching, key, reading }),
                     Some(map) => maps.add(map, watching, key, reading),
                 };
-                let keyed = watching.by.is_some();
-                counts.keys.into_iter().for_each(|(key, reading)| add(Key::Of(key), reading));
-                if !keyed {
+                for (key, reading) in counts.keys {
+                    add(self::key(watch, watching, key).map_err(failed)?, reading);
+                }
+                if watching.by.is_none() {
                     add(Key::All, counts.all);
                 } else if !counts.all.is_zero() {
                     add(Key::Others, counts.all);
@@ -79,6 +85,16 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
     }
     all.extend(maps.into_readings());
     Ok(all)
+}
+
+/// Returns the key that a value stands for.
+fn key(watch: &Watch, watching: &Watching, value: u64) -> io::Result<Key> {
+    if !watching.by.is_some_and(Operand::is_stack) {
+        return Ok(Key::Of(value));
+    }
+    // Otherwise it had no room, or is not complete yet.
+    let stack = watch.stack(value)?;
+    Ok(stack.map_or(Key::Others, |stack| Key::Stack(watch.name_frames(&stack))))
 }
 
 /// The results of maps so far.
@@ -106,7 +122,7 @@ impl<'w> Maps<'w> {
 
     fn into_readings(self) -> impl Iterator<Item = Read<'w>> {
         self.all.into_iter().flat_map(|(name, watching, keys)| {
-            let from = From::Map(name);
+            let from = Source::Map(name);
             keys.into_iter().map(move |(key, reading)| Read { from, watching, key, reading })
         })
     }

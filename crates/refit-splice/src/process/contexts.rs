@@ -26,9 +26,12 @@ use refit_sys::maps::Mapping;
 use refit_sys::memory::PAGE_SIZE_U64;
 use refit_sys::pagemap::Pagemap;
 use refit_sys::status::Status;
+use refit_sys::trace::Remaining;
 
-use crate::process::signal_frames::{self, PROGRAM_COUNTER, Saved};
-use crate::process::{Program, Refusal, Still};
+use super::program::Program;
+use super::refusal::Refusal;
+use super::signal_frames::{self, PROGRAM_COUNTER, Saved};
+use super::still::Still;
 
 /// Maximum amount of memory that is searched, in bytes; the search takes some ten milliseconds.
 const MOST: u64 = 128 << 20;
@@ -203,6 +206,31 @@ fn is_left_over(still: &Still<'_>, mappings: &[Mapping], tops: &[u64], at: u64) 
     let alternate = word(ALTERNATE)..word(ALTERNATE).saturating_add(word(ALTERNATE + 16));
     let on = |top: &u64| alternate.contains(top) && *top <= at;
     alternate.contains(&at) && !tops.iter().any(on)
+}
+
+/// Indices, among the words of `struct sigcontext`, of the registers that a call restores, in the
+/// order of [`Remaining::registers`], and of the program counter.
+const RESTORED: [u64; 9] = [13, 14, 12, 9, 8, 0, 1, 2, 3];
+const COUNTER: u64 = 16;
+
+/// Lets a saved context continue after a call. A context whose registers are not those of a thread
+/// at that instruction is something else, and stays as it is.
+pub(super) fn restore(
+    program: &Program,
+    context: &Saved,
+    remaining: &Remaining,
+) -> Result<(), Refusal> {
+    let registers = RESTORED.into_iter().zip(remaining.registers);
+    let registers = registers.map(|(index, value)| (context.at - (COUNTER - index) * 8, value));
+    let (before, rest): (Vec<_>, Vec<_>) =
+        registers.enumerate().partition(|(number, _)| *number < remaining.restored);
+    if before.iter().any(|(_, (at, value))| program.word(*at).ok() != Some(*value)) {
+        return Ok(());
+    }
+    for (_, (at, value)) in rest {
+        put(program, &Saved { at, ..*context }, value)?;
+    }
+    put(program, context, remaining.counter)
 }
 
 /// Changes the program counter of a saved context.
