@@ -119,7 +119,8 @@ impl Loaded {
         let last = symbols[..symbols.partition_point(|one| one.address <= address)].last();
         let entry = last.filter(|one| one.size == 0 || address - one.address < one.size);
         let named = entry.and_then(|entry| {
-            let same = symbols.iter().filter(|one| one.address == entry.address);
+            let first = symbols.partition_point(|one| one.address < entry.address);
+            let same = symbols[first..].iter().take_while(|one| one.address == entry.address);
             same.min_by_key(|one| one.rank)
         });
         if let Some(symbol) = named {
