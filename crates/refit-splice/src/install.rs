@@ -171,8 +171,9 @@ impl Installed {
         mut setting: Setting,
     ) -> Result<Changes, Why> {
         let mut all = Changes::default();
-        setting.walk = place_stacks(program, plan, areas, &setting)?;
         let filtered = program.is_filtered();
+        let walk = place_stacks(program, plan, areas, &setting)?;
+        setting.walk = walk.map(|walk| Walk { asks: !filtered, ..walk });
         let heads: Vec<Head> = areas.iter().map(|area| area.head).collect();
         for other in remains::find(program)? {
             other.list(program, &heads)?;
@@ -434,7 +435,7 @@ fn place_stacks(
     let lanes = 1 << (setting.cells.stride + setting.cells.lanes);
     let walk = stacks.walk(area.first_lane() + lanes);
     area.put(program, walk.granules - area.head.address, &stacks.encode())?;
-    Ok(Some(Walk { asks: !program.is_filtered(), ..walk }))
+    Ok(Some(walk))
 }
 
 fn lane(still: &Still<'_>, steady: bool) -> Lane {

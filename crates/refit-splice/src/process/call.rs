@@ -10,7 +10,6 @@ use refit_sys::trace::{CallError, RETURNING_BYTES, remaining};
 use super::contexts::{self, SearchResult};
 use super::program::Program;
 use super::refusal::Refusal;
-use super::signal_frames::is_in_use;
 use super::slots::{CODE, LONGEST_TEXT, SLOTS, TEXT};
 use super::still::Still;
 
@@ -112,7 +111,7 @@ impl Call {
 fn slack(still: &Still<'_>) -> Result<Option<Range<u64>>, Refusal> {
     let mappings = still.program.mappings()?;
     for found in slack::all(&still.program.memory, &mappings) {
-        if !may_run(still, &(found.start + CODE..found.start + SLOTS), true)? {
+        if !may_run(still, &(found.start + CODE..found.start + SLOTS))? {
             return Ok(Some(found));
         }
     }
@@ -141,19 +140,13 @@ pub(super) fn take_out_contexts(still: &Still<'_>, slacks: &[Range<u64>]) -> Res
 }
 
 /// Whether code may be run: by a task, now or when a signal handler returns, or by a thread that
-/// the program has switched out. Nobody is in code that is all zeros. `unknown` is the answer if
-/// there is too much memory to search.
-fn may_run(still: &Still<'_>, code: &Range<u64>, unknown: bool) -> Result<bool, Refusal> {
+/// the program has switched out. Nobody is in code that is all zeros.
+fn may_run(still: &Still<'_>, code: &Range<u64>) -> Result<bool, Refusal> {
     if is_clear(still.program, code) {
         return Ok(false);
     }
-    if is_in_use(still, code)? {
-        return Ok(true);
-    }
-    Ok(match contexts::saved(still, code, |_| true)? {
-        SearchResult::All(found) => !found.is_empty(),
-        SearchResult::TooLarge => unknown,
-    })
+    let counters = contexts::counters(still, std::slice::from_ref(code))?;
+    Ok(counters.is_none_or(|counters| counters.iter().any(|counter| code.contains(counter))))
 }
 
 /// Whether the process has started another program since its memory was opened.
@@ -173,7 +166,7 @@ pub(crate) fn clean(still: &Still<'_>) -> Result<(), Refusal> {
     let program = still.program;
     let mappings = program.mappings()?;
     for found in slack::all(&program.memory, &mappings) {
-        if !is_clear(program, &found) && !may_run(still, &found, true)? {
+        if !is_clear(program, &found) && !may_run(still, &found)? {
             // The mark is zeroed in the same write, which is within one page.
             let written = program.write(found.start, &[0; slack::SIZE as usize]);
             written.map_err(|source| Refusal::System {

@@ -26,10 +26,9 @@ use refit_sys::restart::{self, Behind, Call, ERESTARTNOHAND, Left, LimitedCall, 
 use refit_sys::slack;
 use refit_sys::trace::Registers;
 
-use super::contexts::{self, SearchResult};
+use super::contexts;
 use super::find_slots::slots;
 use super::refusal::Refusal;
-use super::signal_frames::counters;
 use super::slots::{SLOTS, SYSCALL, Shape, Slot};
 use super::still::{Limited, Still};
 
@@ -45,20 +44,10 @@ impl Places {
         let mappings = still.program.mappings()?;
         let slacks: Vec<_> = slack::all(&still.program.memory, &mappings).collect();
         let slots = slots(still.program, &slacks);
-        let ranges = slots.iter().map(|(at, slot)| *at..*at + slot.shape.size());
-        let mut used = Vec::new();
-        if let (Some((first, _)), Some((last, _))) = (slots.first(), slots.last()) {
-            let all = *first.min(last)..first.max(last) + slack::SIZE;
-            let mut counters = counters(still)?;
-            let saved = contexts::saved(still, &all, |_| true)?;
-            let known = if let SearchResult::All(saved) = &saved {
-                counters.extend(saved.iter().map(|one| one.counter));
-                true
-            } else {
-                false
-            };
-            let stands = |range: &Range<u64>| counters.iter().any(|one| range.contains(one));
-            used.extend(ranges.filter(|range| !known || stands(range)));
+        let mut used: Vec<_> =
+            slots.into_iter().map(|(at, slot)| at..at + slot.shape.size()).collect();
+        if let Some(counters) = contexts::counters(still, &used)? {
+            used.retain(|range| counters.iter().any(|counter| range.contains(counter)));
         }
         Ok(Self { slacks, used })
     }

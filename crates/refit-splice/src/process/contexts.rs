@@ -136,6 +136,23 @@ pub(crate) fn saved(
     Ok(SearchResult::All(found))
 }
 
+/// Returns the program counters in these ranges: of all tasks, those to which signal handlers
+/// return, and those of saved contexts. `None` if there is too much memory to search.
+pub(super) fn counters(
+    still: &Still<'_>,
+    ranges: &[Range<u64>],
+) -> Result<Option<Vec<u64>>, Refusal> {
+    let begin = ranges.iter().map(|range| range.start).min();
+    let end = ranges.iter().map(|range| range.end).max();
+    let (Some(begin), Some(end)) = (begin, end) else { return Ok(Some(Vec::new())) };
+    let wanted = |counter: u64| ranges.iter().any(|range| range.contains(&counter));
+    let SearchResult::All(found) = saved(still, &(begin..end), wanted)? else { return Ok(None) };
+    let mut all = signal_frames::counters(still)?;
+    all.retain(|&counter| wanted(counter));
+    all.extend(found.into_iter().map(|one| one.counter));
+    Ok(Some(all))
+}
+
 /// Bytes that are read at once: whole pages.
 const CHUNK: usize = 1 << 20;
 
@@ -210,8 +227,8 @@ fn is_left_over(still: &Still<'_>, mappings: &[Mapping], tops: &[u64], at: u64) 
 
 /// Indices, among the words of `struct sigcontext`, of the registers that a call restores, in the
 /// order of [`Remaining::registers`], and of the program counter.
-const RESTORED: [u64; 9] = [13, 14, 12, 9, 8, 0, 1, 2, 3];
-const COUNTER: u64 = 16;
+const RESTORED: [usize; 9] = [13, 14, 12, 9, 8, 0, 1, 2, 3];
+const COUNTER: usize = 16;
 
 /// Lets a saved context continue after a call. A context whose registers are not those of a thread
 /// at that instruction is something else, and stays as it is.
@@ -220,22 +237,30 @@ pub(super) fn restore(
     context: &Saved,
     remaining: &Remaining,
 ) -> Result<(), Refusal> {
-    let registers = RESTORED.into_iter().zip(remaining.registers);
-    let registers = registers.map(|(index, value)| (context.at - (COUNTER - index) * 8, value));
-    let (before, rest): (Vec<_>, Vec<_>) =
-        registers.enumerate().partition(|(number, _)| *number < remaining.restored);
-    if before.iter().any(|(_, (at, value))| program.word(*at).ok() != Some(*value)) {
+    let begin = context.at - COUNTER as u64 * 8;
+    let mut words = [[0; 8]; COUNTER + 1];
+    if program.read(begin, words.as_flattened_mut()).is_err() {
         return Ok(());
     }
-    for (_, (at, value)) in rest {
-        put(program, &Saved { at, ..*context }, value)?;
+    for (number, (index, value)) in RESTORED.into_iter().zip(remaining.registers).enumerate() {
+        let value = value.to_le_bytes();
+        if number < remaining.restored && words[index] != value {
+            return Ok(());
+        }
+        words[index] = value;
     }
-    put(program, context, remaining.counter)
+    words[COUNTER] = remaining.counter.to_le_bytes();
+    // In one write: refit may be killed, and a context with a part of the registers is worthless.
+    write(program, begin, words.as_flattened())
 }
 
 /// Changes the program counter of a saved context.
 pub(crate) fn put(program: &Program, context: &Saved, to: u64) -> Result<(), Refusal> {
-    program.write(context.at, &to.to_le_bytes()).map_err(|source| Refusal::System {
+    write(program, context.at, &to.to_le_bytes())
+}
+
+fn write(program: &Program, at: u64, bytes: &[u8]) -> Result<(), Refusal> {
+    program.write(at, bytes).map_err(|source| Refusal::System {
         id: program.id(),
         what: "change a context that it has saved",
         source,

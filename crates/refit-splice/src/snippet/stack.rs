@@ -20,9 +20,11 @@
 //! same place. A limit is one word, whoever stores it last.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
+use refit_sys::memory::PAGE_SIZE_U64;
 
 use super::value::{FRAME_POINTER, STACK_POINTER};
 use super::writer::{Label, Writer};
+use crate::process::signal_frames::PROGRAM_COUNTER;
 use crate::stacks::{self, Kind, Row, Walk};
 use crate::why::Why;
 
@@ -46,15 +48,19 @@ const LEFT: Register = Register::R10;
 const ELSEWHERE: i32 = 31;
 
 /// Bits of an address within a page, and bytes of a page.
-const PAGE: u32 = 12;
+const PAGE: u32 = PAGE_SIZE_U64.ilog2();
 const PAGE_BYTES: i32 = 1 << PAGE;
 /// Bits of a kept limit that hold the number of readable pages; the page's number is above them.
 const PAGES: u32 = 20;
 /// Number of pages that may be asked for at once.
 const FURTHER: i64 = 64;
 /// Offsets in `struct rt_sigframe`, after the return address of the handler: the frame pointer, the
-/// stack pointer and the program counter.
-const SAVED: [i64; 3] = [120, 160, 168];
+/// stack pointer and the program counter. The last two are the 16th and 17th of the registers, the
+/// first is the 11th.
+const SAVED: [i64; 3] = {
+    let counter = PROGRAM_COUNTER as i64 - 8;
+    [counter - 6 * 8, counter - 8, counter]
+};
 /// Mixes a frame into a hash.
 const MIX: i64 = 0x9e37_79b9_7f4a_7c15_u64.cast_signed();
 

@@ -56,7 +56,12 @@ impl Row {
     pub(crate) const CFA: i64 = 4;
     pub(crate) const FRAME_POINTER: i64 = 6;
 
-    pub(crate) const UNKNOWN: Self = Self { kind: Kind::Unknown, cfa: 0, frame_pointer: 0 };
+    pub(crate) const UNKNOWN: Self = Self::bare(Kind::Unknown);
+
+    /// Returns a row of a kind that has no offsets.
+    const fn bare(kind: Kind) -> Self {
+        Self { kind, cfa: 0, frame_pointer: 0 }
+    }
 
     /// Returns the row of an instruction with these rules.
     pub(crate) fn new(procedure: &Procedure, rules: &procedure::Row) -> Self {
@@ -70,12 +75,10 @@ impl Row {
         };
         if procedure.signal {
             let kernel = rules.cfa == Cfa::Expression(SAVED_BY_KERNEL.to_vec());
-            return kernel.then_some(Self { kind: Kind::Signal, cfa: 0, frame_pointer: 0 });
+            return kernel.then_some(Self::bare(Kind::Signal));
         }
         match rule(RETURN_ADDRESS)? {
-            Rule::Undefined => {
-                return Some(Self { kind: Kind::End, cfa: 0, frame_pointer: 0 });
-            }
+            Rule::Undefined => return Some(Self::bare(Kind::End)),
             Rule::Offset(-8) => {}
             _ => return None,
         }

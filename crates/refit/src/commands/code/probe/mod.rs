@@ -156,8 +156,9 @@ fn watch(
         .collect();
     let ended = trace.map(|trace| trace.end(out));
     seen?;
-    print::print(args.openmetrics, &watched, out)?;
-    args.svg.as_deref().map_or(Ok(()), |file| stacks::draw(&watched, file))?;
+    let read = reading::read(&watched)?;
+    print::print(args.openmetrics, &read, watched.len() > 1, out)?;
+    args.svg.as_deref().map_or(Ok(()), |file| stacks::draw(&read, file))?;
     removed.into_iter().collect::<Result<(), _>>()?;
     ended.transpose()?;
     out.flush()
@@ -174,7 +175,8 @@ fn follow(
     let course = Course { launched, time: args.time, interval: args.interval };
     course.follow(programs, interrupted, |turn| match turn {
         Turn::Tell => {
-            print::print(args.openmetrics, watched, out)?;
+            let read = reading::read(watched)?;
+            print::print(args.openmetrics, &read, watched.len() > 1, out)?;
             out.flush()
         }
         Turn::Look => Ok(()),

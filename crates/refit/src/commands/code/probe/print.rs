@@ -8,7 +8,7 @@ use refit_splice::UNKNOWN_FRAME;
 use serde::Serialize;
 
 use super::metrics;
-use super::reading::{Key, Read, Source, Watched, read};
+use super::reading::{Key, Read, Source};
 use crate::failure::Failure;
 use crate::format;
 use crate::histogram::bars;
@@ -18,26 +18,25 @@ use crate::table::{Align, Table};
 /// The number of keys of a place that are shown.
 const KEYS: usize = 40;
 
-/// Prints everything that was told up to now.
+/// Prints what was read of one program, or of `several`.
 pub(super) fn print(
     openmetrics: bool,
-    watched: &[Watched<'_>],
+    read: &[Read<'_>],
+    several: bool,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let read = read(watched)?;
     if openmetrics {
-        return metrics::print(&read, out);
+        return metrics::print(read, out);
     }
     if out.json() {
         return read.iter().try_for_each(|read| out.object(&record(read)));
     }
-    let several = watched.len() > 1;
-    counts(&read, several, out)?;
-    times(&read, &Do::Latency, "TIME", several, out)?;
-    times(&read, &Do::Cpu, "CPU TIME", several, out)?;
-    concurrency(&read, several, out)?;
-    folded(&read, several, out)?;
-    histograms(&read, several, out)
+    counts(read, several, out)?;
+    times(read, &Do::Latency, "TIME", several, out)?;
+    times(read, &Do::Cpu, "CPU TIME", several, out)?;
+    concurrency(read, several, out)?;
+    folded(read, several, out)?;
+    histograms(read, several, out)
 }
 
 /// The same, for programs.

@@ -10,7 +10,7 @@ use refit_probe::stacks::StackFrame;
 use refit_probe::statement::Do;
 
 use super::super::flame;
-use super::reading::{Key, Read, Watched, read};
+use super::reading::{Key, Read};
 use crate::failure::Failure;
 
 /// Refuses a flame graph of probes that read no stacks.
@@ -25,8 +25,7 @@ pub(super) fn check(probes: &[Spec], file: Option<&Path>) -> Result<(), Failure>
 
 /// Draws what was counted under stacks. If several actions count under stacks, each has a frame of
 /// its own below its stacks.
-pub(super) fn draw(watched: &[Watched<'_>], file: &Path) -> Result<(), Failure> {
-    let read = read(watched)?;
+pub(super) fn draw(read: &[Read<'_>], file: &Path) -> Result<(), Failure> {
     let sized: Vec<_> =
         read.iter().filter_map(|one| Some((one, frames(one)?, size(one)?))).collect();
     let name = |one: &Read<'_>| format!("{}: {}", one.place(false), one.watching.what);
