@@ -47,7 +47,7 @@ pub(crate) struct Probes {
 }
 
 /// The measured probes; `count`, `latency` and stacks have to reach a limit.
-pub(crate) const PROBES: [&str; 10] = [
+pub(crate) const PROBES: [&str; 12] = [
     "{ count }",
     "{ latency }",
     "{ histogram arg0 }",
@@ -58,14 +58,24 @@ pub(crate) const PROBES: [&str; 10] = [
     "{ cpu }",
     "/*(rsp) == 0/ { count }",
     STACKS,
+    TEXTS,
+    MESSAGES,
 ];
 /// The stack of the probe, of which there are at least as many frames.
 pub(crate) const STACKS: &str = "{ @[ustack(20)] = count() }";
 const DEPTH: u64 = 20;
+/// Counts by the text that is the second argument.
+pub(crate) const TEXTS: &str = "{ @[str(arg1)] = count() }";
+/// Writes messages; there is room for those of a round.
+pub(crate) const MESSAGES: &str = r#"{ printf("%d %d", arg0, tid) }"#;
+
+/// A text of the usual length.
+const TEXT: &std::ffi::CStr = c"select id, name from people where id = ?";
 
 /// The function that is watched.
 #[inline(never)]
-fn watched_by_bench(value: u64) -> u64 {
+fn watched_by_bench(value: u64, text: *const u8) -> u64 {
+    black_box(text);
     black_box(value) + 1
 }
 
@@ -75,7 +85,7 @@ fn descend(depth: u64, calls: u64) {
     if depth > 0 {
         black_box(descend)(depth - 1, calls);
     } else {
-        (0..calls).for_each(|n| _ = black_box(watched_by_bench(n)));
+        (0..calls).for_each(|n| _ = black_box(watched_by_bench(n, TEXT.as_ptr())));
     }
     // So that the call above is not the last action, which would not stay on the stack.
     black_box(depth);

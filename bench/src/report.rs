@@ -17,7 +17,7 @@ use crate::load::{Load, caches, serve};
 use crate::phases::{PATTERNS, Pattern, Phases};
 use crate::plot;
 use crate::plugins::Plugins;
-use crate::probes::{PROBES, Probes, STACKS};
+use crate::probes::{MESSAGES, PROBES, Probes, STACKS, TEXTS};
 use crate::recording::Recording;
 use crate::stats::Sample;
 use crate::swaps::{Swaps, busy, idle};
@@ -258,6 +258,8 @@ impl Report {
                 "{ count }" => "≤ 3 / ≤ 5".to_owned(),
                 "{ latency }" => format!("≤ {clocks:.1} (2 × rdtsc + 8)"),
                 STACKS => "≤ 1000".to_owned(),
+                TEXTS => "≤ 60".to_owned(),
+                MESSAGES => "≤ 40".to_owned(),
                 _ => none(),
             };
             let what = format!("`{probe}`, over the call");

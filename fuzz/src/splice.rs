@@ -2,17 +2,18 @@
 
 use std::io;
 
-use refit_probe::spec::Spec;
+use refit_probe::script::{self, Script};
 use refit_splice::remains::Remains;
 
-/// Parses the bytes as a probe.
+/// Parses the bytes as a script of probes.
 pub(crate) fn probe(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    match text.parse::<Spec>() {
-        Ok(spec) => {
-            for action in &spec.actions {
+    match text.parse::<Script>() {
+        Ok(Script { begin, probes, end }) => {
+            for action in probes.iter().flat_map(|probe| &probe.actions) {
                 let _ = (action.what.to_string(), action.what.is_timed());
             }
+            begin.iter().chain(&end).for_each(|message| drop(script::render(message)));
         }
         Err(error) => assert!(error.to_string().contains("write e.g. "), "{error}"),
     }

@@ -22,6 +22,8 @@ pub mod definition;
 pub mod export;
 #[cfg(not(loom))]
 pub mod instrument;
+#[cfg_attr(loom, expect(dead_code, reason = "only the models use it then"))]
+pub mod messages;
 pub mod read;
 pub mod record;
 #[cfg_attr(loom, expect(dead_code, reason = "only the models use it then"))]

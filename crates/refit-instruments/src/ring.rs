@@ -17,7 +17,8 @@
 //! to `r + 1`. The count never decreases (opening and closing change only the top bit). So if the
 //! exchange succeeds, `r` was the count ever since the writer loaded it, and no other writer has
 //! reserved record `r`. The writer has seen `r < limit` before, and this still holds because
-//! `limit` only grows. The ring has `capacity` slots and `limit ≤ drained + capacity`, so the
+//! `limit` only grows. A message ([`messages`](crate::messages)) reserves several records at once,
+//! all of which are below the limit. The ring has `capacity` slots and `limit ≤ drained + capacity`, so the
 //! slot's previous record has been given back.
 //!
 //! *A slot with a time is complete.* The drainer zeroes slots and then raises `limit` (Release).
@@ -86,7 +87,7 @@ impl Ring<'_> {
         head: u64,
         payload: [u64; 2],
     ) -> Result<(), ReserveError> {
-        let (number, time) = self.reserve(clock)?;
+        let (number, time) = self.reserve(1, clock)?;
         let slot = &self.slots[number as usize & (self.slots.len() - 1)];
         // The thread, in `head`, is stored first: a drainer that waits for the time checks whether
         // the thread is alive.
@@ -98,13 +99,18 @@ impl Ring<'_> {
         Ok(())
     }
 
-    /// Reserves the next record. Returns its number, and a time at which it was the next.
+    /// Reserves the next `count` records. Returns the number of the first, and a time at which it
+    /// was the next.
     #[inline(always)]
-    pub(crate) fn reserve(&self, clock: impl Fn() -> u64) -> Result<(u64, u64), ReserveError> {
+    pub(crate) fn reserve(
+        &self,
+        count: u64,
+        clock: impl Fn() -> u64,
+    ) -> Result<(u64, u64), ReserveError> {
         let mut number = self.reserved.load(Ordering::Relaxed);
         loop {
             // Pairs with the Release in `give_back`: below the limit, slots are zeroed.
-            if number >= self.limit.load(Ordering::Acquire) {
+            if number + count > self.limit.load(Ordering::Acquire) {
                 return Err(if number & CLOSED == 0 {
                     ReserveError::Full
                 } else {
@@ -114,7 +120,7 @@ impl Ring<'_> {
             let time = clock();
             match self.reserved.compare_exchange_weak(
                 number,
-                number + 1,
+                number + count,
                 // Release: the next writer's clock is not read before this one. Acquire: nor this
                 // one before the previous writer's.
                 Ordering::AcqRel,

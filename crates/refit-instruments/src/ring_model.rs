@@ -1,7 +1,8 @@
-//! Models of the ring under loom, with two writers, a drainer and a close, and with a writer that
-//! never completes a record.
+//! Models of the ring under loom, with two writers, a drainer and a close, with a writer that never
+//! completes a record, and with messages of two slots.
 
 use super::*;
+use crate::messages::{Taken, take, write};
 use loom::thread;
 
 /// A ring of two slots that exists for one run of the model.
@@ -93,7 +94,7 @@ fn a_record_that_is_never_ended_holds_up_nobody_but_the_drainer() {
         let area = Area::new();
         let dead = {
             let area = area.clone();
-            thread::spawn(move || area.ring().reserve(|| 1).is_ok())
+            thread::spawn(move || area.ring().reserve(1, || 1).is_ok())
         };
         let result = area.write(2);
         assert!(dead.join().unwrap() && result.is_ok());
@@ -117,5 +118,35 @@ fn who_sees_the_time_of_a_record_sees_the_record() {
             assert_eq!([a, b, c], [1; 3]);
         }
         writer.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_message_is_whole_and_there_once_beside_another_writer() {
+    loom::model(|| {
+        let area = Area::new();
+        let writers = [1, 2].map(|mark| {
+            let area = area.clone();
+            thread::spawn(move || {
+                let clock = || 2 * area.clock.fetch_add(1, Ordering::AcqRel);
+                write(&area.ring(), clock, mark, &[mark; 5]).is_ok()
+            })
+        });
+        let (mut from, mut messages) = (0, Vec::new());
+        let mut read = || {
+            let ring = area.ring();
+            while let Taken::Message { slots, what, words, .. } = take(&ring, from, |_| Some(5)) {
+                assert_eq!(words, [u64::from(what); 5]);
+                ring.give_back(from, from + slots);
+                from += slots;
+                messages.push(what);
+            }
+        };
+        read();
+        let written = writers.map(|writer| writer.join().unwrap());
+        read();
+        messages.sort_unstable();
+        let marks = [1, 2].into_iter().zip(written).filter(|(_, written)| *written);
+        assert_eq!(messages, marks.map(|(mark, _)| mark).collect::<Vec<_>>());
     });
 }

@@ -19,8 +19,8 @@ use refit_analysis::{FunctionId, Module};
 use refit_splice::process::{Program, Refusal};
 use refit_splice::remains::Removed;
 use refit_splice::{
-    Action, At, Base, Clock, ENTRIES, EXITS, Installed, Plan, Site, Step, TIME, TIMER, Value, Why,
-    Width,
+    Action, At, Base, Clock, ENTRIES, EXITS, Installed, Key, Plan, Site, Step, TIME, TIMER, Value,
+    Why, Width,
 };
 
 use crate::code::decode;
@@ -394,7 +394,7 @@ impl Timers {
 
     fn step_at(self, cell: u32, enters: bool) -> Step {
         let action = Action::Time { cell, threads: Self::THREADS, enters, clock: Clock::Wall };
-        let key = Some(Value { base: self.base, width: Width::Whole });
+        let key = Some(Key::Value(Value { base: self.base, width: Width::Whole }));
         Step { when: Vec::new(), key, action }
     }
 }

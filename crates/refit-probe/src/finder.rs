@@ -36,10 +36,10 @@ pub fn add(program: &Program, plan: &mut Plan) {
 fn add_for(program: &Program, plan: &mut Plan, file: &Mapped) -> Option<Vec<&'static str>> {
     let module = file.open().ok()?;
     let bias = file.bias(module.image())?;
-    let finders = FINDERS.into_iter().filter(|&(finder, action)| {
-        let symbol = module.image().symbols().iter().find(|symbol| &*symbol.name == finder);
+    let finders = FINDERS.into_iter().filter(|(finder, action)| {
+        let symbol = module.image().symbols().iter().find(|symbol| &*symbol.name == *finder);
         symbol.is_some_and(|symbol| {
-            add_at(program, plan, &module, symbol.address, bias, action).is_some()
+            add_at(program, plan, &module, symbol.address, bias, action.clone()).is_some()
         })
     });
     Some(finders.map(|(finder, _)| finder).collect())

@@ -22,16 +22,20 @@
 //!
 //! # Modules, lowest first
 //!
-//! - [`operand`], [`statement`], [`spec`]: the language, from text to places, conditions and
+//! - [`modules`]: the files whose code a program runs, and their load addresses.
+//! - [`stacks`]: the table by which snippets walk stacks, and the names of frames.
+//! - [`operand`], [`arithmetic`], [`argument`], [`datum`], [`format`]: values and texts, as they are asked for and as
+//!   they are read; messages.
+//! - [`statement`], [`spec`], [`script`]: the language, from text to places, conditions and
 //!   actions.
 //! - [`steps`]: the actions of a place as steps of a splice, at the entry and the exits of a
 //!   function.
-//! - [`modules`]: the files whose code a program runs, and their load addresses.
 //! - `code`, `sequences`, [`body`], [`sites`]: from places in a file to sites, with the bytes that
 //!   may change there.
 //! - [`reading`]: from counted cells to counts, times and distributions.
-//! - [`stacks`]: the table by which snippets walk stacks, and the names of frames.
+//! - [`printing`]: the messages that probes write.
 //! - [`finder`]: where unwinders learn of spliced code.
+//! - [`error`]: why nothing is watched.
 //! - [`watch`]: installs the probes of several specifications, and reads and removes them.
 //! - [`cover`]: coverage of basic blocks by flags that are removed once they are set; [`drcov`]
 //!   writes it for other tools.
@@ -47,16 +51,23 @@
 
 #![forbid(unsafe_code)]
 
+pub mod argument;
+pub mod arithmetic;
 pub mod body;
 mod code;
 pub mod cover;
+pub mod datum;
 pub mod drcov;
 pub mod drill;
+pub mod error;
 mod files;
 pub mod finder;
+pub mod format;
 pub mod modules;
 pub mod operand;
+pub mod printing;
 pub mod reading;
+pub mod script;
 mod sequences;
 mod session;
 mod silent;

@@ -4,7 +4,7 @@
 //! condition := all ('||' all)*            all  := test ('&&' test)*
 //! test      := value relation number      relation := == | != | < | <= | > | >=
 //! value     := ['(' type ')'] base        type := u8 u16 u32 u64 i8 i16 i32 i64
-//! base      := 'arg0' … 'arg5' | 'retval' | 'pid' | 'tid'
+//! base      := 'arg0' … 'arg5' | 'retval' | 'pid' | 'tid' | 'cpu'
 //!            | a register (rdi, r8; edi, r8d for 32 bits)
 //!            | '*' pointer | '*(' pointer ['+' | '-'] number ')'
 //! pointer   := an argument or a 64-bit register
@@ -66,7 +66,8 @@ impl Operand {
 
     /// Whether it exists wherever a thread is in a function.
     pub fn is_lasting(self) -> bool {
-        matches!(self.value.base, Base::Thread | Base::Process | Base::Stack(_))
+        use Base::{Process, Processor, Stack, Thread};
+        matches!(self.value.base, Thread | Process | Processor | Stack(_))
     }
 
     /// Whether it is the number of a stack.
@@ -115,6 +116,7 @@ impl Operand {
         }
         let lasting = |base| Self { value: Value { base, width: Width::Whole }, leaving: false };
         match text {
+            "cpu" => return Ok(lasting(Base::Processor)),
             "pid" => return Ok(lasting(Base::Process)),
             "tid" => return Ok(lasting(Base::Thread)),
             "retval" => return Ok(Self { leaving: true, ..Self::register(RESULT) }),
@@ -129,7 +131,7 @@ impl Operand {
         }
         whole(text).map(Self::register).ok_or_else(|| {
             format!(
-                "unknown value `{text}` (known: arg0 … arg5, retval, pid, tid, registers, and fields such as *(arg0 + 8))"
+                "unknown value `{text}` (known: arg0 … arg5, retval, pid, tid, cpu, registers, and fields such as *(arg0 + 8))"
             )
         })
     }
@@ -225,6 +227,7 @@ impl fmt::Display for Operand {
             Base::Register(number) => to.write_str(register(number)),
             Base::Thread | Base::Context | Base::Goroutine => to.write_str("tid"),
             Base::Process => to.write_str("pid"),
+            Base::Processor => to.write_str("cpu"),
             Base::Stack(FRAMES) => to.write_str("ustack"),
             Base::Stack(depth) => write!(to, "ustack({depth})"),
             Base::Memory { register: pointer, offset: 0 } => write!(to, "*{}", register(pointer)),

@@ -142,9 +142,9 @@ pub(crate) fn read(
             };
             (thread, timed(what, timer, since, now()))
         });
-        let (keys, all) = match by {
-            Some(_) => (each.collect(), Reading::Nothing),
-            None => (BTreeMap::new(), total(what, each.map(|(_, one)| one))),
+        let (keys, all) = match by[..] {
+            [_, ..] => (each.collect(), Reading::Nothing),
+            [] => (BTreeMap::new(), total(what, each.map(|(_, one)| one))),
         };
         return Ok(Counts { keys, all, lost });
     }
@@ -152,9 +152,9 @@ pub(crate) fn read(
         let (threads, lost) = installed.durations(step, *first)?;
         let deep: u64 = threads.values().map(|cells| cells[DEEP]).sum();
         let each = threads.into_iter().map(|(thread, cells)| (thread, spread(&cells)));
-        let (keys, all) = match by {
-            Some(_) => (each.collect(), Reading::Nothing),
-            None => (BTreeMap::new(), total(what, each.map(|(_, one)| one))),
+        let (keys, all) = match by[..] {
+            [_, ..] => (each.collect(), Reading::Nothing),
+            [] => (BTreeMap::new(), total(what, each.map(|(_, one)| one))),
         };
         return Ok(Counts { keys, all, lost: lost + deep });
     }

@@ -3,16 +3,19 @@
 //!
 //! ```text
 //! specification := place (',' place)* ['/' condition '/'] '{' statements '}'
-//! place         := ('uprobe' | 'func' | 'insn') ':' [module ':'] what
+//! place         := ('uprobe' | 'uretprobe' | 'func' | 'insn') ':' [module ':'] what
 //! what          := name of a function, with * and ? for any characters
 //!                | 0xADDRESS | NAME+0xOFFSET
 //! ```
+//!
+//! `uretprobe` places are the exits of functions.
 //!
 //! [`statement`] defines statements, [`operand`] values and conditions. Where bpftrace and perf
 //! have a word for a concept, it is used here.
 
 use refit_splice::{Base, Test};
 
+use crate::argument::Argument;
 use crate::operand::{self, Operand};
 use crate::statement::{self, Statement};
 
@@ -25,7 +28,7 @@ pub struct Spec {
     pub when: Vec<Vec<Test>>,
     /// The actions.
     pub actions: Vec<Statement>,
-    /// Whether the condition exists only when a function is left.
+    /// Whether actions run only when a function is left.
     pub leaving: bool,
 }
 
@@ -53,18 +56,37 @@ pub enum What {
 /// Why a specification was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "cannot parse the probe `{text}`: {what}; write e.g. uprobe:redis-server:lookupKey {{ count }}"
+    "cannot parse the probe: {what}{}; write e.g. uprobe:redis-server:lookupKey {{ count }}",
+    shown(.text, .what)
 )]
 pub struct NotUnderstood {
     what: String,
     text: String,
 }
 
+impl NotUnderstood {
+    pub(crate) fn new(text: &str, what: String) -> Self {
+        Self { what, text: text.to_owned() }
+    }
+}
+
+/// Returns the line that an error is about, with a mark below what it quotes first; the whole text
+/// if it quotes nothing that is in it.
+fn shown(text: &str, what: &str) -> String {
+    let quoted = what.split('`').nth(1).filter(|quoted| !quoted.is_empty());
+    let found = quoted.and_then(|quoted| Some((text.find(quoted)?, quoted)));
+    let Some((at, quoted)) = found else { return format!(", in `{}`", text.trim()) };
+    let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let line = text[begin..].lines().next().unwrap_or_default();
+    let (before, length) = (text[begin..at].chars().count(), quoted.chars().count());
+    format!("\n  {line}\n  {}{}\n", " ".repeat(before), "~".repeat(length))
+}
+
 impl std::str::FromStr for Spec {
     type Err = NotUnderstood;
 
     fn from_str(text: &str) -> Result<Self, NotUnderstood> {
-        parse(text).map_err(|what| NotUnderstood { what, text: text.to_owned() })
+        parse(text).map_err(|what| NotUnderstood::new(text, what))
     }
 }
 
@@ -72,17 +94,23 @@ fn parse(text: &str) -> Result<Spec, String> {
     let (head, rest) = text.split_once('{').ok_or("no `{ action }`")?;
     let body = rest.trim_end().strip_suffix('}').ok_or("no closing `}`")?;
     // A path has slashes too, but no space before them.
+    let head = &head.replace(['\n', '\t'], " ");
     let opens = head.find(char::is_whitespace).and_then(|at| Some(at + head[at..].find(" /")?));
     let (places, (when, tested)) = match opens {
         Some(at) => {
             let inner = head[at + 2..].trim_end().strip_suffix('/');
             (&head[..at], operand::condition(inner.ok_or("no closing `/` after the condition")?)?)
         }
-        None => (head, (Vec::new(), Vec::new())),
+        None => (head.as_str(), (Vec::new(), Vec::new())),
     };
-    let places: Vec<_> = places.split(',').map(place).collect::<Result<_, _>>()?;
+    let places: Vec<(Place, bool)> = places.split(',').map(place).collect::<Result<_, _>>()?;
+    let exits = places.iter().filter(|(_, exits)| *exits).count();
+    if exits != 0 && exits != places.len() {
+        return Err("entries and exits (uretprobe) in one probe; write two".to_owned());
+    }
+    let places = places.into_iter().map(|(place, _)| place).collect();
     let actions = statement::parse(body)?;
-    let leaving = tested.iter().any(|operand| operand.leaving);
+    let leaving = exits > 0 || tested.iter().any(|operand| operand.leaving);
     let spec = Spec { places, when, actions, leaving };
     spec.actions.iter().try_for_each(|statement| check(&spec, statement, &tested))?;
     Ok(spec)
@@ -98,21 +126,27 @@ fn check(spec: &Spec, statement: &Statement, tested: &[Operand]) -> Result<(), S
     }
     // A timer is per thread: its condition must be the same at entry and exit, and its only
     // possible key is the thread.
+    let thread = |by: &Argument| matches!(by, Argument::Value(operand) if operand.value.base == Base::Thread);
     let lasting = tested.iter().all(|operand| operand.is_lasting())
-        && statement.by.is_none_or(|by| by.value.base == Base::Thread);
+        && statement.by.len() <= 1
+        && statement.by.iter().all(thread);
     if what.is_timed() && !lasting {
         return Err(format!(
             "`{what}` allows only pid and tid in a condition, and only tid after `by`"
         ));
     }
+    if what.is_timed() && spec.leaving {
+        return Err(format!("`{what}` begins at the entry; write uprobe in place of uretprobe"));
+    }
     let mut read = tested.iter().chain(statement.operands());
     if leaves && read.any(|operand| !operand.leaving && !operand.is_lasting()) {
-        return Err("retval cannot be combined with values that exist only at the entry".to_owned());
+        return Err("retval and uretprobe cannot be combined with values that exist only at the entry (such as arg0)".to_owned());
     }
     Ok(())
 }
 
-fn place(text: &str) -> Result<Place, String> {
+/// Parses a place; also returns whether it is the exits of functions.
+fn place(text: &str) -> Result<(Place, bool), String> {
     let text = text.trim();
     let (kind, rest) =
         text.split_once(':').ok_or_else(|| format!("no `:` in the place `{text}`"))?;
@@ -130,8 +164,11 @@ fn place(text: &str) -> Result<Place, String> {
         None => text.parse().ok(),
     };
     let behind = what.rsplit_once('+').and_then(|(name, offset)| Some((name, number(offset)?)));
+    if kind == "uretprobe" && (behind.is_some() || number(what).is_some()) {
+        return Err(format!("`{text}` is an instruction; uretprobe needs a function"));
+    }
     let what = match (kind, behind) {
-        ("uprobe" | "func", None | Some((_, 0))) if number(what).is_none() => {
+        ("uprobe" | "uretprobe" | "func", None | Some((_, 0))) if number(what).is_none() => {
             What::Functions(what.to_owned())
         }
         ("uprobe" | "func" | "insn", Some((name, offset))) => What::Behind(name.to_owned(), offset),
@@ -140,10 +177,12 @@ fn place(text: &str) -> Result<Place, String> {
             None => What::Behind(what.to_owned(), 0),
         },
         _ => {
-            return Err(format!("unknown kind of place `{kind}` (known: uprobe, func, insn)"));
+            return Err(format!(
+                "unknown kind of place `{kind}` (known: uprobe, uretprobe, func, insn)"
+            ));
         }
     };
-    Ok(Place { module, what })
+    Ok((Place { module, what }, kind == "uretprobe"))
 }
 
 #[cfg(test)]
@@ -196,7 +235,7 @@ mod tests {
         let done =
             |spec: &Spec| spec.actions.iter().map(|one| one.what.clone()).collect::<Vec<_>>();
         assert_eq!(done(&spec), [Do::Event(vec![operand("rdi"), operand("rsi")]), Do::Count]);
-        assert!(spec.actions.iter().all(|one| one.by == Some(operand("tid"))));
+        assert!(spec.actions.iter().all(|one| one.by == [Argument::Value(operand("tid"))]));
         assert_eq!((spec.when.len(), spec.when[0].len(), spec.leaving), (1, 2, false));
         let spec = parse("uprobe:/usr/bin/a:b /tid == 1/ { latency, cpu, concurrency, span }");
         assert_eq!(done(&spec), [Do::Latency, Do::Cpu, Do::Concurrency, Do::Span]);
@@ -219,7 +258,8 @@ mod tests {
         let text = "uprobe:a:b { @calls[tid] = count(); @ = hist(arg1); @max = max((i32)arg0), count, by pid; }";
         let spec = parse(text);
         let said = spec.actions.iter().map(|one| {
-            let by = one.by.map(|by| by.to_string());
+            let by =
+                one.by.iter().map(ToString::to_string).reduce(|all, by| format!("{all}, {by}"));
             (one.map.as_deref(), by, one.what.to_string())
         });
         let said: Vec<_> = said.collect();
@@ -233,8 +273,20 @@ mod tests {
                 (None, some("pid"), "count".to_owned()),
             ]
         );
+        let spec =
+            parse("uprobe:a:b { @[tid, str(arg0, 8), func] = count(); printf(\"%d;\", arg1) }");
+        let by: Vec<_> = spec.actions[0].by.iter().map(ToString::to_string).collect();
+        assert_eq!(by, ["tid", "str(rdi, 8)", "func"]);
+        assert_eq!(spec.actions[1].what.to_string(), "printf(\"%d;\", arg1)");
         let spec = parse("uprobe:a:b { @[retval] = count(); @entered = count() }");
         assert_eq!(spec.actions.iter().map(Statement::leaves).collect::<Vec<_>>(), [true, false]);
+    }
+
+    #[test]
+    fn an_error_marks_what_it_quotes() {
+        let text = "uprobe:a:b\n{\n  @x[tid] = count();\n  @y[argx] = count();\n}";
+        let error = text.parse::<Spec>().expect_err(text).to_string();
+        assert!(error.contains("\n    @y[argx] = count();\n       ~~~~\n"), "{error}");
     }
 
     #[test]
@@ -248,6 +300,19 @@ mod tests {
             ("uprobe:a:b { count twice }", "unexpected `twice` after `count`"),
             ("uprobe:a:b { sum }", "sum needs a value"),
             ("uprobe:a:b { product arg0 }", "unknown action `product`"),
+            ("uprobe:a:b { printf(\"%d\", arg9) }", "unknown value `arg9`"),
+            ("uprobe:a:b { printf(\"%d\", retval, arg0) }", "1 conversions"),
+            ("uprobe:a:b { printf(\"%d %d\", retval, arg0) }", "cannot be combined"),
+            ("uretprobe:a:b { @[arg0] = count() }", "uretprobe cannot be combined"),
+            ("uretprobe:a:b { latency }", "`latency` begins at the entry"),
+            ("uretprobe:a:b+0x10 { count }", "uretprobe needs a function"),
+            ("uretprobe:a:b, uprobe:a:c { count }", "entries and exits"),
+            ("uprobe:a:b { @[tid, nsecs] = count() }", "`nsecs` is another at each time"),
+            (
+                "uprobe:a:b { @[str(arg0, 200), str(arg1, 200), str(arg2, 200)] = count() }",
+                "a key of 624 bytes",
+            ),
+            ("uprobe:a:b { latency, by comm }", "only tid after `by`"),
             ("uprobe:a:b { max arg9 }", "unknown value `arg9`"),
             ("insn:a:0x10 { max retval }", "needs functions, not"),
             ("uprobe:a:b { histogram arg9 }", "unknown value `arg9`"),
@@ -260,17 +325,16 @@ mod tests {
             ("insn:a:0x10 { histogram latency }", "needs functions, not"),
             ("insn:a:0x10 { histogram retval }", "needs functions, not"),
             ("uprobe:a:b /arg0 == 1/ { latency }", "`latency` allows only pid and tid"),
-            ("uprobe:a:b /retval == 1/ { histogram arg0 }", "retval cannot be combined"),
+            ("uprobe:a:b /retval == 1/ { histogram arg0 }", "cannot be combined"),
             ("uprobe:a:b /arg0 == 1 { count }", "no closing `/`"),
             ("uprobe:a:b /arg0/ { count }", "no comparison"),
             ("uprobe:a:b { @calls }", "is no assignment"),
             ("uprobe:a:b { @calls[tid = count() }", "no `]`"),
-            ("uprobe:a:b { @[tid, pid] = count() }", "more than one key"),
             ("uprobe:a:b { @a b = count() }", "is no name of a map"),
             ("uprobe:a:b { @ = count }", "is no function of a map"),
             ("uprobe:a:b { @ = latency() }", "cannot be assigned to a map"),
             ("uprobe:a:b { @ = hist() }", "histogram needs a value"),
-            ("uprobe:a:b { @[arg0] = sum(retval) }", "retval cannot be combined"),
+            ("uprobe:a:b { @[arg0] = sum(retval) }", "cannot be combined"),
         ] {
             let error = text.parse::<Spec>().expect_err(text).to_string();
             assert!(error.contains(what), "{text}: {error}");

@@ -3,10 +3,11 @@
 //!
 //! ```text
 //! statements := item ((',' | ';') item)* [';']
-//! item       := action | 'by' KEY | '@' [NAME] ['[' KEY ']'] '=' function
+//! item       := action | 'by' KEY | '@' [NAME] ['[' KEY (',' KEY)* ']'] '=' function
 //! action     := 'count' | 'latency' | 'cpu' | 'concurrency' | 'span' | 'poison'
 //!             | ('sum' | 'avg' | 'min' | 'max') VALUE
 //!             | 'histogram' (VALUE | 'latency' | 'cpu') | 'event' [VALUE [',' VALUE]]
+//!             | 'printf' '(' FORMAT (',' ARGUMENT)* ')' | 'time' '(' [FORMAT] ')'
 //! function   := 'count()' | ('sum' | 'avg' | 'min' | 'max' | 'hist') '(' VALUE ')'
 //! ```
 //!
@@ -17,6 +18,8 @@ use std::fmt;
 
 use refit_splice::{Clock, Fold};
 
+use crate::argument::{Argument, call, split};
+use crate::format::Format;
 use crate::operand::Operand;
 
 /// An action, and how its results are kept.
@@ -24,8 +27,8 @@ use crate::operand::Operand;
 pub struct Statement {
     /// The action.
     pub what: Do,
-    /// The value by which results are separated.
-    pub by: Option<Operand>,
+    /// The parts of the key by which results are separated; empty if they are not.
+    pub by: Vec<Argument>,
     /// The name of the map that has the results of all places together, without the `@`; `None` if
     /// each place has its own.
     pub map: Option<String>,
@@ -34,7 +37,16 @@ pub struct Statement {
 impl Statement {
     /// Returns the values that it reads.
     pub fn operands(&self) -> impl Iterator<Item = &Operand> + Clone {
-        self.what.operands().iter().chain(&self.by)
+        let arguments = self.what.arguments().iter().chain(&self.by);
+        self.what.operands().iter().chain(arguments.flat_map(Argument::operands))
+    }
+
+    /// Returns the number of bytes that it gathers on the stack: its message, or its key.
+    pub(crate) fn gathered(&self) -> usize {
+        let bytes = |all: &[Argument]| -> usize {
+            all.iter().flat_map(Argument::items).map(|item| item.words() * 8).sum()
+        };
+        bytes(self.what.arguments()).max(bytes(&self.by))
     }
 
     /// Whether it can be done only when a function is left.
@@ -66,6 +78,8 @@ pub enum Do {
     Event(Vec<Operand>),
     /// Writes records when a function is entered and left.
     Span,
+    /// Writes a message.
+    Print(Format),
 }
 
 /// A number that is reported of many values.
@@ -108,7 +122,7 @@ impl Folding {
 /// # Errors
 /// The part that is not understood.
 pub(crate) fn parse(body: &str) -> Result<Vec<Statement>, String> {
-    let (mut all, mut by) = (Vec::<Statement>::new(), None);
+    let (mut all, mut by) = (Vec::<Statement>::new(), Vec::new());
     let body = body.trim_end().strip_suffix(';').unwrap_or(body);
     for item in split(body) {
         let item = item.trim();
@@ -116,39 +130,40 @@ pub(crate) fn parse(body: &str) -> Result<Vec<Statement>, String> {
             all.push(in_map(map)?);
             continue;
         }
+        let message = match (call(item, "printf"), call(item, "time")) {
+            (Some(inner), _) => Some(Format::parse(inner)?),
+            (_, Some(inner)) => Some(Format::time(inner)?),
+            _ => None,
+        };
+        if let Some(message) = message {
+            let what = Do::Print(message);
+            all.push(Statement { what, by: Vec::new(), map: None });
+            continue;
+        }
         let (word, rest) = item.split_once(char::is_whitespace).unwrap_or((item, ""));
         match (word, all.last_mut().map(|last| &mut last.what)) {
-            ("by", _) if by.is_some() => return Err("`by` is given twice".to_owned()),
-            ("by", _) => by = Some(Operand::parse_key(rest)?),
+            ("by", _) if !by.is_empty() => return Err("`by` is given twice".to_owned()),
+            ("by", _) => by.push(Argument::parse_key(rest)?),
             // The text after the comma of an event's first value.
             (_, Some(Do::Event(values))) if values.len() == 1 && Operand::parse(item).is_ok() => {
                 values.push(Operand::parse(item)?);
             }
             _ => {
                 let what = action(word, rest.trim())?;
-                all.push(Statement { what, by: None, map: None });
+                all.push(Statement { what, by: Vec::new(), map: None });
             }
         }
     }
     if all.is_empty() {
         return Err("no action".to_owned());
     }
-    all.iter_mut().filter(|one| one.map.is_none()).for_each(|one| one.by = by);
+    let own = all.iter_mut().filter(|one| one.map.is_none() && !one.what.prints());
+    own.for_each(|one| one.by.clone_from(&by));
     Ok(all)
 }
 
-/// Splits at commas and semicolons outside of brackets.
-fn split(text: &str) -> impl Iterator<Item = &str> {
-    let mut depth = 0_usize;
-    text.split(move |sign| {
-        match sign {
-            '[' | '(' => depth += 1,
-            ']' | ')' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        depth == 0 && matches!(sign, ',' | ';')
-    })
-}
+/// The most bytes of a key with several parts: snippets gather them on the stack.
+const MOST_KEY: usize = 512;
 
 /// Parses an assignment to a map, after its `@`.
 fn in_map(text: &str) -> Result<Statement, String> {
@@ -157,13 +172,19 @@ fn in_map(text: &str) -> Result<Statement, String> {
         format!("{} is no assignment (write e.g. @calls[arg0] = count())", whole())
     })?;
     let (name, key) = match map.trim().split_once('[') {
-        None => (map.trim(), None),
+        None => (map.trim(), Vec::new()),
         Some((name, rest)) => {
             let key = rest.strip_suffix(']').ok_or_else(|| format!("no `]` in {}", whole()))?;
-            if split(key).count() > 1 {
-                return Err(format!("more than one key in {}; a map has one", whole()));
+            let parts = split(key).map(Argument::parse_key).collect::<Result<Vec<_>, _>>()?;
+            let words = parts.iter().flat_map(Argument::items).map(|item| item.words());
+            let bytes = words.sum::<usize>() * 8;
+            if bytes > MOST_KEY {
+                return Err(format!(
+                    "a key of {bytes} bytes in {}; it may have {MOST_KEY}",
+                    whole()
+                ));
             }
-            (name.trim_end(), Some(Operand::parse_key(key)?))
+            (name.trim_end(), parts)
         }
     };
     if !name.chars().all(|sign| sign.is_ascii_alphanumeric() || sign == '_') {
@@ -209,7 +230,7 @@ fn action(word: &str, rest: &str) -> Result<Do, String> {
         _ => {
             let folding = Folding::of(word).ok_or_else(|| {
                 format!(
-                    "unknown action `{word}` (known: count, latency, cpu, concurrency, sum, avg, min, max, histogram, span, event, poison)"
+                    "unknown action `{word}` (known: count, latency, cpu, concurrency, sum, avg, min, max, histogram, span, event, poison, printf)"
                 )
             })?;
             return Ok(Do::Fold(folding, Operand::parse(rest)?));
@@ -236,6 +257,19 @@ impl Do {
         }
     }
 
+    /// Returns the arguments of its message.
+    pub fn arguments(&self) -> &[Argument] {
+        match self {
+            Self::Print(format) => format.arguments(),
+            _ => &[],
+        }
+    }
+
+    /// Whether it writes messages.
+    pub fn prints(&self) -> bool {
+        matches!(self, Self::Print(_))
+    }
+
     /// Whether a single number expresses what it counts.
     pub fn is_sampled(&self) -> bool {
         matches!(self, Self::Count | Self::Latency | Self::Cpu | Self::Concurrency)
@@ -260,6 +294,7 @@ impl fmt::Display for Do {
             Self::Durations(Clock::Thread) => to.write_str("histogram cpu"),
             Self::Histogram(operand) => write!(to, "histogram {operand}"),
             Self::Fold(folding, operand) => write!(to, "{} {operand}", folding.word()),
+            Self::Print(format) => format.fmt(to),
             Self::Event(operands) => {
                 to.write_str("event")?;
                 let mut before = " ";

@@ -3,8 +3,9 @@
 use refit_instruments::definition::{FieldKind, Role};
 use refit_instruments::record::{Phase, What};
 use refit_instruments::session::{Described, Kind, Session};
-use refit_splice::{Action, Base, Clock, Step, TIMER, Value, Width};
+use refit_splice::{Action, Base, Clock, Item, Key, Step, TIMER, Value, Width};
 
+use crate::argument::Argument;
 use crate::operand::Operand;
 use crate::spec::Spec;
 use crate::statement::{Do, Statement};
@@ -32,6 +33,8 @@ pub struct About<'a> {
     pub go: bool,
     /// Number of threads that a timer has room for: a power of two.
     pub threads: u32,
+    /// The number of the next message.
+    pub messages: u32,
     /// Session that receives records.
     pub session: Option<&'a Session>,
 }
@@ -41,8 +44,8 @@ pub struct About<'a> {
 pub struct Watching {
     /// The action.
     pub what: Do,
-    /// The value by which counts are separated.
-    pub by: Option<Operand>,
+    /// The parts of the key by which counts are separated.
+    pub by: Vec<Argument>,
     /// The map that has the results of all places together, if there is one.
     pub map: Option<String>,
     /// Its step, which contains the number of its first cell.
@@ -52,6 +55,11 @@ pub struct Watching {
 }
 
 impl Watching {
+    /// Returns the parts of its key, and the arguments of its message.
+    pub(crate) fn arguments(&self) -> impl Iterator<Item = &Argument> {
+        self.by.iter().chain(self.what.arguments())
+    }
+
     /// Returns the number of the cell after its last one.
     pub fn end(&self) -> u32 {
         self.first + self.step.cells()
@@ -77,8 +85,10 @@ impl Steps {
     ) -> Result<(Self, Vec<Watching>), NoEvent> {
         let mut steps = Self::default();
         let (mut all, mut cell) = (Vec::new(), first);
+        let mut about = *about;
         for statement in &spec.actions {
-            let watching = steps.add(spec, statement, about, cell)?;
+            let watching = steps.add(spec, statement, &about, cell)?;
+            about.messages += u32::from(statement.what.prints());
             cell = watching.end();
             all.push(watching);
         }
@@ -98,7 +108,7 @@ impl Steps {
     ) -> Result<Watching, NoEvent> {
         let Statement { what, by, map } = statement;
         let cell = if what.is_timed() { cell.next_multiple_of(TIMER) } else { cell };
-        let key = by.map(|operand| operand.value);
+        let key = key(by);
         let step = |action, key| Step { when: spec.when.clone(), key, action };
         let (entry, exit) = match what {
             Do::Count => (step(Action::Count { cell }, key), None),
@@ -117,18 +127,18 @@ impl Steps {
                     _ => Clock::Wall,
                 };
                 // The reader of the cells looks up the CPU time of a thread by its id.
-                let base = match (clock, by) {
-                    (_, Some(_)) | (Clock::Thread, _) => Base::Thread,
+                let base = match (clock, &by[..]) {
+                    (_, [_, ..]) | (Clock::Thread, _) => Base::Thread,
                     _ if about.go => Base::Goroutine,
                     _ => Base::Context,
                 };
-                let key = Some(Value { base, width: Width::Whole });
+                let key = Some(Key::Value(Value { base, width: Width::Whole }));
                 let threads = about.threads;
                 let time = |enters| match what {
                     Do::Durations(_) => {
-                        step(Action::Durations { cell, threads, enters, clock }, key)
+                        step(Action::Durations { cell, threads, enters, clock }, key.clone())
                     }
-                    _ => step(Action::Time { cell, threads, enters, clock }, key),
+                    _ => step(Action::Time { cell, threads, enters, clock }, key.clone()),
                 };
                 (time(true), Some(time(false)))
             }
@@ -136,6 +146,10 @@ impl Steps {
                 let payload = [0, 1].map(|at| Some(operands.get(at)?.value));
                 let what = define(about, operands, Phase::Point)?;
                 (step(Action::Event { what, payload }, None), None)
+            }
+            Do::Print(format) => {
+                let items = format.arguments().iter().flat_map(Argument::items).collect();
+                (step(Action::Print { what: about.messages, items }, None), None)
             }
             Do::Span => {
                 let event = |phase| {
@@ -146,7 +160,7 @@ impl Steps {
             }
         };
         let (what, map) = (what.clone(), map.clone());
-        let watching = Watching { what, by: *by, map, step: entry.clone(), first: cell };
+        let watching = Watching { what, by: by.clone(), map, step: entry.clone(), first: cell };
         if spec.leaving || statement.leaves() {
             self.returning = true;
             self.leaving.push(entry);
@@ -156,6 +170,16 @@ impl Steps {
             self.leaving.extend(exit);
         }
         Ok(watching)
+    }
+}
+
+/// Returns the key of the cells of counts that are separated by these.
+fn key(by: &[Argument]) -> Option<Key> {
+    let items: Vec<Item> = by.iter().flat_map(Argument::items).collect();
+    match items[..] {
+        [] => None,
+        [Item::Value(value)] => Some(Key::Value(value)),
+        _ => Some(Key::Tuple(items.into())),
     }
 }
 

@@ -2,18 +2,21 @@
 //! counts while the program runs.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Instant;
 
 use rayon::prelude::*;
+use refit_analysis::Module;
 use refit_analysis::functions::Convention;
-use refit_analysis::{Module, OpenError};
 use refit_instruments::session::Session;
-use refit_splice::process::{Program, Refusal};
+use refit_splice::process::Program;
 use refit_splice::remains::Removed;
-use refit_splice::{At, DURATIONS, Installed, Plan, Site, StopTimes, TIMER, Why};
+use refit_splice::{At, DURATIONS, Installed, Key, Plan, Site, StopTimes, TIMER, Why};
 
+use crate::argument::Argument;
+use crate::datum::{Context, Datum, Moment};
+pub use crate::error::Error;
 use crate::modules::{self, Mapped};
+use crate::printing::{Printed, Printing};
 use crate::reading::{self, Counts};
 use crate::session::ProbeSession;
 use crate::sites::{self, CodePlace, NoSite};
@@ -29,73 +32,8 @@ const NEAR: usize = 5;
 /// timer, so that number of them takes 32 MiB.
 const TIMED: usize = 1 << 19;
 
-/// Why nothing is watched.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The program cannot be changed.
-    #[error(transparent)]
-    Splice(#[from] Why),
-    /// A file of it cannot be analysed.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// No file of the program has this name.
-    #[error("the program has mapped no code of a file called {wanted}; it has mapped: {}", .there.join(", "))]
-    NoModule {
-        /// Name that was asked for.
-        wanted: String,
-        /// Names of its files.
-        there: Vec<String>,
-    },
-    /// No function has this name.
-    #[error("no function is called {wanted}{}", nearest(.near))]
-    NoFunction {
-        /// Name that was asked for.
-        wanted: String,
-        /// Similar names.
-        near: Vec<String>,
-    },
-    /// Several functions have this name, where one is needed.
-    #[error("several functions are called {wanted}: {}", .there.join(", "))]
-    Several {
-        /// Name that was asked for.
-        wanted: String,
-        /// Some of them, as they can be named.
-        there: Vec<String>,
-    },
-    /// The file has been replaced since the program was started.
-    #[error(
-        "{path} is no longer the file that the program runs; restart the program, or restore the old file"
-    )]
-    Replaced {
-        /// Path of the file.
-        path: PathBuf,
-    },
-    /// Events cannot be recorded.
-    #[error("{name} cannot be recorded: {why}")]
-    NoEvent {
-        /// The place.
-        name: String,
-        /// The reason.
-        why: &'static str,
-    },
-    /// Every place was refused.
-    #[error("nothing can be watched: {first}")]
-    Nothing {
-        /// The first reason.
-        first: String,
-    },
-}
-
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
-        Self::Splice(refusal.into())
-    }
-}
-
-fn nearest(near: &[String]) -> String {
-    if near.is_empty() { String::new() } else { format!("; there is: {}", near.join(", ")) }
-}
+/// Maximum number of bytes that are gathered on the stack in Go code.
+const MOST_IN_GO: usize = 128;
 
 /// A place that is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,8 +69,9 @@ pub struct Watch {
     installed: Installed,
     session: ProbeSession,
     process: u32,
-    /// The files whose code is on stacks, if stacks are asked for.
+    /// The files whose code is on stacks, if stacks or names of functions are asked for.
     images: Option<Images>,
+    printing: Option<Printing>,
     began: Instant,
 }
 
@@ -149,6 +88,7 @@ struct Wanted<'s> {
     watched: Vec<Watched>,
     refused: Vec<(String, String)>,
     cells: u32,
+    messages: u32,
 }
 
 /// A place that was asked for, with the steps of its actions.
@@ -174,6 +114,10 @@ pub fn prepare<'s>(
     specs: &[Spec],
     session: Option<&'s Session>,
 ) -> Result<Prepared<'s>, Error> {
+    let all = || specs.iter().flat_map(|spec| &spec.actions).map(|one| &one.what);
+    if all().any(Do::prints) && all().any(Do::records) {
+        return Err(Error::Mixed);
+    }
     let mapped = modules::of(program)?;
     let mut opened = BTreeMap::new();
     let mut places = Vec::new();
@@ -196,7 +140,7 @@ pub fn prepare<'s>(
     let mut asked = Vec::with_capacity(places.len());
     for (spec, index, found) in places {
         let (module, _) = &opened[&index];
-        asked.push(wanted.ask(mapped[index].name(), module, index, found, spec)?);
+        asked.extend(wanted.ask(mapped[index].name(), module, index, found, spec)?);
     }
     // The functions are analysed on all processors.
     let sites: Vec<_> = asked
@@ -274,7 +218,7 @@ pub(crate) fn found(
 }
 
 impl<'s> Wanted<'s> {
-    /// Assigns cells to the actions of a place.
+    /// Assigns cells to the actions of a place. `None` if it is refused.
     fn ask(
         &mut self,
         name: String,
@@ -282,11 +226,18 @@ impl<'s> Wanted<'s> {
         file: usize,
         found: CodePlace,
         spec: &Spec,
-    ) -> Result<Asked, Error> {
+    ) -> Result<Option<Asked>, Error> {
         let label = format!("{name}:{}", found.name);
         let go = module.function(found.function).convention == Convention::Go;
-        let (threads, session) = (self.threads, self.session);
-        let about = About { name: &label, go, threads, session };
+        if go && spec.actions.iter().any(|one| one.gathered() > MOST_IN_GO) {
+            let why = format!(
+                "a goroutine's stack may have no room for more than {MOST_IN_GO} bytes of texts and values"
+            );
+            self.refused.push((label, why));
+            return Ok(None);
+        }
+        let Self { threads, session, messages, .. } = *self;
+        let about = About { name: &label, go, threads, messages, session };
         let (steps, own) = Steps::new(spec, &about, self.cells).map_err(|NoEvent| {
             let why = match self.session {
                 Some(_) => "there are too many events; name fewer places",
@@ -295,7 +246,8 @@ impl<'s> Wanted<'s> {
             Error::NoEvent { name: label.clone(), why }
         })?;
         self.cells = own.last().map_or(self.cells, Watching::end);
-        Ok(Asked { label, module: name, file, found, steps, own })
+        self.messages += own.iter().filter(|one| one.what.prints()).count() as u32;
+        Ok(Some(Asked { label, module: name, file, found, steps, own }))
     }
 
     /// Adds a place with its sites, unless they are not possible.
@@ -388,14 +340,22 @@ impl Prepared<'_> {
     /// [`Error`]; the program is unchanged then.
     pub fn install(mut self, program: &Program) -> Result<Watch, Error> {
         let walks = self.plan.walks_stacks();
-        let images = walks.then(|| Images::of(program)).transpose()?;
-        if let Some(images) = &images {
+        let actions = self.watched.iter().flat_map(|place| &place.actions);
+        let names = walks || actions.flat_map(Watching::arguments).any(Argument::is_symbol);
+        let images = names.then(|| Images::of(program)).transpose()?;
+        if let Some(images) = images.as_ref().filter(|_| walks) {
             self.plan.walk(images.table());
         }
+        let actions =
+            self.watched.iter().enumerate().flat_map(|(index, place)| {
+                place.actions.iter().map(move |watching| (index, watching))
+            });
+        let printing = Printing::of(actions).map_err(Error::Messages)?;
+        let records = printing.as_ref().map(Printing::session).or(self.session);
         let (session, installed) =
-            ProbeSession::install("watch", program, self.plan, self.cells, self.session)?;
-        let (watched, process) = (self.watched, program.id());
-        Ok(Watch { watched, installed, session, process, images, began: Instant::now() })
+            ProbeSession::install("watch", program, self.plan, self.cells, records)?;
+        let (watched, process, began) = (self.watched, program.id(), Instant::now());
+        Ok(Watch { watched, installed, session, process, images, printing, began })
     }
 }
 
@@ -426,6 +386,47 @@ impl Watch {
     /// in.
     pub fn name_frames(&self, stack: &[u64]) -> Vec<StackFrame> {
         self.images.as_ref().map_or_else(Vec::new, |images| images.name(stack))
+    }
+
+    /// Returns the parts of a key of an action of a place; `None` if there was no room for it, or if
+    /// it is not complete yet.
+    ///
+    /// # Errors
+    /// The error of reading the cells.
+    pub fn key(
+        &self,
+        place: &Watched,
+        watching: &Watching,
+        key: u64,
+    ) -> std::io::Result<Option<Vec<Datum>>> {
+        let words = match watching.step.key {
+            Some(Key::Tuple(_)) => self.installed.tuple(key)?,
+            _ => Some(vec![key]),
+        };
+        let Some(words) = words else { return Ok(None) };
+        let data = self.context(place, Moment::default()).decode(&watching.by, &words)?;
+        Ok(Some(data).filter(|data| !data.contains(&Datum::NoStack)))
+    }
+
+    /// Takes the messages that the program has written since the last call, in the order of their
+    /// times.
+    ///
+    /// # Errors
+    /// The error of reading a stack.
+    pub fn printed(&self) -> std::io::Result<Vec<Printed>> {
+        let Some(printing) = &self.printing else { return Ok(Vec::new()) };
+        printing.take(|place, moment| self.context(&self.watched[place], moment))
+    }
+
+    /// Returns the number of messages for which there was no room so far.
+    pub fn unprinted(&self) -> u64 {
+        self.printing.as_ref().map_or(0, Printing::lost)
+    }
+
+    fn context<'a>(&'a self, place: &'a Watched, moment: Moment) -> Context<'a> {
+        let (installed, images) = (&self.installed, self.images.as_ref());
+        let (module, name) = (place.module.as_str(), place.name.as_str());
+        Context { installed, images, module, name, moment }
     }
 
     /// Removes the probes; their counts can still be read. Returns what has been removed from the

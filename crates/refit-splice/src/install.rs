@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -20,8 +19,9 @@ use crate::patches::{self, Now};
 use crate::plan::{Copied, Plan, Ready};
 use crate::process::{Program, Refusal, STOP_TIMEOUT, Still, contexts};
 use crate::record::{Head, Record};
-use crate::snippet::{Cells, DURATIONS, Lane, Rings, Setting, Step, TIMER};
-use crate::stacks::{self, Walk};
+use crate::snippet::{Cells, Lane, Rings, Setting};
+use crate::stacks::{Stacks, Walk};
+use crate::store::Store;
 use crate::unwind::{self, Unwinding};
 use crate::why::Why;
 use crate::{debugger, generate, indices, remains, steady};
@@ -31,16 +31,6 @@ const SPREAD: u64 = 1 << 30;
 /// Maximum number of lanes: more lanes than processors are useless, and more than these take too
 /// much memory.
 const MOST_LANES: u32 = 64;
-
-/// Index of the time among the numbers of a timer ([`Installed::timers`]).
-pub const TIME: usize = 0;
-/// Index of the number of entries among the numbers of a timer.
-pub const ENTRIES: usize = 1;
-/// Index of the number of exits among the numbers of a timer.
-pub const EXITS: usize = 2;
-
-/// Cells by key.
-pub type Keyed = BTreeMap<u64, Vec<u64>>;
 
 /// Bytes of the tables for unwinders that do not depend on what they describe.
 const TABLES: u64 = 4096;
@@ -60,13 +50,16 @@ pub struct StopTimes {
 /// Sites installed in a program, and the cells that they count into.
 #[derive(Debug)]
 pub struct Installed {
-    areas: Vec<Area>,
-    lanes: u32,
-    stride: u64,
-    cells: u32,
+    pub(crate) areas: Vec<Area>,
+    /// Number of lanes, as a power of two, and bytes of each.
+    pub(crate) lanes: u32,
+    pub(crate) stride: u64,
+    pub(crate) cells: u32,
     sites: usize,
-    /// Whether stacks are stored, in the first area.
-    walks: bool,
+    /// The stacks, and the keys of several items, that snippets have stored: by their offsets from
+    /// the first lane of the first area.
+    pub(crate) stacks: Option<Store>,
+    pub(crate) tuples: Option<Store>,
     /// The change at each site that is spliced in place, by address: at the site itself, without
     /// its springboard.
     pub(crate) places: Vec<Record>,
@@ -151,8 +144,10 @@ impl Installed {
                     ?changing,
                     "spliced"
                 );
-                let (sites, walks) = (plan.len(), plan.stacks.is_some());
-                Ok(Self { areas, lanes, stride, cells, sites, walks, places, stood })
+                let stored = Stored::new(plan, 0, stride << lanes);
+                let (stacks, tuples) = (stored.walk.map(|walk| walk.store), stored.tuples);
+                let sites = plan.len();
+                Ok(Self { areas, lanes, stride, cells, sites, stacks, tuples, places, stood })
             }
             Err(why) => {
                 let heads: Vec<u64> = areas.iter().map(|area| area.head.address).collect();
@@ -172,8 +167,15 @@ impl Installed {
     ) -> Result<Changes, Why> {
         let mut all = Changes::default();
         let filtered = program.is_filtered();
-        let walk = place_stacks(program, plan, areas, &setting)?;
-        setting.walk = walk.map(|walk| Walk { asks: !filtered, ..walk });
+        if let Some(area) = areas.first() {
+            let lanes = 1 << (setting.cells.stride + setting.cells.lanes);
+            let stored = Stored::new(plan, area.first_lane(), lanes);
+            setting.walk = stored.walk.map(|walk| Walk { asks: !filtered, ..walk });
+            setting.tuples = stored.tuples;
+            if let (Some(stacks), Some(walk)) = (&plan.stacks, stored.walk) {
+                area.put(program, walk.granules - area.head.address, &stacks.encode())?;
+            }
+        }
         let heads: Vec<Head> = areas.iter().map(|area| area.head).collect();
         for other in remains::find(program)? {
             other.list(program, &heads)?;
@@ -232,135 +234,6 @@ impl Installed {
     pub fn sites(&self) -> usize {
         self.sites
     }
-
-    /// Reads which cells are set in the first lane, in which [`Action::Flag`](crate::Action::Flag)
-    /// stores.
-    ///
-    /// # Errors
-    /// The error of reading the area.
-    pub fn flags(&self) -> io::Result<Vec<bool>> {
-        let mut set = vec![false; self.cells as usize];
-        for area in &self.areas {
-            for (flag, word) in set.iter_mut().zip(area.words(0, self.cells as usize)?) {
-                *flag |= word != 0;
-            }
-        }
-        Ok(set)
-    }
-
-    /// Reads the timers of all threads: time, entries and exits by thread, and the number of calls
-    /// that were not timed.
-    ///
-    /// # Errors
-    /// The error of reading the area.
-    pub fn timers(&self, step: &Step, first: u32) -> io::Result<(BTreeMap<u64, [u64; 3]>, u64)> {
-        let (mut threads, mut lost) = (BTreeMap::<u64, [u64; 3]>::new(), 0);
-        for area in &self.areas {
-            // Exits are read before the time, and the time before entries: a thread that enters or
-            // leaves during the reading appears to be inside, for no time.
-            for number in [EXITS, TIME, ENTRIES] {
-                let words = area.words(u64::from(first) * 8, step.cells() as usize)?;
-                let (lines, _) = words.as_chunks::<{ TIMER as usize }>();
-                let Some((rest, lines)) = lines.split_first() else { continue };
-                lost += if number == EXITS { rest[0] } else { 0 };
-                for line in lines.iter().filter(|line| line[0] != 0) {
-                    let timer = threads.entry(line[0]).or_default();
-                    timer[number] = timer[number].wrapping_add(line[1 + number]);
-                }
-            }
-        }
-        Ok((threads, lost))
-    }
-
-    /// Reads the cells of all threads ([`DURATIONS`](crate::DURATIONS)), and the number of calls
-    /// that were not timed.
-    ///
-    /// # Errors
-    /// The error of reading the area.
-    pub fn durations(&self, step: &Step, first: u32) -> io::Result<(Keyed, u64)> {
-        let (mut threads, mut lost) = (Keyed::new(), 0);
-        for area in &self.areas {
-            let words = area.words(u64::from(first) * 8, step.cells() as usize)?;
-            let (lines, _) = words.as_chunks::<{ DURATIONS as usize }>();
-            let Some((rest, lines)) = lines.split_first() else { continue };
-            lost += rest[0];
-            for line in lines.iter().filter(|line| line[0] != 0) {
-                let sum = threads.entry(line[0]).or_insert_with(|| vec![0; line.len()]);
-                sum.iter_mut().zip(line).for_each(|(sum, part)| *sum = sum.wrapping_add(*part));
-            }
-        }
-        Ok((threads, lost))
-    }
-
-    /// Reads what a step has counted so far: cells by key, and the cells of all other keys
-    /// together.
-    ///
-    /// # Errors
-    /// The error of reading the area.
-    pub fn keyed(&self, step: &Step, first: u32) -> io::Result<(Keyed, Vec<u64>)> {
-        let (each, table) = (step.action.cells() as usize, step.table(first));
-        let (mut keys, mut others) = (BTreeMap::new(), vec![0; each]);
-        for area in &self.areas {
-            for lane in 0..1_u64 << self.lanes {
-                let at = lane * self.stride + u64::from(first) * 8;
-                let words = area.words(at, (table.end - first) as usize)?;
-                let (rest, entries) = words.split_at(each);
-                step.action.add(&mut others, rest);
-                for entry in entries.chunks_exact(1 + each).filter(|entry| entry[0] != 0) {
-                    let cells = keys.entry(entry[0] - 1).or_insert_with(|| vec![0; each]);
-                    step.action.add(cells, &entry[1..]);
-                }
-            }
-        }
-        Ok((keys, others))
-    }
-
-    /// Reads what a step without a key has counted so far: its cells.
-    ///
-    /// # Errors
-    /// The error of reading the area.
-    pub fn cells(&self, step: &Step, first: u32) -> io::Result<Vec<u64>> {
-        let mut cells = vec![0; step.cells() as usize];
-        for area in &self.areas {
-            for lane in 0..1_u64 << self.lanes {
-                let at = lane * self.stride + u64::from(first) * 8;
-                let words = area.words(at, cells.len())?;
-                step.action.add(&mut cells, &words);
-            }
-        }
-        Ok(cells)
-    }
-
-    /// Reads the frames of a stack, the innermost first, by the number that is the value of
-    /// [`Base::Stack`](crate::Base::Stack): the address of the site, then the last byte of each
-    /// call. [`UNKNOWN_FRAME`](crate::UNKNOWN_FRAME) follows where it was not known how to go on.
-    /// `None` if there is no such stack, or if it is not complete yet.
-    ///
-    /// # Errors
-    /// The error of reading the area.
-    pub fn stack(&self, number: u64) -> io::Result<Option<Vec<u64>>> {
-        let area = self.areas.first().filter(|_| self.walks);
-        let (Some(area), Some(place)) = (area, stacks::place(number)) else { return Ok(None) };
-        let store = (self.stride << self.lanes) + stacks::STORE;
-        Ok(stacks::frames(&area.words(store + place, (stacks::STACK / 8) as usize)?))
-    }
-
-    /// Reads what a cell has counted so far. Never less than a previous result.
-    ///
-    /// # Errors
-    /// The error of reading the area.
-    pub fn cell(&self, cell: u32) -> io::Result<u64> {
-        let mut sum = 0_u64;
-        for area in &self.areas {
-            for lane in 0..1_u64 << self.lanes {
-                // A lane's part of the time is negative while a thread that entered on it has left
-                // on another one.
-                let parts = area.words(lane * self.stride + u64::from(cell) * 8, 1)?;
-                sum = parts.into_iter().fold(sum, u64::wrapping_add);
-            }
-        }
-        Ok(sum)
-    }
 }
 
 /// Divides sites into groups that one patch area can serve, each in order of addresses.
@@ -378,7 +251,7 @@ fn groups(ready: &[Ready]) -> Vec<&[Ready]> {
 }
 
 /// Returns the code that the areas of these groups have to be near, and their room. Each area has
-/// lanes of this many bytes; stacks are in the first one.
+/// lanes of this many bytes; what snippets store is in the first one.
 fn rooms(plan: &Plan, groups: &[&[Ready]], lanes: u64) -> Vec<(Range<u64>, Room)> {
     let room = |group: &&[Ready]| Room {
         records: group.iter().map(generate::most_records).sum(),
@@ -387,8 +260,8 @@ fn rooms(plan: &Plan, groups: &[&[Ready]], lanes: u64) -> Vec<(Range<u64>, Room)
         data: PAGE_SIZE_U64 + lanes,
     };
     let mut rooms: Vec<_> = groups.iter().map(|group| (reach(group), room(group))).collect();
-    if let (Some(stacks), Some((_, room))) = (&plan.stacks, rooms.first_mut()) {
-        room.data += stacks.bytes();
+    if let Some((_, room)) = rooms.first_mut() {
+        room.data = PAGE_SIZE_U64 + Stored::new(plan, 0, lanes).end;
     }
     rooms
 }
@@ -421,21 +294,27 @@ fn setting(still: &Still<'_>, lanes: u32, stride: u64, steady: bool) -> Setting 
     let pointers = processor_has("fsgsbase");
     let thread = if steady { still.thread_offset() } else { None };
     let lahf = processor_has("lahf_lm");
-    Setting { cells, thread, pointers, lahf, indices: 0, walk: None, rings: None }
+    let (walk, tuples, rings) = (None, None, None);
+    Setting { cells, thread, pointers, lahf, indices: 0, walk, tuples, rings }
 }
 
-/// Writes the table for walking stacks behind the lanes of the first area, if the plan has one.
-fn place_stacks(
-    program: &Program,
-    plan: &Plan,
-    areas: &[Area],
-    setting: &Setting,
-) -> Result<Option<Walk>, Why> {
-    let (Some(stacks), Some(area)) = (&plan.stacks, areas.first()) else { return Ok(None) };
-    let lanes = 1 << (setting.cells.stride + setting.cells.lanes);
-    let walk = stacks.walk(area.first_lane() + lanes);
-    area.put(program, walk.granules - area.head.address, &stacks.encode())?;
-    Ok(Some(walk))
+/// What is behind the lanes of the first area, at addresses of the program or at offsets.
+struct Stored {
+    walk: Option<Walk>,
+    tuples: Option<Store>,
+    /// The address after all of it.
+    end: u64,
+}
+
+impl Stored {
+    /// Returns it for lanes of this many bytes, the first of which is at `first`.
+    fn new(plan: &Plan, first: u64, lanes: u64) -> Self {
+        let stacks = first + lanes;
+        let walk = plan.stacks.as_ref().map(|table| table.walk(stacks));
+        let behind = stacks + plan.stacks.as_ref().map_or(0, Stacks::bytes);
+        let tuples = plan.tuple_words().map(|words| Store::new(behind, words));
+        Self { walk, tuples, end: tuples.map_or(behind, Store::end) }
+    }
 }
 
 fn lane(still: &Still<'_>, steady: bool) -> Lane {

@@ -92,11 +92,13 @@
 //!   that survive a kill.
 //! - `procedures`, `site`, `body`, `relocate`, `jump`, `layout`, `plan`: decide which bytes change;
 //!   no process needed.
-//! - `stacks`: the table by which snippets walk stacks, and the stacks that they have stored.
+//! - `store`, `stacks`: what snippets have stored once, under a number: keys and stacks; the table
+//!   by which they walk stacks.
 //! - `listing`, `snippet`, `copy`, `generate`: machine code for the patch area.
 //! - `unwind`: the same code, described for unwinders and debuggers.
 //! - `move_threads`: program counters that the changes affect.
 //! - [`remains`], `install`, `withdraw`: put a plan in, take everything out, take single sites out.
+//! - `counted`: reads what snippets have counted and stored.
 //!
 //! # What it does not do
 //!
@@ -110,6 +112,7 @@
 mod area;
 mod body;
 mod copy;
+mod counted;
 mod debugger;
 mod encode;
 mod generate;
@@ -131,18 +134,21 @@ mod site;
 mod snippet;
 mod stacks;
 mod steady;
+mod store;
 mod unwind;
 mod why;
 mod withdraw;
 
 pub use body::{Body, Part};
-pub use install::{ENTRIES, EXITS, Installed, Keyed, StopTimes, TIME};
+pub use counted::{ENTRIES, EXITS, Keyed, TIME};
+pub use install::{Installed, StopTimes};
 pub use plan::Plan;
 pub use procedures::Procedures;
 pub use relocate::Displaced;
 pub use site::{At, Site, Springboard};
 pub use snippet::{
-    Action, Base, Clock, DURATIONS, Fold, KEYS, Relation, Step, TIMER, Test, Value, Width,
+    Action, Base, Clock, DURATIONS, Fold, Item, KEYS, Key, Relation, Step, TIMER, Test, Text,
+    Value, Width, text,
 };
 pub use stacks::{FRAMES, Stacks, UNKNOWN_FRAME};
 pub use why::Why;

@@ -94,13 +94,23 @@ impl Plan {
         (plan, refused)
     }
 
-    /// Whether actions walk the stack.
-    pub fn walks_stacks(&self) -> bool {
+    /// Returns the actions at all sites.
+    fn steps(&self) -> impl Iterator<Item = &Step> {
         let sites = self.ready.iter().flat_map(|ready| match ready {
             Ready::Place(place) => std::slice::from_ref(&place.site),
             Ready::Copied(copied) => &copied.sites,
         });
-        sites.flat_map(|site| &site.actions).any(Step::walks_stack)
+        sites.flat_map(|site| &site.actions)
+    }
+
+    /// Whether actions walk the stack.
+    pub fn walks_stacks(&self) -> bool {
+        self.steps().any(Step::walks_stack)
+    }
+
+    /// Returns the number of words of the longest key that has several items, if there is one.
+    pub(crate) fn tuple_words(&self) -> Option<usize> {
+        self.steps().filter_map(Step::tuple_words).max()
     }
 
     /// Adds the table by which actions walk the stack ([`Base::Stack`](crate::Base::Stack)).

@@ -94,6 +94,16 @@ pub fn kernel(clock: rustix::time::ClockId) -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
+/// Returns `CLOCK_MONOTONIC` in nanoseconds, which is what the kernel's own tracers show.
+pub fn monotonic() -> u64 {
+    kernel(rustix::time::ClockId::Monotonic)
+}
+
+/// Returns the time in nanoseconds since 1970.
+pub fn wall() -> u64 {
+    kernel(rustix::time::ClockId::Realtime)
+}
+
 /// Returns `CLOCK_MONOTONIC_RAW` in nanoseconds: time that is neither stepped nor slewed.
 pub fn raw() -> u64 {
     kernel(rustix::time::ClockId::MonotonicRaw)

@@ -1,13 +1,13 @@
 //! Names as text that can be shown and read back, and that has no effect on a terminal.
 //!
 //! A file name is any sequence of bytes but `/` and NUL. Shown as it is, it could move the cursor,
-//! forge a row of a table, or end a line. Two functions write each unprintable byte as `\xHH`, with
+//! forge a row of a table, or end a line. The functions write each unprintable byte as `\xHH`, with
 //! two hexadecimal digits:
 //!
 //! | function | `\` becomes | for |
 //! |---|---|---|
 //! | [`name()`] | `\\`, so that [`bytes`] restores the exact name | names that users type again |
-//! | [`line()`] | `\` | one line of text for people |
+//! | [`line()`], [`text()`] | `\` | one line of text for people, or a part of one |
 
 use std::borrow::Cow;
 
@@ -38,6 +38,13 @@ fn escape(bytes: &[u8], text: &mut String, double: bool) {
         }
         push_escaped(text, chunk.invalid());
     }
+}
+
+/// Escapes text that a program holds: nothing in it acts on a terminal.
+pub fn text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    escape(bytes, &mut text, false);
+    text
 }
 
 /// Returns a name as text, from which [`bytes`] recovers the name.

@@ -86,7 +86,7 @@ fn play(steps: &[Step], output: &mut Output) -> (Count, End) {
                 }
             }
             Step::Crash(p) => {
-                count.crashed += u64::from(area.rings()[p].reserve(|| clock).is_ok());
+                count.crashed += u64::from(area.rings()[p].reserve(1, || clock).is_ok());
             }
             Step::Drain(p, many) => drop(drains[p].write(many, area, output)),
             Step::Forget(p, many) => drains[p].forget(many, area),

@@ -14,8 +14,8 @@ use refit_probe::spec::What;
 use refit_probe::steps::Steps;
 use refit_splice::process::Program;
 use refit_splice::{
-    Action, At, Base, Clock, ENTRIES, EXITS, Installed, Plan, Site, Step, TIMER, Value, Why, Width,
-    remains,
+    Action, At, Base, Clock, ENTRIES, EXITS, Installed, Key, Plan, Site, Step, TIMER, Value, Why,
+    Width, remains,
 };
 
 fn moving() -> &'static Path {
@@ -145,9 +145,9 @@ fn every_way_in_and_out_is_timed_once() {
     let (mut wanted, mut timers, mut cell) = (Vec::new(), Vec::new(), 0);
     for name in ["t_inner", "t_outer", "t_sometimes"] {
         let [found] = &sites::find(&module, &What::Functions(name.into()))[..] else { panic!() };
-        let key = Some(Value { base: Base::Context, width: Width::Whole });
+        let key = || Some(Key::Value(Value { base: Base::Context, width: Width::Whole }));
         let time = |enters| Action::Time { cell, threads: 64, enters, clock: Clock::Wall };
-        let step = |enters| vec![Step { when: Vec::new(), key, action: time(enters) }];
+        let step = |enters| vec![Step { when: Vec::new(), key: key(), action: time(enters) }];
         let (here, leaving) = (step(true), step(false));
         timers.push((here[0].clone(), cell));
         cell = (cell + here[0].cells()).next_multiple_of(TIMER);

@@ -69,14 +69,16 @@ fn every_frame_is_found_at_every_instruction() {
         let before = victim.traces();
         let plain = steps(&mut victim);
         assert_eq!((plain.1, plain.2), (0, 0));
-        // Snippets that push nothing, that push and make calls, that read clocks, and that write
-        // into everything that is dead.
+        // Snippets that push nothing, that push and make calls, that read clocks, that write into
+        // everything that is dead, and that gather texts on the stack.
         let all = [
             "{ count }",
             "/ *(rsp + 8) != 1 / { count, histogram arg1, sum *(rsp), by tid }",
             "{ latency, cpu }",
             "{ histogram latency, histogram cpu, count }",
             "{ count, poison }",
+            r#"{ @[str(arg0), str(*(rsp + 8), 9), comm, ustack(2)] = sum(*(rsp)) }"#,
+            r#"{ printf("%s %d %s %s %d", str(arg1), tid, comm, ustack(3), *(rsp + 8)), count, by cpu }"#,
         ];
         for actions in all {
             let watch = watch(&program, actions);

@@ -3,7 +3,7 @@
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::search::COMPARED;
-use super::step::{Action, DURATIONS, Fold, Step, TIMER};
+use super::step::{Action, DURATIONS, Fold, Key, Step, TIMER};
 use super::timer::Timer;
 use super::value::Base;
 use super::writer::Writer;
@@ -14,6 +14,11 @@ impl Writer<'_> {
     pub(super) fn step(&mut self, step: &Step) -> Result<(), Why> {
         let over = self.label();
         self.condition(&step.when, over)?;
+        // The value by which the threads of a timer are distinguished.
+        let timed = match &step.key {
+            Some(Key::Value(key)) => key.base,
+            _ => Base::Context,
+        };
         match step.action {
             // Written once the registers are the program's again.
             Action::Poison { .. } | Action::FindFrame | Action::FindObject => {}
@@ -36,8 +41,7 @@ impl Writer<'_> {
                 self.increment(cells.place(0))?;
             }
             Action::Time { cell, threads, enters, clock } => {
-                let key = step.key.map_or(Base::Context, |key| key.base);
-                let timer = Timer { cell, threads, line: TIMER, key };
+                let timer = Timer { cell, threads, line: TIMER, key: timed };
                 if enters {
                     self.enter(timer, clock, over)?
                 } else {
@@ -45,11 +49,11 @@ impl Writer<'_> {
                 }
             }
             Action::Durations { cell, threads, enters, clock } => {
-                let key = step.key.map_or(Base::Context, |key| key.base);
-                let timer = Timer { cell, threads, line: DURATIONS, key };
+                let timer = Timer { cell, threads, line: DURATIONS, key: timed };
                 if enters { self.begin(timer, clock, over)? } else { self.end(timer, clock, over)? }
             }
             Action::Event { what, payload } => self.event(what, payload, over)?,
+            Action::Print { what, ref items } => self.print(what, items, over)?,
         }
         self.bind(over);
         Ok(())

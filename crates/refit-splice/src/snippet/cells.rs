@@ -8,7 +8,7 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::search::Search;
 use super::setting::Lane;
-use super::step::Step;
+use super::step::{Key, Step};
 use super::writer::{Label, Writer};
 use crate::why::Why;
 
@@ -37,9 +37,12 @@ impl Writer<'_> {
     pub(super) fn cells_of(&mut self, step: &Step, nowhere: Label) -> Result<CellAddress, Why> {
         let cells = self.setting.cells;
         let first = i64::from(step.action.first()) * 8;
-        if let Some(key) = step.key {
+        if let Some(key) = &step.key {
             let sought = self.scratch(1);
-            self.load(key, sought, nowhere)?;
+            match key {
+                Key::Value(key) => self.load(*key, sought, nowhere)?,
+                Key::Tuple(parts) => self.tuple(parts, sought, nowhere)?,
+            }
             return self.entry_of(step, sought, first);
         }
         if cells.lane == Lane::One && self.taken.scratch.is_empty() {

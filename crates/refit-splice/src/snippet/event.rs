@@ -39,8 +39,9 @@ impl Writer<'_> {
         self.thread(thread)?;
         let (head, number, slot) = (self.scratch(3), self.scratch(4), self.scratch(5));
         self.ring_of_processor(rings, number, head)?;
-        self.reserve(head, number, slot, over)?;
-        self.slot_of(rings, number, head, slot)?;
+        self.reserve(head, number, slot, 1, over)?;
+        self.slots_of(rings, head, slot)?;
+        self.slot_of(rings, number, slot, slot)?;
         let at = |word: i64| MemoryOperand::with_base_displ(slot, word * WORD as i64);
         let thread_at = MemoryOperand::with_base_displ(slot, 12);
         self.put(Instruction::with2(Code::Mov_rm32_imm32, at(1), what))?;
@@ -53,7 +54,7 @@ impl Writer<'_> {
 
     /// Finds the address of this processor's ring head, in `head`, and its number times the bytes
     /// of a head, in `processor`.
-    fn ring_of_processor(
+    pub(super) fn ring_of_processor(
         &mut self,
         rings: Rings,
         processor: Register,
@@ -76,26 +77,27 @@ impl Writer<'_> {
         self.put(Instruction::with2(Code::Add_r64_rm64, head, processor))
     }
 
-    /// Reserves the next record: leaves its number in `number`, and in `rdx` a time at which that
-    /// number was the next. If there is no free slot, counts a loss and jumps.
-    fn reserve(
+    /// Reserves the next `slots` slots: leaves the number of the first in `number`, and in `rdx` a
+    /// time at which that number was the next. If they are not free, counts a loss and jumps.
+    pub(super) fn reserve(
         &mut self,
         head: Register,
         number: Register,
         next: Register,
+        slots: u32,
         over: Label,
     ) -> Result<(), Why> {
         let word = |index: usize| MemoryOperand::with_base_displ(head, (index * 8) as i64);
         let (again, full, taken) = (self.label(), self.label(), self.label());
         self.bind(again);
         self.put(Instruction::with2(Code::Mov_r64_rm64, number, word(ring::RESERVED)))?;
+        let behind = MemoryOperand::with_base_displ(number, slots.into());
+        self.put(Instruction::with2(Code::Lea_r64_m, next, behind))?;
         // The number of a closed ring is beyond any limit: its top bit is set.
-        self.put(Instruction::with2(Code::Cmp_r64_rm64, number, word(ring::LIMIT)))?;
-        self.jump(Code::Jae_rel32_64, full)?;
+        self.put(Instruction::with2(Code::Cmp_r64_rm64, next, word(ring::LIMIT)))?;
+        self.jump(Code::Ja_rel32_64, full)?;
         self.time(Clock::Wall)?;
         self.copy(Register::RAX, number)?;
-        let one_more = MemoryOperand::with_base_displ(number, 1);
-        self.put(Instruction::with2(Code::Lea_r64_m, next, one_more))?;
         let exchange = Instruction::with2(Code::Cmpxchg_rm64_r64, word(ring::RESERVED), next);
         self.put_locked(exchange)?;
         self.jump(Code::Jne_rel32_64, again)?;
@@ -107,13 +109,12 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Computes the address of a record's slot in `slot`; `head` is the ring's.
-    fn slot_of(
+    /// Computes the address of a ring's slots in `first`; changes `head`, the ring's.
+    pub(super) fn slots_of(
         &mut self,
         rings: Rings,
-        number: Register,
         head: Register,
-        slot: Register,
+        first: Register,
     ) -> Result<(), Why> {
         let geometry = rings.geometry;
         let heads = rings.address + geometry.rings_at() as u64 * WORD;
@@ -121,15 +122,30 @@ impl Writer<'_> {
         // Heads are 256 bytes apart; a ring has as many slots as records.
         let bytes = (layout::RING as u64 * WORD).trailing_zeros();
         let record = (layout::SLOT as u64 * WORD).trailing_zeros();
-        self.put(Instruction::with2(Code::Mov_r64_imm64, slot, heads))?;
-        self.put(Instruction::with2(Code::Sub_r64_rm64, head, slot))?;
+        self.put(Instruction::with2(Code::Mov_r64_imm64, first, heads))?;
+        self.put(Instruction::with2(Code::Sub_r64_rm64, head, first))?;
         let ring_shift = geometry.records.trailing_zeros() + record - bytes;
         self.put(Instruction::with2(Code::Shl_rm64_imm8, head, ring_shift))?;
-        let mask = geometry.records as i32 - 1;
+        self.put(Instruction::with2(Code::Mov_r64_imm64, first, slots))?;
+        self.put(Instruction::with2(Code::Add_r64_rm64, first, head))
+    }
+
+    /// Computes the address of the slot of a record in `slot`; `first` is that of the ring's slots,
+    /// and may be the same register. Changes `number`.
+    pub(super) fn slot_of(
+        &mut self,
+        rings: Rings,
+        number: Register,
+        first: Register,
+        slot: Register,
+    ) -> Result<(), Why> {
+        let record = (layout::SLOT as u64 * WORD).trailing_zeros();
+        let mask = rings.geometry.records as i32 - 1;
         self.put(Instruction::with2(Code::And_rm64_imm32, number, mask))?;
         self.put(Instruction::with2(Code::Shl_rm64_imm8, number, record))?;
-        self.put(Instruction::with2(Code::Mov_r64_imm64, slot, slots))?;
-        self.put(Instruction::with2(Code::Add_r64_rm64, slot, head))?;
+        if slot != first {
+            self.copy(slot, first)?;
+        }
         self.put(Instruction::with2(Code::Add_r64_rm64, slot, number))
     }
 }

@@ -9,13 +9,17 @@
 //! `step` has the actions, `value` the values that actions can read, `setting` the surroundings of
 //! snippets in a program; `registers` and `allocation` decide which registers are taken; `writer`
 //! writes single instructions. `actions` writes a step, composed of the parts in `values`, `cells`,
-//! `search`, `timer`, `spread`, `event`, `stack` and `find_frame`.
+//! `search`, `timer`, `spread`, `gather`, `intern`, `tuple`, `event`, `print`, `stack` and
+//! `find_frame`.
 
 mod actions;
 mod allocation;
 mod cells;
 mod event;
 mod find_frame;
+mod gather;
+mod intern;
+mod print;
 mod registers;
 mod search;
 mod setting;
@@ -23,14 +27,16 @@ mod spread;
 mod stack;
 mod step;
 mod timer;
+mod tuple;
 mod value;
 mod values;
 mod writer;
 
 use refit_analysis::live::Live;
 
+pub use gather::{Item, Text, text};
 pub(super) use setting::{Cells, Lane, Rings, Setting};
-pub use step::{Action, Clock, DURATIONS, Fold, KEYS, Step, TIMER};
+pub use step::{Action, Clock, DURATIONS, Fold, KEYS, Key, Step, TIMER};
 pub use value::{Base, Relation, Test, Value, Width};
 
 use crate::listing::Listing;

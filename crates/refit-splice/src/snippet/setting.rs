@@ -3,6 +3,7 @@
 use refit_instruments::session::Geometry;
 
 use crate::stacks::Walk;
+use crate::store::Store;
 
 /// The surroundings of snippets in a program.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Setting {
     pub(crate) indices: u64,
     /// The means of walking stacks, if any are walked.
     pub(crate) walk: Option<Walk>,
+    /// Where keys of several items are stored, if there are any.
+    pub(crate) tuples: Option<Store>,
     /// Where records go, if any are written.
     pub(crate) rings: Option<Rings>,
 }

@@ -11,17 +11,13 @@
 //! asks the kernel page by page: `rt_sigprocmask` with an unknown operation reads its argument and
 //! does nothing else.
 //!
-//! # Several threads, and signal handlers
-//!
-//! A place in the store belongs to the thread that has set its hash by compare-exchange. It alone
-//! writes the frames, and then the word that says that they are complete; `refit` reads them only
-//! if that word is set. x86 does not reorder stores, so no ordering is needed. Other threads use
-//! the place by its hash without reading the frames. A handler that interrupts the walk finds the
-//! same place. A limit is one word, whoever stores it last.
+//! Several threads and signal handlers may walk at once: [`intern`](super::intern) says why the
+//! store allows it, and a limit is one word, whoever stores it last.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use refit_sys::memory::PAGE_SIZE_U64;
 
+use super::intern::{self, Finding, MIX};
 use super::value::{FRAME_POINTER, STACK_POINTER};
 use super::writer::{Label, Writer};
 use crate::process::signal_frames::PROGRAM_COUNTER;
@@ -61,9 +57,6 @@ const SAVED: [i64; 3] = {
     let counter = PROGRAM_COUNTER as i64 - 8;
     [counter - 6 * 8, counter - 8, counter]
 };
-/// Mixes a frame into a hash.
-const MIX: i64 = 0x9e37_79b9_7f4a_7c15_u64.cast_signed();
-
 /// The places that the parts of a walk jump to.
 struct Labels {
     /// Begins a walk.
@@ -127,7 +120,7 @@ impl Writer<'_> {
         self.program_value(STACK_POINTER, TOP)?;
         self.program_value(FRAME_POINTER, BASE)?;
         self.address(COUNTER, self.address)?;
-        self.address(hash, MIX.cast_unsigned())?;
+        self.address(hash, MIX)?;
         self.put(Instruction::with2(
             Code::Mov_r32_imm32,
             LEFT.full_register32(),
@@ -172,10 +165,8 @@ impl Writer<'_> {
         self.put(Instruction::with2(Code::Mov_rm64_r64, at(FRAME, 0), COUNTER))?;
         self.put(Instruction::with2(Code::Add_rm64_imm8, FRAME, 8))?;
         self.bind(first);
-        self.put(Instruction::with2(Code::Xor_r64_rm64, hash, COUNTER))?;
-        self.address(ONE, MIX.cast_unsigned())?;
-        self.put(Instruction::with2(Code::Imul_r64_rm64, hash, ONE))?;
-        self.put(Instruction::with2(Code::Rol_rm64_imm8, hash, 29))
+        self.address(ONE, MIX)?;
+        self.mix(hash, COUNTER, ONE)
     }
 
     /// Leaves the address of the row for `COUNTER` in `ROW`.
@@ -382,62 +373,26 @@ impl Writer<'_> {
     /// Finds the stack in the store by its hash, and leaves its number in `hash`. A stack that is
     /// not there gets a place, and the walk begins again.
     fn find_stack(&mut self, walk: Walk, hash: Register, labels: &Labels) -> Result<(), Why> {
-        let (place, left) = (ROW, Register::R8D);
-        let (again, other, found, new, done) =
-            (self.label(), self.label(), self.label(), self.label(), self.label());
-        self.put(Instruction::with2(Code::Or_rm64_imm8, hash, 1))?;
-        self.copy(place, hash)?;
-        self.put(Instruction::with2(Code::Shr_rm64_imm8, place, 64 - stacks::STACKS.ilog2()))?;
-        let bytes = stacks::STACK as i32;
-        self.put(Instruction::with3(Code::Imul_r64_rm64_imm32, place, place, bytes))?;
-        self.address(OTHER, walk.store)?;
-        self.put(Instruction::with2(Code::Add_r64_rm64, place, OTHER))?;
-        self.put(Instruction::with2(Code::Mov_r32_imm32, left, stacks::PROBES))?;
-        self.bind(again);
-        self.put(Instruction::with2(Code::Mov_r64_rm64, ONE, at(place, 0)))?;
-        self.put(Instruction::with2(Code::Cmp_r64_rm64, ONE, hash))?;
-        self.jump(Code::Je_rel32_64, found)?;
-        self.put(Instruction::with2(Code::Test_rm64_r64, ONE, ONE))?;
-        self.jump(Code::Jne_rel32_64, other)?;
-        self.put_locked(Instruction::with2(Code::Cmpxchg_rm64_r64, at(place, 0), hash))?;
-        self.jump(Code::Je_rel32_64, new)?;
-        self.put(Instruction::with2(Code::Cmp_r64_rm64, ONE, hash))?;
-        self.jump(Code::Je_rel32_64, found)?;
-        self.bind(other);
-        self.put(Instruction::with2(Code::Add_rm64_imm32, place, bytes))?;
-        self.put(Instruction::with1(Code::Dec_rm32, left))?;
-        self.jump(Code::Jne_rel32_64, again)?;
+        let place = ROW;
+        let (found, new, done) = (self.label(), self.label(), self.label());
+        let registers = Finding { hash, place, other: OTHER, left: Register::R8D };
+        self.find_place(walk.store, registers, found, new)?;
         let none = hash.full_register32();
         self.put(Instruction::with2(Code::Xor_r32_rm32, none, none))?;
         self.jump(Code::Jmp_rel32_64, done)?;
         self.bind(new);
         self.put(Instruction::with2(Code::Test_rm64_r64, FRAME, FRAME))?;
         self.jump(Code::Jne_rel32_64, found)?;
-        let first = at(place, stacks::FIRST_FRAME as i64);
+        let first = at(place, intern::FIRST as i64);
         self.put(Instruction::with2(Code::Lea_r64_m, FRAME, first))?;
         self.jump(Code::Jmp_rel32_64, labels.begin)?;
         self.bind(found);
-        let complete = at(place, stacks::COMPLETE as i64);
-        self.finish_stack(walk, hash, place, complete, done)
-    }
-
-    /// Says that the frames are complete, if this thread has stored them, and computes the number.
-    fn finish_stack(
-        &mut self,
-        walk: Walk,
-        hash: Register,
-        place: Register,
-        complete: MemoryOperand,
-        done: Label,
-    ) -> Result<(), Why> {
         let known = self.label();
         self.put(Instruction::with2(Code::Test_rm64_r64, FRAME, FRAME))?;
         self.jump(Code::Je_rel32_64, known)?;
-        self.put(Instruction::with2(Code::Mov_rm64_imm32, complete, 1))?;
+        self.complete(place)?;
         self.bind(known);
-        self.copy(hash, place)?;
-        self.address(ONE, walk.store.wrapping_sub(1))?;
-        self.put(Instruction::with2(Code::Sub_r64_rm64, hash, ONE))?;
+        self.number_of(walk.store, place, hash, OTHER)?;
         self.bind(done);
         Ok(())
     }

@@ -1,5 +1,8 @@
 //! The actions at a site, and what each of them needs.
 
+use std::sync::Arc;
+
+use super::gather::Item;
 use super::registers::{Needs, Set};
 use super::setting::{Lane, Setting};
 use super::value::{Base, Test, Value};
@@ -27,14 +30,25 @@ pub(super) const PROBES: u32 = 16;
 pub struct Step {
     /// Conditions: the action runs if all tests of one of these hold, or if there are none.
     pub when: Vec<Vec<Test>>,
-    /// The value by which cells are distinguished; each value has its own cells.
-    pub key: Option<Value>,
+    /// What cells are distinguished by; each key has its own cells.
+    pub key: Option<Key>,
     /// The action.
     pub action: Action,
 }
 
+/// What cells are distinguished by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// A value.
+    Value(Value),
+    /// Several items together, which are stored once, under a number
+    /// ([`Installed::tuple`](crate::Installed::tuple)). That number is the key of the cells; 0 if
+    /// there was no room.
+    Tuple(Arc<[Item]>),
+}
+
 /// An action at a site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Adds one to a cell.
     Count {
@@ -111,6 +125,14 @@ pub enum Action {
         /// Its payload.
         payload: [Option<Value>; 2],
     },
+    /// Writes a message into the instruments' buffers: a record of as many slots as it needs
+    /// (`refit_instruments::messages::Messages`).
+    Print {
+        /// A number that tells the reader what the message is.
+        what: u32,
+        /// The items.
+        items: Arc<[Item]>,
+    },
 }
 
 /// A result that is kept of many values, which are signed, of 64 bits.
@@ -166,7 +188,7 @@ impl Step {
     /// Returns the number of cells that it takes.
     pub fn cells(&self) -> u32 {
         let each = self.action.cells();
-        match self.key {
+        match &self.key {
             _ if self.threads() > 0 => self.line() * (1 + self.threads() + PROBES),
             Some(_) => each + (self.keys() + PROBES) * (1 + each),
             None => each,
@@ -203,12 +225,31 @@ impl Step {
     /// Returns an upper bound of the bytes of its code.
     pub(crate) fn most_bytes(&self) -> u64 {
         let own = match self.action {
-            Action::Event { .. } => 320,
+            Action::Event { .. } | Action::Print { .. } => 320,
             Action::Durations { .. } | Action::FindFrame | Action::FindObject => 256,
             _ => 128,
         };
-        let key = if self.key.is_some() { 192 } else { 0 };
-        own + key + self.values().map(Value::most_bytes).sum::<u64>()
+        let key = match self.key {
+            None => 0,
+            Some(Key::Value(_)) => 192,
+            Some(Key::Tuple(_)) => 512,
+        };
+        let items = self.items().map(Item::most_bytes).sum::<u64>();
+        own + key + items + self.values().map(Value::most_bytes).sum::<u64>()
+    }
+
+    /// Returns an upper bound of the bytes that describe its code to unwinders. They describe each
+    /// move of the stack pointer, with the places of all registers that are on the stack.
+    pub(crate) fn most_described(&self) -> usize {
+        const MOVE: usize = 128;
+        let values = self.values().map(|value| match value.base {
+            Base::Stack(_) => 20,
+            Base::Memory { .. } | Base::Processor => 2,
+            _ => 0,
+        });
+        let items = self.items().count();
+        let gathered = if items > 0 { 4 + 2 * items } else { 0 };
+        64 + MOVE * (values.sum::<usize>() + gathered)
     }
 
     /// Whether it walks the stack.
@@ -216,21 +257,48 @@ impl Step {
         self.values().any(|value| matches!(value.base, Base::Stack(_)))
     }
 
+    /// Returns the number of words of its key, if that has several items.
+    pub fn tuple_words(&self) -> Option<usize> {
+        match &self.key {
+            Some(Key::Tuple(items)) => Some(items.iter().map(Item::words).sum()),
+            _ => None,
+        }
+    }
+
+    /// Returns the items that it gathers.
+    fn items(&self) -> impl Iterator<Item = &Item> + '_ {
+        let key: &[Item] = match &self.key {
+            Some(Key::Tuple(items)) => items,
+            _ => &[],
+        };
+        let printed: &[Item] = match &self.action {
+            Action::Print { items, .. } => items,
+            _ => &[],
+        };
+        key.iter().chain(printed)
+    }
+
     /// Returns the values that it reads.
     pub(super) fn values(&self) -> impl Iterator<Item = Value> + '_ {
-        let own: [Option<Value>; 2] = match self.action {
-            Action::Histogram { value, .. } | Action::Fold { value, .. } => [Some(value), None],
-            Action::Event { payload, .. } => payload,
+        let own: [Option<Value>; 2] = match &self.action {
+            Action::Histogram { value, .. } | Action::Fold { value, .. } => [Some(*value), None],
+            Action::Event { payload, .. } => *payload,
             Action::Count { .. }
             | Action::Flag { .. }
             | Action::Poison { .. }
             | Action::FindFrame
             | Action::FindObject
             | Action::Time { .. }
-            | Action::Durations { .. } => [None, None],
+            | Action::Durations { .. }
+            | Action::Print { .. } => [None, None],
+        };
+        let key = match &self.key {
+            Some(Key::Value(key)) => Some(*key),
+            _ => None,
         };
         let tested = self.when.iter().flatten().map(|test| test.value);
-        tested.chain(self.key).chain(own.into_iter().flatten())
+        let gathered = self.items().filter_map(Item::value);
+        tested.chain(key).chain(own.into_iter().flatten()).chain(gathered)
     }
 
     /// Whether it changes flags that have to be restored: every step does, except an unconditional
@@ -244,11 +312,14 @@ impl Step {
     pub(super) fn needs(&self, setting: Setting) -> Needs {
         let mut needs = self.action.needs(setting.cells.lane);
         if self.threads() > 0 && self.key.is_none() {
-            needs.take(Base::Context.needs(setting.thread));
+            needs.take(Base::Context.needs(setting.thread, setting.cells.lane));
         }
         for value in self.values() {
             needs.reads |= value.reads();
-            needs.take(value.base.needs(setting.thread));
+            needs.take(value.base.needs(setting.thread, setting.cells.lane));
+        }
+        for item in self.items() {
+            needs.take(item.needs());
         }
         if self.when.iter().flatten().any(|test| !test.is_small()) {
             needs.scratch = needs.scratch.max(2);
@@ -257,7 +328,8 @@ impl Step {
             needs.scratch = needs.scratch.max(1);
         }
         if self.key.is_some() && self.threads() == 0 {
-            // The lane, the key, the place and count of the search, and the value of the action.
+            // The lane, the key, the place and count of the search, and the value of the action. A
+            // key of several items takes no more.
             needs.scratch = needs.scratch.max(5);
             needs.fixed |= Set::of(&[0]);
         }
@@ -270,12 +342,12 @@ impl Action {
     pub const POISON: Self = Self::Poison { stack: 0x0bad_beef };
 
     /// Whether unwinders learn of generated code by it.
-    pub(crate) fn finds(self) -> bool {
+    pub(crate) fn finds(&self) -> bool {
         matches!(self, Self::FindFrame | Self::FindObject)
     }
 
     /// Returns the number of cells for each key; timers have their own.
-    pub fn cells(self) -> u32 {
+    pub fn cells(&self) -> u32 {
         match self {
             Self::Count { .. } | Self::Flag { .. } => 1,
             Self::Fold { .. } => 2,
@@ -284,13 +356,14 @@ impl Action {
             | Self::FindFrame
             | Self::FindObject
             | Self::Event { .. }
+            | Self::Print { .. }
             | Self::Time { .. }
             | Self::Durations { .. } => 0,
         }
     }
 
     /// Adds the cells of another processor, or of another patch area.
-    pub(crate) fn add(self, to: &mut [u64], cells: &[u64]) {
+    pub(crate) fn add(&self, to: &mut [u64], cells: &[u64]) {
         for (number, (sum, part)) in to.iter_mut().zip(cells).enumerate() {
             *sum = match self {
                 Self::Fold { fold, .. } if number == 1 => fold.join(*sum, *part),
@@ -300,19 +373,23 @@ impl Action {
     }
 
     /// Returns the number of its first cell.
-    pub(super) fn first(self) -> u32 {
-        match self {
+    pub(super) fn first(&self) -> u32 {
+        match *self {
             Self::Count { cell }
             | Self::Flag { cell }
             | Self::Histogram { cell, .. }
             | Self::Fold { cell, .. }
             | Self::Time { cell, .. }
             | Self::Durations { cell, .. } => cell,
-            Self::Poison { .. } | Self::FindFrame | Self::FindObject | Self::Event { .. } => 0,
+            Self::Poison { .. }
+            | Self::FindFrame
+            | Self::FindObject
+            | Self::Event { .. }
+            | Self::Print { .. } => 0,
         }
     }
 
-    fn needs(self, lane: Lane) -> Needs {
+    fn needs(&self, lane: Lane) -> Needs {
         let needs = |scratch, fixed| Needs { scratch, fixed, reads: Set::NONE, stack: false };
         match self {
             Self::Poison { .. } | Self::FindFrame | Self::FindObject | Self::Flag { .. } => {
@@ -333,18 +410,21 @@ impl Action {
                 Needs { stack: true, ..needs(3, fixed) }
             }
             Self::Event { .. } => needs(6, Set::of(&[0, 2])),
+            Self::Print { .. } => Needs { stack: true, ..needs(6, Set::of(&[0, 2])) },
         }
     }
 }
 
 impl Base {
     /// Returns what finding the value needs, in addition to the register that receives it.
-    fn needs(self, thread: Option<i32>) -> Needs {
+    fn needs(self, thread: Option<i32>, lane: Lane) -> Needs {
         let call = |fixed: Set, stack| Needs { scratch: 1, fixed, reads: Set::NONE, stack };
         match self {
             Self::Register(_) => call(Set::NONE, false),
             Self::Thread | Self::Context if thread.is_some() => call(Set::NONE, false),
             Self::Goroutine => call(Set::NONE, false),
+            Self::Processor if lane != Lane::One => call(Set::NONE, false),
+            Self::Processor => call(Set::SYSCALL | Set::of(&[2, 6, 7]), true),
             Self::Thread | Self::Process | Self::Context => call(Set::SYSCALL, false),
             Self::Memory { .. } | Self::Stack(_) => {
                 call(Set::SYSCALL | Set::of(&[2, 6, 7, 8, 9, 10]), true)

@@ -26,6 +26,8 @@ pub enum Base {
     Context,
     /// The goroutine, by its address in Go's runtime: one function call may run on several threads.
     Goroutine,
+    /// The number of the processor.
+    Processor,
     /// In memory, at an offset from the address in a register. The kernel copies it, so an invalid
     /// pointer does no harm: actions that depend on the value are skipped.
     Memory {
@@ -107,7 +109,9 @@ impl Value {
         match self.base {
             Base::Register(register) | Base::Memory { register, .. } => Set::of(&[register]),
             Base::Stack(_) => Set::of(&[STACK_POINTER, FRAME_POINTER]),
-            Base::Thread | Base::Process | Base::Context | Base::Goroutine => Set::NONE,
+            Base::Thread | Base::Process | Base::Context | Base::Goroutine | Base::Processor => {
+                Set::NONE
+            }
         }
     }
 }

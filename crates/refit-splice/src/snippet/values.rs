@@ -61,6 +61,7 @@ impl Writer<'_> {
                 self.call(libc::SYS_getpid)?;
                 self.copy(into, Register::RAX)?;
             }
+            Base::Processor => self.processor_number(into)?,
             Base::Stack(depth) => match self.setting.walk {
                 Some(walk) => self.stack(walk, depth, into)?,
                 None => {
@@ -89,6 +90,23 @@ impl Writer<'_> {
                 self.copy(into, Register::RAX)
             }
         }
+    }
+
+    /// Finds the number of this processor, if need be by asking the kernel.
+    fn processor_number(&mut self, into: Register) -> Result<(), Why> {
+        if self.processor(into)? {
+            // `rdpid` returns the number of the node above these bits.
+            let narrow = into.full_register32();
+            return self.put(Instruction::with2(Code::And_rm32_imm32, narrow, 0xfff));
+        }
+        self.deepen(8)?;
+        self.copy(Register::RDI, Register::RSP)?;
+        self.put(Instruction::with2(Code::Xor_r32_rm32, Register::ESI, Register::ESI))?;
+        self.put(Instruction::with2(Code::Xor_r32_rm32, Register::EDX, Register::EDX))?;
+        self.call(libc::SYS_getcpu)?;
+        let stored = MemoryOperand::with_base(Register::RSP);
+        self.put(Instruction::with2(Code::Mov_r32_rm32, into.full_register32(), stored))?;
+        self.deepen(-8)
     }
 
     /// Loads 32 bits at an offset from the thread pointer.

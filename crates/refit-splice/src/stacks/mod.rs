@@ -9,7 +9,7 @@
 //! | part | what |
 //! |---|---|
 //! | limits | for pages to which stack pointers have pointed, how many above are readable |
-//! | store | for each stack, a hash (0: free), a word that is 1 once it is complete, frames |
+//! | store | the stacks, by their hashes ([`Store`]) |
 //! | granules, blocks, rows | the [`Table`] |
 
 mod row;
@@ -20,26 +20,16 @@ use refit_analysis::image::Procedure;
 pub(crate) use row::{Kind, Row};
 pub(crate) use table::{BLOCKS, GRANULE, SPREAD, Table};
 
+use crate::store::{Store, content};
+
 /// Maximum number of frames of a stack.
 pub const FRAMES: u8 = 127;
 /// The frame that follows the last one if it is not known how to go on.
 pub const UNKNOWN_FRAME: u64 = u64::MAX;
-/// Number of stacks over which hashes are spread: a power of two. As many as a search probes follow
-/// them.
-pub(crate) const STACKS: u64 = 1 << 12;
-/// Number of stacks that a search probes.
-pub(crate) const PROBES: u32 = 64;
 /// Number of pages whose limits are kept: a power of two.
 pub(crate) const LIMITS: u64 = 1 << 10;
-/// Offset of the store after the beginning of the limits, in bytes.
-pub(crate) const STORE: u64 = LIMITS * 8;
-/// Words of a stack before its frames.
-const HEADER: u64 = 2;
-/// Bytes of a stack: its header, its frames and an end.
-pub(crate) const STACK: u64 = (HEADER + FRAMES as u64 + 1) * 8;
-/// Offsets in a stack: of the word that says that it is complete, and of its frames.
-pub(crate) const COMPLETE: u64 = 8;
-pub(crate) const FIRST_FRAME: u64 = HEADER * 8;
+/// Words of a stack: its frames and an end.
+const STACK: usize = FRAMES as usize + 1;
 
 /// The table of a program, before it is written into a patch area.
 #[derive(Debug)]
@@ -51,7 +41,7 @@ pub struct Stacks {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Walk {
     pub(crate) limits: u64,
-    pub(crate) store: u64,
+    pub(crate) store: Store,
     pub(crate) granules: u64,
     /// Number of places of the hash table, as a power of two.
     pub(crate) places: u32,
@@ -76,8 +66,8 @@ impl Stacks {
 
     /// Returns the addresses of the parts, the first of which is at `at`.
     pub(crate) fn walk(&self, at: u64) -> Walk {
-        let store = at + STORE;
-        let granules = store + (STACKS + u64::from(PROBES)) * STACK;
+        let store = store(at);
+        let granules = store.end();
         let blocks = granules + self.table.granules.len() as u64 * 8;
         let rows = (blocks + self.table.blocks.len() as u64 * 4).next_multiple_of(8);
         let places = self.table.granules.len().trailing_zeros();
@@ -95,16 +85,14 @@ impl Stacks {
     }
 }
 
-/// Returns the place of a stack from the beginning of the store, in bytes, by the number that a
-/// snippet gave it.
-pub(crate) fn place(number: u64) -> Option<u64> {
-    let place = number.checked_sub(1)?;
-    (place % STACK == 0 && place / STACK < STACKS + u64::from(PROBES)).then_some(place)
+/// Returns the store of stacks behind the limits, which begin at `at`.
+pub(crate) fn store(at: u64) -> Store {
+    Store::new(at + LIMITS * 8, STACK)
 }
 
 /// Returns the frames of a stack, the innermost first, from the words of its place; `None` if it is
 /// not complete.
-pub(crate) fn frames(words: &[u64]) -> Option<Vec<u64>> {
-    let (header, frames) = words.split_at_checked(HEADER as usize)?;
-    (header[1] != 0).then(|| frames.iter().copied().take_while(|frame| *frame != 0).collect())
+pub(crate) fn frames(place: &[u64]) -> Option<Vec<u64>> {
+    let content = content(place)?;
+    Some(content.iter().copied().take_while(|frame| *frame != 0).collect())
 }

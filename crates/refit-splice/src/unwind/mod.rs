@@ -30,6 +30,7 @@ use crate::plan::Ready;
 use crate::procedures::Procedures;
 use crate::record::Head;
 use crate::site::Site;
+use crate::snippet::Step;
 use tables::Tables;
 
 /// The description of all code in a patch area.
@@ -73,9 +74,9 @@ pub(crate) fn most_bytes(ready: &Ready) -> u64 {
     let data =
         data.map(|data| 64 + data.actions.len() + data.types.len() * 8 + data.specifications.len());
     let data: usize = data.sum();
-    // A register takes at most 16 bytes; a snippet saves and restores at most 16 of them, and moves
-    // the stack pointer some more times.
-    let snippet = |site: &Site| 768 + 64 * site.actions.len();
+    // A register takes at most 16 bytes; a snippet saves and restores at most 16 of them. Its steps
+    // move the stack pointer some more times.
+    let snippet = |site: &Site| 768 + site.actions.iter().map(Step::most_described).sum::<usize>();
     let code = match ready {
         Ready::Place(place) => snippet(&place.site) + 16 * 64,
         Ready::Copied(copied) => {

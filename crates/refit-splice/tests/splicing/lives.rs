@@ -12,7 +12,7 @@ use super::victim::{Built, Victim, build, until};
 use refit_analysis::Live;
 use refit_splice::process::{Program, Refusal};
 use refit_splice::remains::{self, KeptReason};
-use refit_splice::{Action, At, Base, Installed, Plan, Site, Step, Value, Why, Width};
+use refit_splice::{Action, At, Base, Installed, Key, Plan, Site, Step, Value, Why, Width};
 
 fn program() -> &'static Path {
     static BUILT: OnceLock<Built> = OnceLock::new();
@@ -105,7 +105,8 @@ fn a_program_that_limits_its_calls_meanwhile_is_asked_for_none() {
 fn thread_pointers_may_change() {
     let mut victim = Victim::with(program(), &["pointer"]);
     let thread = Value { base: Base::Thread, width: Width::Whole };
-    let by_thread = Step { when: Vec::new(), key: Some(thread), action: Action::Count { cell: 1 } };
+    let by_thread =
+        Step { when: Vec::new(), key: Some(Key::Value(thread)), action: Action::Count { cell: 1 } };
     let installed = watch(&victim, vec![Action::Count { cell: 0 }.into(), by_thread]);
     let installed = installed.expect("installed");
     assert_eq!(victim.ask("go"), "gone");

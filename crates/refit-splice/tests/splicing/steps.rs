@@ -13,8 +13,8 @@ use refit_instruments::record::{Phase, What};
 use refit_instruments::session::{Described, Geometry, Kind, Session};
 use refit_instruments::write::{Options, Recorder};
 use refit_splice::{
-    Action, At, Base, Clock, ENTRIES, EXITS, Fold, Installed, Plan, Relation, Site, Step, TIME,
-    Test, Value, Width, remains,
+    Action, At, Base, Clock, ENTRIES, EXITS, Fold, Installed, Key, Plan, Relation, Site, Step,
+    TIME, Test, Value, Width, remains,
 };
 
 /// Number of the register of the first argument.
@@ -61,7 +61,7 @@ fn test(value: Value, relation: Relation, than: i64) -> Test {
 }
 
 fn count(when: Vec<Vec<Test>>, key: Option<Value>, cell: u32) -> Step {
-    Step { when, key, action: Action::Count { cell } }
+    Step { when, key: key.map(Key::Value), action: Action::Count { cell } }
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn values_are_summed_and_the_least_and_greatest_kept() {
     let byte = Value { base: Base::Register(FIRST), width: Width::I8 };
     let step = |(cell, (fold, value, key)): (u32, (Fold, Value, Option<Value>))| Step {
         when: Vec::new(),
-        key,
+        key: key.map(Key::Value),
         action: Action::Fold { cell: cell * 1000, value, fold },
     };
     let thread = Some(Value { base: Base::Thread, width: Width::Whole });
@@ -218,7 +218,7 @@ fn values_are_summed_and_the_least_and_greatest_kept() {
 }
 
 fn time(enters: bool, threads: u32, clock: Clock, base: Base) -> Step {
-    let key = Some(Value { base, width: Width::Whole });
+    let key = Some(Key::Value(Value { base, width: Width::Whole }));
     Step { when: Vec::new(), key, action: Action::Time { cell: 0, threads, enters, clock } }
 }
 
@@ -242,7 +242,7 @@ fn time_inside_is_told_for_each_thread() {
 }
 
 fn durations(enters: bool, clock: Clock) -> Step {
-    let key = Some(Value { base: Base::Thread, width: Width::Whole });
+    let key = Some(Key::Value(Value { base: Base::Thread, width: Width::Whole }));
     let action = Action::Durations { cell: 0, threads: 16, enters, clock };
     Step { when: Vec::new(), key, action }
 }
@@ -286,7 +286,7 @@ fn who_was_inside_before_does_not_count_when_it_leaves() {
     }
     // Calls of threads for which there is no room are counted: here each argument stands for a
     // thread.
-    let many = [Step { key: Some(first), ..time(true, 16, Clock::Wall, thread) }];
+    let many = [Step { key: Some(Key::Value(first)), ..time(true, 16, Clock::Wall, thread) }];
     let (threads, lost) =
         worked(&many, many[0].cells(), |installed| installed.timers(&many[0], 0).expect("read"));
     let timed: u64 = threads.values().map(|timer| timer[ENTRIES]).sum();

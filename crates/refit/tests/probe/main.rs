@@ -2,6 +2,7 @@
 
 mod cover;
 mod killed;
+mod messages;
 mod probes;
 mod refused;
 mod shell;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::shell::{SUM, Shell, interrupt, refit, run, text, verified, watching};
 
-fn objects(bytes: &[u8]) -> Vec<Value> {
+pub(crate) fn objects(bytes: &[u8]) -> Vec<Value> {
     text(bytes).lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
 }
 

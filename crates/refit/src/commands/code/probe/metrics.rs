@@ -11,6 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
+use refit_probe::datum::Datum;
 use refit_probe::reading::Reading;
 use refit_probe::statement::{Do, Folding};
 use refit_splice::Clock;
@@ -106,6 +107,19 @@ pub(super) fn print(read: &[Read<'_>], out: &mut Output) -> Result<(), Failure> 
     out.raw(text.as_bytes())
 }
 
+/// Writes a part of a key.
+fn label(datum: &Datum) -> String {
+    match datum {
+        Datum::Number(number) => number.to_string(),
+        Datum::Text(text) => text.clone(),
+        Datum::Stack(frames) => {
+            let frames: Vec<_> = frames.iter().map(ToString::to_string).collect();
+            frames.join(";")
+        }
+        Datum::NoStack => String::new(),
+    }
+}
+
 impl Metrics {
     fn take(&self, read: &Read<'_>) {
         let mut labels: Labels = match &read.from {
@@ -118,10 +132,9 @@ impl Metrics {
         };
         match &read.key {
             Key::All => {}
-            Key::Of(key) => labels.push(("key", key.to_string())),
-            Key::Stack(frames) => {
-                let frames: Vec<_> = frames.iter().map(ToString::to_string).collect();
-                labels.push(("key", frames.join(";")));
+            Key::Of(data) => {
+                let parts: Vec<String> = data.iter().map(label).collect();
+                labels.push(("key", parts.join(", ")));
             }
             Key::Others => labels.push(("key", "others".to_owned())),
         }

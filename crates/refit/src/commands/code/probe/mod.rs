@@ -1,5 +1,6 @@
 //! `refit probe` and `refit repair`: watch functions of running programs, and clean up afterwards.
 
+mod messages;
 mod metrics;
 mod print;
 mod reading;
@@ -9,6 +10,7 @@ mod tell;
 mod trace;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -17,6 +19,7 @@ use clap::Args;
 use clap::builder::ValueHint;
 use refit_analysis::lines::Lines;
 use refit_instruments::session::Session;
+use refit_probe::script::Script;
 use refit_probe::spec::Spec;
 use refit_probe::statement::Do;
 use refit_probe::watch::{self, Error, Watch};
@@ -43,16 +46,20 @@ A probe is PLACE [/CONDITION/] { ACTION, … [by VALUE] }. \
 Places, separated by commas: uprobe:FILE:FUNCTION (the entry; * and ? are wildcards), insn:FILE:0xADDRESS, insn:FILE:FUNCTION+0xOFFSET. \
 FILE is the file name of a library or of the program, or * for all. \
 Actions: count, latency (calls and time from entry to exit), cpu (the same in CPU time), concurrency (threads inside), \
-sum VALUE, avg VALUE, min VALUE, max VALUE, histogram VALUE (or latency or cpu, for the durations of calls), event [VALUE [, VALUE]] and span (records in the trace of --output). \
-Values: arg0 … arg5, retval, pid, tid, registers, fields such as *(arg0 + 16), and casts of these such as (u32)arg1. \
+printf(\"FORMAT\", ARGUMENT, …), time(\"FORMAT\"), sum VALUE, avg VALUE, min VALUE, max VALUE, histogram VALUE (or latency or cpu, for the durations of calls), event [VALUE [, VALUE]] and span (records in the trace of --output). \
+Values: arg0 … arg5, retval, pid, tid, cpu, registers, fields such as *(arg0 + 16), and casts of these such as (u32)arg1. \
 Conditions: comparisons such as VALUE == NUMBER, combined with && and ||. \
-Maps add up all places of a probe, in bpftrace's words: @NAME[VALUE] = count(), sum(VALUE), avg(VALUE), min(VALUE), max(VALUE) or hist(VALUE), \
-separated by semicolons; NAME and [VALUE] may be left out. In place of the key: ustack or ustack(N), the stack with at most N frames.
+Maps add up all places of a probe, in bpftrace's words: @NAME[KEY, …] = count(), sum(VALUE), avg(VALUE), min(VALUE), max(VALUE) or hist(VALUE), \
+separated by semicolons; NAME and [KEY, …] may be left out. \
+Keys and arguments are values, str(VALUE) or str(VALUE, N) (the text at an address), ustack or ustack(N) (the stack with at most N frames), usym(VALUE), comm, func, probe; \
+arguments also nsecs, elapsed and strftime(\"FORMAT\", nsecs). A probe of uretprobe:FILE:FUNCTION runs where the function returns. \
+Several probes may follow each other, in a file too, with comments and with BEGIN { printf(\"…\") } and END { printf(\"…\") }.
 
 Example:
   refit probe -p 4711 -e 'uprobe:redis-server:lookupKey* { count }'
   refit probe -p 4711 -e 'uprobe:libc:malloc /arg0 > 4096/ { count, histogram arg0, by tid }' --interval 1s
   refit probe -p 4711 -e 'uprobe:libc:*alloc { @calls[tid] = count(); @bytes = sum(arg0) }'
+  refit probe -p 4711 -e 'uprobe:libsqlite3:sqlite3_prepare_v2 { printf(\"%d %s\\n\", tid, str(arg1)) }'
   refit probe -p 4711 -e 'uprobe:libc:malloc { @bytes[ustack] = sum(arg0) }' --for 10s --svg malloc.svg
   refit probe -e 'uprobe:libsqlite3:sqlite3_step { latency, cpu }' -- sqlite3 db 'select 1'
   refit probe -p 4711 -e 'uprobe:nginx:ngx_http_* { span }' -o nginx.trace --for 5s
@@ -64,9 +71,18 @@ pub(crate) struct ProbeArgs {
     #[arg(conflicts_with = "command", value_delimiter = ',')]
     pid: Vec<u32>,
 
-    /// Probe, as below; may be repeated
-    #[arg(short = 'e', long = "expression", value_name = "PROBE", required = true)]
-    probes: Vec<Spec>,
+    /// Probe, or several, as below; may be repeated
+    #[arg(
+        short = 'e',
+        long = "expression",
+        value_name = "PROBE",
+        required_unless_present = "script"
+    )]
+    probes: Vec<Script>,
+
+    /// File with probes
+    #[arg(value_name = "SCRIPT", value_hint = ValueHint::FilePath)]
+    script: Option<PathBuf>,
 
     /// Only list the places of the probes
     #[arg(short, long)]
@@ -107,17 +123,39 @@ pub(crate) struct ProbeArgs {
 
 /// Watches.
 pub(crate) fn run(args: &ProbeArgs, out: &mut Output) -> Result<(), Failure> {
-    stacks::check(&args.probes, args.svg.as_deref())?;
+    let script = script(args)?;
+    stacks::check(&script.probes, args.svg.as_deref())?;
+    if args.openmetrics && messages::are_written(&script) {
+        let obstacle = "printf writes between the metrics";
+        return Err(Failure::new("watch", obstacle, "leave out --openmetrics or printf"));
+    }
     let interrupted = interruption()?;
     if !args.pid.is_empty() {
-        return watch(args, &args.pid, &interrupted, out);
+        return watch(args, &script, &args.pid, &interrupted, out);
     }
     let end = args.list || args.dry_run;
-    watching::with(None, &args.command, end, |id| watch(args, &[id], &interrupted, out))
+    watching::with(None, &args.command, end, |id| watch(args, &script, &[id], &interrupted, out))
+}
+
+/// Returns all probes: those of the file, then the others.
+fn script(args: &ProbeArgs) -> Result<Script, Failure> {
+    let mut all = Script::default();
+    if let Some(path) = &args.script {
+        let failed = |obstacle: String, remedy| {
+            Failure::new(format!("run the script {}", path.display()), obstacle, remedy)
+        };
+        let text = fs::read_to_string(path)
+            .map_err(|e| failed(e.to_string(), "name a file that can be read"))?;
+        let parsed = text.parse::<Script>();
+        all.extend(parsed.map_err(|e| failed(e.to_string(), "see docs/guide/probe.md"))?);
+    }
+    args.probes.iter().for_each(|one| all.extend(one.clone()));
+    Ok(all)
 }
 
 fn watch(
     args: &ProbeArgs,
+    script: &Script,
     ids: &[u32],
     interrupted: &AtomicBool,
     out: &mut Output,
@@ -125,24 +163,25 @@ fn watch(
     let open = |&id: &u32| Program::open(id).map_err(|refusal| failure(id, &refusal.into()));
     let programs: Vec<Program> = ids.iter().map(open).collect::<Result<_, _>>()?;
     if args.list {
-        return programs.iter().try_for_each(|program| list(program, args, out));
+        return programs.iter().try_for_each(|program| list(program, args, &script.probes, out));
     }
     if args.dry_run {
-        return programs.iter().try_for_each(|program| plan(program, &args.probes, out));
+        return programs.iter().try_for_each(|program| plan(program, &script.probes, out));
     }
     let command = match &args.command[..] {
         [] => args.pid.iter().map(|pid| format!("process {pid}")).collect(),
         command => command.to_vec(),
     };
-    let trace = Trace::begin(&args.probes, args.output.as_deref(), command)?;
+    let trace = Trace::begin(&script.probes, args.output.as_deref(), command)?;
     let mut watched = Vec::new();
     let seen = programs
         .iter()
         .try_for_each(|program| {
-            let watch = install(program, &args.probes, trace.as_ref().map(Trace::session))?;
+            let watch = install(program, &script.probes, trace.as_ref().map(Trace::session))?;
             watched.push(Watched { program, watch });
             Ok(())
         })
+        .and_then(|()| messages::print_all(&script.begin, out))
         .and_then(|()| follow(args, &programs, &watched, interrupted, out));
     // In spite of errors of the output, the programs get their code back.
     let removed: Vec<Result<(), Failure>> = watched
@@ -156,10 +195,13 @@ fn watch(
         .collect();
     let ended = trace.map(|trace| trace.end(out));
     seen?;
+    messages::print(&watched, out)?;
+    messages::print_all(&script.end, out)?;
     let read = reading::read(&watched)?;
     print::print(args.openmetrics, &read, watched.len() > 1, out)?;
     args.svg.as_deref().map_or(Ok(()), |file| stacks::draw(&read, file))?;
     removed.into_iter().collect::<Result<(), _>>()?;
+    messages::tell_lost(&watched);
     ended.transpose()?;
     out.flush()
 }
@@ -179,7 +221,7 @@ fn follow(
             print::print(args.openmetrics, &read, watched.len() > 1, out)?;
             out.flush()
         }
-        Turn::Look => Ok(()),
+        Turn::Look => messages::print(watched, out),
     })
 }
 
@@ -230,7 +272,12 @@ fn plan(program: &Program, probes: &[Spec], out: &mut Output) -> Result<(), Fail
     out.flush()
 }
 
-fn list(program: &Program, args: &ProbeArgs, out: &mut Output) -> Result<(), Failure> {
+fn list(
+    program: &Program,
+    args: &ProbeArgs,
+    probes: &[Spec],
+    out: &mut Output,
+) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct Line {
         module: String,
@@ -239,8 +286,7 @@ fn list(program: &Program, args: &ProbeArgs, out: &mut Output) -> Result<(), Fai
         #[serde(skip_serializing_if = "Option::is_none")]
         line: Option<String>,
     }
-    let found =
-        watch::list(program, &args.probes).map_err(|error| failure(program.id(), &error))?;
+    let found = watch::list(program, probes).map_err(|error| failure(program.id(), &error))?;
     let mut sources = BTreeMap::new();
     for (file, found) in found {
         let (module, name, address) = (file.name(), found.name, found.address);

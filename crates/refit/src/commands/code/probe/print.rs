@@ -1,6 +1,7 @@
 //! The results of probes, for people and for programs.
 
-use refit_probe::operand::Operand;
+use refit_probe::argument::Argument;
+use refit_probe::datum::Datum;
 use refit_probe::reading::Reading;
 use refit_probe::stacks::StackFrame;
 use refit_probe::statement::{Do, Folding};
@@ -56,12 +57,15 @@ struct ReadingRecord<'w> {
     action: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<String>,
-    /// The value; without it, the results for values that had no slot of their own.
+    /// The key, if it has one part; without it, the results for keys that had no slot of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<u64>,
+    key: Option<PartRecord<'w>>,
     /// The same for stacks.
     #[serde(skip_serializing_if = "Option::is_none")]
-    stack: Option<Vec<FrameRecord<'w>>>,
+    stack: Option<PartRecord<'w>>,
+    /// The parts of a key that has several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    keys: Vec<PartRecord<'w>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,6 +80,26 @@ struct ReadingRecord<'w> {
     /// The number of values, or of nanoseconds of calls, with this many bits, from none on.
     #[serde(skip_serializing_if = "Option::is_none")]
     bits: Option<&'w [u64]>,
+}
+
+/// A part of a key, for programs.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum PartRecord<'w> {
+    Number(u64),
+    Text(&'w str),
+    Stack(Vec<FrameRecord<'w>>),
+}
+
+impl<'w> From<&'w Datum> for PartRecord<'w> {
+    fn from(datum: &'w Datum) -> Self {
+        match datum {
+            Datum::Number(number) => Self::Number(*number),
+            Datum::Text(text) => Self::Text(text),
+            Datum::Stack(frames) => Self::Stack(frames.iter().map(FrameRecord::from).collect()),
+            Datum::NoStack => Self::Stack(Vec::new()),
+        }
+    }
 }
 
 /// A frame of a stack, for programs.
@@ -114,6 +138,14 @@ fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
         }
         Source::Map(name) => (None, Some(name)),
     };
+    let mut parts: Vec<PartRecord<'_>> = match &read.key {
+        Key::Of(data) => data.iter().map(PartRecord::from).collect(),
+        Key::All | Key::Others => Vec::new(),
+    };
+    let only = if parts.len() == 1 { parts.pop() } else { None };
+    let is_stack = |part: &PartRecord<'_>| matches!(part, PartRecord::Stack(_));
+    let (stack, key) =
+        if only.as_ref().is_some_and(is_stack) { (only, None) } else { (None, only) };
     let mut record = ReadingRecord {
         process: place.map(|(process, ..)| process),
         module: place.map(|(_, module, ..)| module),
@@ -121,13 +153,10 @@ fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
         address: place.map(|(.., address)| address),
         map,
         action: read.watching.what.to_string(),
-        by: read.watching.by.map(|by| by.to_string()),
-        key: if let Key::Of(key) = read.key { Some(key) } else { None },
-        stack: if let Key::Stack(frames) = &read.key {
-            Some(frames.iter().map(FrameRecord::from).collect())
-        } else {
-            None
-        },
+        by: Some(names(&read.watching.by).join(", ")).filter(|by| !by.is_empty()),
+        key,
+        stack,
+        keys: parts,
         count: None,
         inside: None,
         nanos: None,
@@ -182,22 +211,48 @@ impl Read<'_> {
     /// Returns a line for each frame of its stack, if it is a result for stacks.
     fn frames(&self) -> Vec<String> {
         let lines: Vec<String> = match &self.key {
-            Key::Stack(frames) => frames.iter().map(ToString::to_string).collect(),
-            Key::Others if self.watching.by.is_some_and(Operand::is_stack) => vec![self.key()],
+            Key::Of(data) => {
+                let stacks = data.iter().filter_map(|datum| match datum {
+                    Datum::Stack(frames) => Some(frames),
+                    _ => None,
+                });
+                stacks.flatten().map(ToString::to_string).collect()
+            }
+            Key::Others if self.watching.by.iter().all(Argument::is_stack) => {
+                vec![OTHERS.to_owned()]
+            }
             _ => Vec::new(),
         };
         lines.iter().map(|line| format!("    {line}")).collect()
     }
 
-    fn key(&self) -> String {
-        match self.key {
-            Key::All | Key::Stack(_) => String::new(),
-            // Addresses and similar values are shown in base 16.
-            Key::Of(key) if key >= 1 << 32 => format!("{key:#x}"),
-            Key::Of(key) => key.to_string(),
-            Key::Others => "others".to_owned(),
+    /// Returns the parts of its key that are no stacks.
+    fn key(&self) -> Vec<String> {
+        let parts = self.watching.by.iter().filter(|by| !by.is_stack());
+        match &self.key {
+            Key::All => Vec::new(),
+            Key::Of(data) => data.iter().filter_map(part).collect(),
+            Key::Others => parts.map(|_| OTHERS.to_owned()).collect(),
         }
     }
+}
+
+/// What is shown in place of keys that had no slot.
+const OTHERS: &str = "others";
+
+/// Returns a part of a key as it is shown, unless it is a stack.
+fn part(datum: &Datum) -> Option<String> {
+    match datum {
+        // Addresses and similar values are shown in base 16.
+        Datum::Number(number) if *number >= 1 << 32 => Some(format!("{number:#x}")),
+        Datum::Number(number) => Some(number.to_string()),
+        Datum::Text(text) => Some(text.clone()),
+        Datum::Stack(_) | Datum::NoStack => None,
+    }
+}
+
+fn names(by: &[Argument]) -> Vec<String> {
+    by.iter().map(ToString::to_string).collect()
 }
 
 /// A reading in a table: what it is sorted by, and its columns.
@@ -211,33 +266,34 @@ fn table(
     out: &mut Output,
 ) -> Result<(), Failure> {
     rows.sort_by_key(|(weight, ..)| std::cmp::Reverse(*weight));
-    while let Some(by) = rows.first().map(|(_, _, read)| read.watching.by) {
-        let (same, others) = rows.into_iter().partition(|(_, _, read)| read.watching.by == by);
+    while let Some(by) = rows.first().map(|(_, _, read)| &read.watching.by) {
+        let (same, others) = rows.into_iter().partition(|(_, _, read)| read.watching.by == *by);
         table_by(columns, by, same, several, out)?;
         rows = others;
     }
     Ok(())
 }
 
-/// Prints a table with a row for each reading: its columns, then the key's, if there are keys, then
+/// Prints a table with a row for each reading: its columns, then those of the parts of its key, then
 /// the place's.
 fn table_by(
     columns: &[&str],
-    by: Option<Operand>,
+    by: &[Argument],
     rows: Vec<Row<'_>>,
     several: bool,
     out: &mut Output,
 ) -> Result<(), Failure> {
     // A stack has lines of its own.
-    let key = by.filter(|by| !by.is_stack());
-    let title = key.map(|by| by.to_string().to_uppercase());
+    let parts = by.iter().filter(|by| !by.is_stack());
+    let align = |by: &Argument| if by.is_number() { Align::Right } else { Align::Left };
+    let titles: Vec<_> = parts.map(|by| (by.to_string().to_uppercase(), align(by))).collect();
     let mut all: Vec<_> = columns.iter().map(|title| (*title, Align::Right)).collect();
-    all.extend(title.as_deref().map(|title| (title, Align::Right)));
+    all.extend(titles.iter().map(|(title, align)| (title.as_str(), *align)));
     all.push(("PLACE", Align::Left));
     let mut table = Table::new(&all);
-    let shown = if by.is_some() { KEYS } else { rows.len() };
+    let shown = if by.is_empty() { rows.len() } else { KEYS };
     for (_, mut cells, read) in rows.iter().take(shown).map(|(w, c, r)| (w, c.clone(), *r)) {
-        cells.extend(key.map(|_| read.key()));
+        cells.extend(read.key());
         cells.push(read.place(several));
         table.row(cells);
     }
@@ -328,8 +384,9 @@ fn histograms(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), 
             Reading::Durations { sizes, .. } => (sizes, true),
             _ => continue,
         };
-        let key = read.watching.by.filter(|by| !by.is_stack());
-        let key = key.map_or(String::new(), |by| format!(", {by} {}", read.key()));
+        let parts = read.watching.by.iter().filter(|by| !by.is_stack());
+        let key: String =
+            parts.zip(read.key()).map(|(by, part)| format!(", {by} {part}")).collect();
         out.line(&format!("{} at {}{key}", read.watching.what, read.place(several)))?;
         read.frames().iter().try_for_each(|line| out.line(line))?;
         let from = |bits: usize| match bits {

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
 
-use refit_probe::operand::Operand;
+use refit_probe::datum::Datum;
 use refit_probe::reading::Reading;
-use refit_probe::stacks::StackFrame;
 use refit_probe::steps::Watching;
 use refit_probe::watch::Watch;
 use refit_splice::process::Program;
@@ -42,11 +41,9 @@ pub(super) enum Source<'w> {
 pub(super) enum Key {
     /// All of it.
     All,
-    /// The result for a value.
-    Of(u64),
-    /// The result for a stack.
-    Stack(Vec<StackFrame>),
-    /// The results for values that had no slot.
+    /// The result for a key, by its parts.
+    Of(Vec<Datum>),
+    /// The results for keys that had no slot.
     Others,
 }
 
@@ -56,7 +53,8 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
     let (mut all, mut maps) = (Vec::new(), Maps::default());
     for Watched { program, watch } in watched {
         for place in &watch.watched {
-            for watching in &place.actions {
+            // Messages are printed when they are written.
+            for watching in place.actions.iter().filter(|one| !one.what.prints()) {
                 let counts = watch.read(watching).map_err(failed)?;
                 if counts.lost > 0 {
                     let calls = format::counted(counts.lost, "call");
@@ -73,10 +71,15 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
                     Some(map) => maps.add(map, watching, key, reading),
                 };
                 for (key, reading) in counts.keys {
-                    add(self::key(watch, watching, key).map_err(failed)?, reading);
+                    // Otherwise it had no room, or is not complete yet.
+                    let key = watch.key(place, watching, key).map_err(failed)?;
+                    add(key.map_or(Key::Others, Key::Of), reading);
                 }
-                if watching.by.is_none() {
-                    add(Key::All, counts.all);
+                if watching.step.key.is_none() {
+                    // What the key consists of, if there is one, is the same for all.
+                    let key = watch.key(place, watching, 0).map_err(failed)?;
+                    let key = key.filter(|key| !key.is_empty()).map_or(Key::All, Key::Of);
+                    add(key, counts.all);
                 } else if !counts.all.is_zero() {
                     add(Key::Others, counts.all);
                 }
@@ -85,16 +88,6 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
     }
     all.extend(maps.into_readings());
     Ok(all)
-}
-
-/// Returns the key that a value stands for.
-fn key(watch: &Watch, watching: &Watching, value: u64) -> io::Result<Key> {
-    if !watching.by.is_some_and(Operand::is_stack) {
-        return Ok(Key::Of(value));
-    }
-    // Otherwise it had no room, or is not complete yet.
-    let stack = watch.stack(value)?;
-    Ok(stack.map_or(Key::Others, |stack| Key::Stack(watch.name_frames(&stack))))
 }
 
 /// The results of maps so far.

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use refit_instruments::export;
-use refit_probe::operand::Operand;
+use refit_probe::argument::Argument;
+use refit_probe::datum::Datum;
 use refit_probe::reading::Reading;
 use refit_probe::spec::Spec;
 use refit_probe::stacks::StackFrame;
@@ -16,7 +17,7 @@ use crate::failure::Failure;
 /// Refuses a flame graph of probes that read no stacks.
 pub(super) fn check(probes: &[Spec], file: Option<&Path>) -> Result<(), Failure> {
     let mut statements = probes.iter().flat_map(|probe| &probe.actions);
-    if file.is_none() || statements.any(|one| one.by.is_some_and(Operand::is_stack)) {
+    if file.is_none() || statements.any(|one| one.by.iter().any(Argument::is_stack)) {
         return Ok(());
     }
     let remedy = "separate what is counted by stacks: @[ustack] = count()";
@@ -52,8 +53,13 @@ pub(super) fn draw(read: &[Read<'_>], file: &Path) -> Result<(), Failure> {
 }
 
 /// Returns the names of its frames, the outermost first; `None` if it has no stack.
-fn frames(read: &Read<'_>) -> Option<Vec<String>> {
-    let Key::Stack(frames) = &read.key else { return None };
+fn frames<'r>(read: &'r Read<'_>) -> Option<Vec<String>> {
+    let Key::Of(data) = &read.key else { return None };
+    let stack = |datum: &'r Datum| match datum {
+        Datum::Stack(frames) => Some(frames),
+        _ => None,
+    };
+    let frames = data.iter().find_map(stack)?;
     let name = |frame: &StackFrame| match &frame.function {
         Some(function) => export::frame(function),
         None => export::frame(&frame.to_string()),

@@ -36,6 +36,11 @@ impl Probes {
         probes: &[Spec],
         session: &Session,
     ) -> Result<(), Failure> {
+        if probes.iter().flat_map(|probe| &probe.actions).any(|one| one.what.prints()) {
+            let obstacle = "printf writes to a terminal, not into a recording";
+            let remedy = "use event for records, or `refit probe`";
+            return Err(Failure::new(format!("watch process {id}"), obstacle, remedy));
+        }
         let program = Program::open(id).map_err(|refusal| probe::failure(id, &refusal.into()))?;
         let watch = probe::install(&program, probes, Some(session))?;
         let _ = self.0.set((program, watch));

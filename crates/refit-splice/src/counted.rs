@@ -1,0 +1,165 @@
+//! Reads what installed sites have counted and stored, while the program goes on.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use crate::install::Installed;
+use crate::snippet::{DURATIONS, Step, TIMER};
+use crate::stacks;
+use crate::store::{Store, content};
+
+/// Index of the time among the numbers of a timer ([`Installed::timers`]).
+pub const TIME: usize = 0;
+/// Index of the number of entries among the numbers of a timer.
+pub const ENTRIES: usize = 1;
+/// Index of the number of exits among the numbers of a timer.
+pub const EXITS: usize = 2;
+
+/// Cells by key.
+pub type Keyed = BTreeMap<u64, Vec<u64>>;
+
+impl Installed {
+    /// Reads which cells are set in the first lane, in which [`Action::Flag`](crate::Action::Flag)
+    /// stores.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn flags(&self) -> io::Result<Vec<bool>> {
+        let mut set = vec![false; self.cells as usize];
+        for area in &self.areas {
+            for (flag, word) in set.iter_mut().zip(area.words(0, self.cells as usize)?) {
+                *flag |= word != 0;
+            }
+        }
+        Ok(set)
+    }
+
+    /// Reads the timers of all threads: time, entries and exits by thread, and the number of calls
+    /// that were not timed.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn timers(&self, step: &Step, first: u32) -> io::Result<(BTreeMap<u64, [u64; 3]>, u64)> {
+        let (mut threads, mut lost) = (BTreeMap::<u64, [u64; 3]>::new(), 0);
+        for area in &self.areas {
+            // Exits are read before the time, and the time before entries: a thread that enters or
+            // leaves during the reading appears to be inside, for no time.
+            for number in [EXITS, TIME, ENTRIES] {
+                let words = area.words(u64::from(first) * 8, step.cells() as usize)?;
+                let (lines, _) = words.as_chunks::<{ TIMER as usize }>();
+                let Some((rest, lines)) = lines.split_first() else { continue };
+                lost += if number == EXITS { rest[0] } else { 0 };
+                for line in lines.iter().filter(|line| line[0] != 0) {
+                    let timer = threads.entry(line[0]).or_default();
+                    timer[number] = timer[number].wrapping_add(line[1 + number]);
+                }
+            }
+        }
+        Ok((threads, lost))
+    }
+
+    /// Reads the cells of all threads ([`DURATIONS`](crate::DURATIONS)), and the number of calls
+    /// that were not timed.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn durations(&self, step: &Step, first: u32) -> io::Result<(Keyed, u64)> {
+        let (mut threads, mut lost) = (Keyed::new(), 0);
+        for area in &self.areas {
+            let words = area.words(u64::from(first) * 8, step.cells() as usize)?;
+            let (lines, _) = words.as_chunks::<{ DURATIONS as usize }>();
+            let Some((rest, lines)) = lines.split_first() else { continue };
+            lost += rest[0];
+            for line in lines.iter().filter(|line| line[0] != 0) {
+                let sum = threads.entry(line[0]).or_insert_with(|| vec![0; line.len()]);
+                sum.iter_mut().zip(line).for_each(|(sum, part)| *sum = sum.wrapping_add(*part));
+            }
+        }
+        Ok((threads, lost))
+    }
+
+    /// Reads what a step has counted so far: cells by key, and the cells of all other keys
+    /// together.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn keyed(&self, step: &Step, first: u32) -> io::Result<(Keyed, Vec<u64>)> {
+        let (each, table) = (step.action.cells() as usize, step.table(first));
+        let (mut keys, mut others) = (BTreeMap::new(), vec![0; each]);
+        for area in &self.areas {
+            for lane in 0..1_u64 << self.lanes {
+                let at = lane * self.stride + u64::from(first) * 8;
+                let words = area.words(at, (table.end - first) as usize)?;
+                let (rest, entries) = words.split_at(each);
+                step.action.add(&mut others, rest);
+                for entry in entries.chunks_exact(1 + each).filter(|entry| entry[0] != 0) {
+                    let cells = keys.entry(entry[0] - 1).or_insert_with(|| vec![0; each]);
+                    step.action.add(cells, &entry[1..]);
+                }
+            }
+        }
+        Ok((keys, others))
+    }
+
+    /// Reads what a step without a key has counted so far: its cells.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn cells(&self, step: &Step, first: u32) -> io::Result<Vec<u64>> {
+        let mut cells = vec![0; step.cells() as usize];
+        for area in &self.areas {
+            for lane in 0..1_u64 << self.lanes {
+                let at = lane * self.stride + u64::from(first) * 8;
+                let words = area.words(at, cells.len())?;
+                step.action.add(&mut cells, &words);
+            }
+        }
+        Ok(cells)
+    }
+
+    /// Reads the frames of a stack, the innermost first, by the number that is the value of
+    /// [`Base::Stack`](crate::Base::Stack): the address of the site, then the last byte of each
+    /// call. [`UNKNOWN_FRAME`](crate::UNKNOWN_FRAME) follows where it was not known how to go on.
+    /// `None` if there is no such stack, or if it is not complete yet.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn stack(&self, number: u64) -> io::Result<Option<Vec<u64>>> {
+        let place = self.stored(self.stacks, number)?;
+        Ok(place.as_deref().and_then(stacks::frames))
+    }
+
+    /// Reads a key of several items by its number: the words of its parts, and maybe more. `None`
+    /// if there is no such key, or if it is not complete yet.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn tuple(&self, number: u64) -> io::Result<Option<Vec<u64>>> {
+        let place = self.stored(self.tuples, number)?;
+        Ok(place.as_deref().and_then(content).map(<[u64]>::to_vec))
+    }
+
+    /// Reads the place with this number of a store in the first area.
+    fn stored(&self, store: Option<Store>, number: u64) -> io::Result<Option<Vec<u64>>> {
+        let place = store.and_then(|store| Some((store.place(number)?, store.place_words())));
+        let (Some(area), Some((at, words))) = (self.areas.first(), place) else { return Ok(None) };
+        area.words(at, words).map(Some)
+    }
+
+    /// Reads what a cell has counted so far. Never less than a previous result.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn cell(&self, cell: u32) -> io::Result<u64> {
+        let mut sum = 0_u64;
+        for area in &self.areas {
+            for lane in 0..1_u64 << self.lanes {
+                // A lane's part of the time is negative while a thread that entered on it has left
+                // on another one.
+                let parts = area.words(lane * self.stride + u64::from(cell) * 8, 1)?;
+                sum = parts.into_iter().fold(sum, u64::wrapping_add);
+            }
+        }
+        Ok(sum)
+    }
+}
