@@ -5,7 +5,8 @@
 //! processor that it runs on, in a memory area that processes share ([`session`]). The meaning of a
 //! record is given by its definition ([`definition`]). A recorder ([`mod@write`]) writes the
 //! buffers to a trace, which is a file of blocks with checksums ([`block`]) that can be read up to
-//! the point at which its writer was killed.
+//! the point at which its writer was killed. Longer texts, which programs are asked to print, are
+//! [`messages`].
 
 #![forbid(unsafe_code)]
 

@@ -53,9 +53,9 @@ pub struct Message {
     pub words: Vec<u64>,
 }
 
-/// What was found at a slot.
+/// The result of looking for a message at a slot.
 #[derive(Debug)]
-pub(crate) enum Taken {
+pub(crate) enum Slots {
     /// A message.
     Message { slots: u64, time: u64, what: u32, thread: u32, words: Vec<u64> },
     /// The first slot of a message of which other slots were overwritten.
@@ -68,31 +68,31 @@ pub(crate) enum Taken {
 
 /// Takes the message that begins at the slot `number`, if there is one. `words` returns the number
 /// of words of a message; `None` if there is no such message.
-pub(crate) fn take(ring: &Ring, number: u64, words: impl Fn(u32) -> Option<usize>) -> Taken {
+pub(crate) fn take(ring: &Ring, number: u64, words: impl Fn(u32) -> Option<usize>) -> Slots {
     let reserved = ring.reserved();
     if number >= reserved {
-        return Taken::Nothing;
+        return Slots::Nothing;
     }
-    let Ok([time, head, first @ ..]) = ring.read(number) else { return Taken::Nothing };
+    let Ok([time, head, first @ ..]) = ring.read(number) else { return Slots::Nothing };
     let (what, thread) = (head as u32, (head >> 32) as u32);
     if time & 1 == 0 {
-        return Taken::Rest;
+        return Slots::Rest;
     }
-    let Some(length) = words(what) else { return Taken::Torn };
+    let Some(length) = words(what) else { return Slots::Torn };
     let slots = slots(length) as u64;
     if number + slots > reserved {
-        return Taken::Torn;
+        return Slots::Torn;
     }
     let mut found = first.to_vec();
     for next in number + 1..number + slots {
         match ring.read(next) {
             Ok([other, rest @ ..]) if other == time & !1 => found.extend(rest),
-            Ok(_) => return Taken::Torn,
-            Err(_) => return Taken::Nothing,
+            Ok(_) => return Slots::Torn,
+            Err(_) => return Slots::Nothing,
         }
     }
     found.truncate(length);
-    Taken::Message { slots, time, what, thread, words: found }
+    Slots::Message { slots, time, what, thread, words: found }
 }
 
 /// Writes a message as snippets do.
@@ -158,17 +158,17 @@ impl Messages {
             let end = begin + ring.slots.len() as u64;
             while cursor.drained < end {
                 match take(ring, cursor.drained, &words) {
-                    Taken::Message { slots, time, what, thread, words } => {
+                    Slots::Message { slots, time, what, thread, words } => {
                         all.push(Message { time, processor, what, thread, words });
                         cursor.advance(slots);
                     }
-                    Taken::Torn => {
+                    Slots::Torn => {
                         self.torn += 1;
                         cursor.advance(1);
                     }
-                    Taken::Rest => cursor.advance(1),
-                    Taken::Nothing if cursor.abandons(ring, TIMEOUT) => self.torn += 1,
-                    Taken::Nothing => break,
+                    Slots::Rest => cursor.advance(1),
+                    Slots::Nothing if cursor.abandons(ring, TIMEOUT) => self.torn += 1,
+                    Slots::Nothing => break,
                 }
             }
             ring.give_back(begin, cursor.drained);

@@ -18,8 +18,8 @@
 //! exchange succeeds, `r` was the count ever since the writer loaded it, and no other writer has
 //! reserved record `r`. The writer has seen `r < limit` before, and this still holds because
 //! `limit` only grows. A message ([`messages`](crate::messages)) reserves several records at once,
-//! all of which are below the limit. The ring has `capacity` slots and `limit ≤ drained + capacity`, so the
-//! slot's previous record has been given back.
+//! all of which are below the limit. The ring has `capacity` slots and `limit ≤ drained +
+//! capacity`, so the slot's previous record has been given back.
 //!
 //! *A slot with a time is complete.* The drainer zeroes slots and then raises `limit` (Release).
 //! The writer loads `limit` (Acquire) before it accesses the slot, so its stores come after the

@@ -2,7 +2,7 @@
 //! completes a record, and with messages of two slots.
 
 use super::*;
-use crate::messages::{Taken, take, write};
+use crate::messages::{Slots, take, write};
 use loom::thread;
 
 /// A ring of two slots that exists for one run of the model.
@@ -135,7 +135,7 @@ fn a_message_is_whole_and_there_once_beside_another_writer() {
         let (mut from, mut messages) = (0, Vec::new());
         let mut read = || {
             let ring = area.ring();
-            while let Taken::Message { slots, what, words, .. } = take(&ring, from, |_| Some(5)) {
+            while let Slots::Message { slots, what, words, .. } = take(&ring, from, |_| Some(5)) {
                 assert_eq!(words, [u64::from(what); 5]);
                 ring.give_back(from, from + slots);
                 from += slots;

@@ -17,7 +17,7 @@ use crate::datum::Datum;
 /// A message, before its arguments are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// What was written between the brackets.
+    /// The text between the brackets.
     source: String,
     pieces: Vec<Piece>,
     arguments: Vec<Argument>,
@@ -31,7 +31,7 @@ enum Piece {
     Argument(Conversion),
 }
 
-/// How an argument is written.
+/// The way in which an argument is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Conversion {
     left: bool,

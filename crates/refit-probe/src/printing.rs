@@ -31,7 +31,7 @@ pub struct Printed {
 /// Most slots of a buffer, of 32 bytes each: a power of two.
 const RECORDS: usize = 1 << 17;
 
-/// What the messages of a number are.
+/// A kind of messages, which have the same number.
 #[derive(Clone, Debug)]
 struct Kind {
     /// Index of the place.

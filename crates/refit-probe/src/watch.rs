@@ -388,8 +388,8 @@ impl Watch {
         self.images.as_ref().map_or_else(Vec::new, |images| images.name(stack))
     }
 
-    /// Returns the parts of a key of an action of a place; `None` if there was no room for it, or if
-    /// it is not complete yet.
+    /// Returns the parts of a key of an action of a place; `None` if there was no room for it, or
+    /// if it is not complete yet.
     ///
     /// # Errors
     /// The error of reading the cells.

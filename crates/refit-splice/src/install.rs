@@ -298,7 +298,8 @@ fn setting(still: &Still<'_>, lanes: u32, stride: u64, steady: bool) -> Setting 
     Setting { cells, thread, pointers, lahf, indices: 0, walk, tuples, rings }
 }
 
-/// What is behind the lanes of the first area, at addresses of the program or at offsets.
+/// The parts of the data behind the lanes of the first area, at addresses of the program or at
+/// offsets.
 struct Stored {
     walk: Option<Walk>,
     tuples: Option<Store>,

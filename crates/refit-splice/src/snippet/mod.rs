@@ -6,11 +6,11 @@
 //! restore
 //! ```
 //!
-//! `step` has the actions, `value` the values that actions can read, `setting` the surroundings of
-//! snippets in a program; `registers` and `allocation` decide which registers are taken; `writer`
-//! writes single instructions. `actions` writes a step, composed of the parts in `values`, `cells`,
-//! `search`, `timer`, `spread`, `gather`, `intern`, `tuple`, `event`, `print`, `stack` and
-//! `find_frame`.
+//! `step` has the actions, `value` and `item` the values and texts that actions can read, `setting`
+//! the surroundings of snippets in a program; `registers` and `allocation` decide which registers
+//! are taken; `writer` writes single instructions. `actions` writes a step, composed of the parts
+//! in `values`, `cells`, `search`, `timer`, `spread`, `gather`, `intern`, `tuple`, `event`,
+//! `print`, `stack` and `find_frame`.
 
 mod actions;
 mod allocation;
@@ -19,6 +19,7 @@ mod event;
 mod find_frame;
 mod gather;
 mod intern;
+mod item;
 mod print;
 mod registers;
 mod search;
@@ -34,7 +35,7 @@ mod writer;
 
 use refit_analysis::live::Live;
 
-pub use gather::{Item, Text, text};
+pub use item::{Item, Text, text};
 pub(super) use setting::{Cells, Lane, Rings, Setting};
 pub use step::{Action, Clock, DURATIONS, Fold, KEYS, Key, Step, TIMER};
 pub use value::{Base, Relation, Test, Value, Width};

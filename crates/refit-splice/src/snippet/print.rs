@@ -10,7 +10,7 @@
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use refit_instruments::messages::{self, WORDS};
 
-use super::gather::Item;
+use super::item::Item;
 use super::writer::{Label, Writer};
 use crate::why::Why;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::gather::Item;
+use super::item::Item;
 use super::registers::{Needs, Set};
 use super::setting::{Lane, Setting};
 use super::value::{Base, Test, Value};
@@ -30,13 +30,13 @@ pub(super) const PROBES: u32 = 16;
 pub struct Step {
     /// Conditions: the action runs if all tests of one of these hold, or if there are none.
     pub when: Vec<Vec<Test>>,
-    /// What cells are distinguished by; each key has its own cells.
+    /// The value or the items by which cells are distinguished; each key has its own cells.
     pub key: Option<Key>,
     /// The action.
     pub action: Action,
 }
 
-/// What cells are distinguished by.
+/// The value or the items by which cells are distinguished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
     /// A value.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::gather::Item;
 use super::intern::{self, Finding, MIX};
+use super::item::Item;
 use super::search::COMPARED;
 use super::writer::{Label, Writer};
 use crate::why::Why;

@@ -237,7 +237,7 @@ impl Read<'_> {
     }
 }
 
-/// What is shown in place of keys that had no slot.
+/// The text in place of keys that had no slot.
 const OTHERS: &str = "others";
 
 /// Returns a part of a key as it is shown, unless it is a stack.
@@ -274,8 +274,8 @@ fn table(
     Ok(())
 }
 
-/// Prints a table with a row for each reading: its columns, then those of the parts of its key, then
-/// the place's.
+/// Prints a table with a row for each reading: its columns, then those of the parts of its key,
+/// then the place's.
 fn table_by(
     columns: &[&str],
     by: &[Argument],
