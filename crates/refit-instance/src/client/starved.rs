@@ -36,6 +36,7 @@ fn children(process: u32) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::thread;
@@ -59,6 +60,11 @@ mod tests {
         end.store(true, Relaxed);
         control.join().unwrap();
         assert!(!waits_for_a_processor(Path::new("/run/none.sock")));
-        assert!(!waits_for_a_processor(Path::new("/run/1.sock")));
+        // A process without such a thread. Processes of others may have children that have one.
+        let mut other = Command::new("sleep").arg("100").spawn().unwrap();
+        let socket = format!("/run/{}.sock", other.id());
+        assert!(!waits_for_a_processor(Path::new(&socket)));
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 }
