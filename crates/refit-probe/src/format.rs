@@ -71,7 +71,9 @@ impl Format {
         let quoted =
             quoted(first).ok_or("printf needs a text (write e.g. printf(\"%d\\n\", arg0))")?;
         let pieces = pieces(&unescape(quoted)?)?;
-        let arguments = parts.map(Argument::parse).collect::<Result<Vec<_>, _>>()?;
+        let sources: Vec<&str> = parts.map(str::trim).collect();
+        let parsed = sources.iter().map(|source| Argument::parse(source));
+        let arguments = parsed.collect::<Result<Vec<_>, _>>()?;
         let conversions: Vec<_> = pieces
             .iter()
             .filter_map(|piece| match piece {
@@ -83,15 +85,16 @@ impl Format {
             let (asked, given) = (conversions.len(), arguments.len());
             return Err(format!("printf has {asked} conversions (`%`) and {given} values"));
         }
-        for (conversion, argument) in conversions.into_iter().zip(&arguments) {
+        let both = sources.into_iter().zip(&arguments);
+        for (conversion, (source, argument)) in conversions.into_iter().zip(both) {
             let text = conversion.kind == Kind::Text;
             if text && argument.is_number() {
                 return Err(format!(
-                    "`{argument}` is a number, which %s does not print (write %d or %x, or str({argument}) for the text at this address)"
+                    "`{source}` is a number, which %s does not print (write %d or %x, or str({source}) for the text at this address)"
                 ));
             }
             if !text && !argument.is_number() {
-                return Err(format!("`{argument}` is a text, which only %s prints"));
+                return Err(format!("`{source}` is a text, which only %s prints"));
             }
         }
         let words =
@@ -306,8 +309,8 @@ mod tests {
             ("arg0", "printf needs a text"),
             (r#""%d""#, "1 conversions (`%`) and 0 values"),
             (r#""x", arg0"#, "0 conversions"),
-            (r#""%s", arg0"#, "`rdi` is a number"),
-            (r#""%d", str(arg0)"#, "`str(rdi)` is a text"),
+            (r#""%s", arg0"#, "`arg0` is a number"),
+            (r#""%d", str(arg0)"#, "`str(arg0)` is a text"),
             (r#""%y", arg0"#, "unknown conversion `%y`"),
             (r#""%2000d", arg0"#, "unknown conversion"),
             (r#""%""#, "unknown conversion"),

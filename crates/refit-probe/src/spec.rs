@@ -55,10 +55,7 @@ pub enum What {
 
 /// Why a specification was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "cannot parse the probe: {what}{}; write e.g. uprobe:redis-server:lookupKey {{ count }}",
-    shown(.text, .what)
-)]
+#[error("cannot parse the probe{}: {what}; write e.g. uprobe:redis-server:lookupKey {{ count }}", named(.text))]
 pub struct NotUnderstood {
     what: String,
     text: String,
@@ -68,18 +65,26 @@ impl NotUnderstood {
     pub(crate) fn new(text: &str, what: String) -> Self {
         Self { what, text: text.to_owned() }
     }
+
+    /// Returns the line of the probe that the error quotes, and a line with a mark below it; `None`
+    /// if it quotes nothing that is in the probe.
+    pub fn mark(&self) -> Option<[String; 2]> {
+        let Self { what, text } = self;
+        let quoted = what.split('`').nth(1).filter(|quoted| !quoted.is_empty())?;
+        let at = text.find(quoted)?;
+        let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let line = text[begin..].lines().next().unwrap_or_default().replace('\t', " ");
+        let (before, length) = (text[begin..at].chars().count(), quoted.chars().count());
+        Some([line, format!("{}{}", " ".repeat(before), "~".repeat(length))])
+    }
 }
 
-/// Returns the line that an error is about, with a mark below what it quotes first; the whole text
-/// if it quotes nothing that is in it.
-fn shown(text: &str, what: &str) -> String {
-    let quoted = what.split('`').nth(1).filter(|quoted| !quoted.is_empty());
-    let found = quoted.and_then(|quoted| Some((text.find(quoted)?, quoted)));
-    let Some((at, quoted)) = found else { return format!(", in `{}`", text.trim()) };
-    let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
-    let line = text[begin..].lines().next().unwrap_or_default();
-    let (before, length) = (text[begin..at].chars().count(), quoted.chars().count());
-    format!("\n  {line}\n  {}{}\n", " ".repeat(before), "~".repeat(length))
+/// Names a probe by its text, if that is a line.
+fn named(text: &str) -> String {
+    match text.trim() {
+        text if text.contains('\n') => String::new(),
+        text => format!(" `{text}`"),
+    }
 }
 
 impl std::str::FromStr for Spec {
@@ -285,8 +290,13 @@ mod tests {
     #[test]
     fn an_error_marks_what_it_quotes() {
         let text = "uprobe:a:b\n{\n  @x[tid] = count();\n  @y[argx] = count();\n}";
-        let error = text.parse::<Spec>().expect_err(text).to_string();
-        assert!(error.contains("\n    @y[argx] = count();\n       ~~~~\n"), "{error}");
+        let error = text.parse::<Spec>().expect_err(text);
+        let mark = ["  @y[argx] = count();", "     ~~~~"].map(str::to_owned);
+        assert_eq!(error.mark(), Some(mark));
+        assert!(error.to_string().starts_with("cannot parse the probe: unknown value `argx`"));
+        let error = "uprobe:a:b { }".parse::<Spec>().expect_err("empty");
+        assert_eq!(error.mark(), None);
+        assert!(error.to_string().starts_with("cannot parse the probe `uprobe:a:b { }`: "));
     }
 
     #[test]

@@ -17,10 +17,11 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::ValueHint;
+use clap::error::ErrorKind;
 use refit_analysis::lines::Lines;
 use refit_instruments::session::Session;
 use refit_probe::script::Script;
-use refit_probe::spec::Spec;
+use refit_probe::spec::{NotUnderstood, Spec};
 use refit_probe::statement::Do;
 use refit_probe::watch::{self, Error, Watch};
 use refit_splice::process::Program;
@@ -78,7 +79,7 @@ pub(crate) struct ProbeArgs {
         value_name = "PROBE",
         required_unless_present = "script"
     )]
-    probes: Vec<Script>,
+    probes: Vec<String>,
 
     /// File with probes
     #[arg(value_name = "SCRIPT", value_hint = ValueHint::FilePath)]
@@ -146,11 +147,22 @@ fn script(args: &ProbeArgs) -> Result<Script, Failure> {
         };
         let text = fs::read_to_string(path)
             .map_err(|e| failed(e.to_string(), "name a file that can be read"))?;
-        let parsed = text.parse::<Script>();
+        let parsed = parse(&text);
         all.extend(parsed.map_err(|e| failed(e.to_string(), "see docs/guide/probe.md"))?);
     }
-    args.probes.iter().for_each(|one| all.extend(one.clone()));
+    for probe in &args.probes {
+        let wrong = |error| Failure::usage(ErrorKind::ValueValidation, error);
+        all.extend(parse(probe).map_err(wrong)?);
+    }
     Ok(all)
+}
+
+/// Parses probes; shows the place of an error.
+fn parse(text: &str) -> Result<Script, NotUnderstood> {
+    let parsed = text.parse::<Script>();
+    let mark = parsed.as_ref().err().and_then(NotUnderstood::mark);
+    mark.iter().flatten().for_each(|line| say!("{line}"));
+    parsed
 }
 
 fn watch(

@@ -75,11 +75,14 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
                     let key = watch.key(place, watching, key).map_err(failed)?;
                     add(key.map_or(Key::Others, Key::Of), reading);
                 }
-                if watching.step.key.is_none() {
-                    // What the key consists of, if there is one, is the same for all.
+                if watching.by.iter().all(|by| by.items().is_empty()) {
+                    // The key, if there is one, is known without the program.
                     let key = watch.key(place, watching, 0).map_err(failed)?;
-                    let key = key.filter(|key| !key.is_empty()).map_or(Key::All, Key::Of);
-                    add(key, counts.all);
+                    match key.filter(|key| !key.is_empty()) {
+                        None => add(Key::All, counts.all),
+                        Some(_) if counts.all.is_zero() => {}
+                        Some(key) => add(Key::Of(key), counts.all),
+                    }
                 } else if !counts.all.is_zero() {
                     add(Key::Others, counts.all);
                 }
