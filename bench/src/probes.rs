@@ -85,7 +85,7 @@ fn descend(depth: u64, calls: u64) {
     if depth > 0 {
         black_box(descend)(depth - 1, calls);
     } else {
-        (0..calls).for_each(|n| _ = black_box(watched_by_bench(n, TEXT.as_ptr())));
+        (0..calls).for_each(|n| _ = black_box(watched_by_bench(n, TEXT.as_ptr().cast())));
     }
     // So that the call above is not the last action, which would not stay on the stack.
     black_box(depth);

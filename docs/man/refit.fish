@@ -274,7 +274,7 @@ complete -c refit -n "__fish_refit_using_subcommand changes" -s f -l follow -d '
 complete -c refit -n "__fish_refit_using_subcommand changes" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand changes" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c refit -n "__fish_refit_using_subcommand probe" -s p -l pid -d 'Probe the processes with these IDs' -r
-complete -c refit -n "__fish_refit_using_subcommand probe" -s e -l expression -d 'Probe, as below; may be repeated' -r
+complete -c refit -n "__fish_refit_using_subcommand probe" -s e -l expression -d 'Probe, or several, as below; may be repeated' -r
 complete -c refit -n "__fish_refit_using_subcommand probe" -l interval -d 'Print the counts so far at this interval' -r
 complete -c refit -n "__fish_refit_using_subcommand probe" -l for -d 'End after this time (default: when the program ends, or at Ctrl-C)' -r
 complete -c refit -n "__fish_refit_using_subcommand probe" -s o -l output -d 'Write records of events and spans to this trace' -r -F
