@@ -33,6 +33,8 @@ pub(crate) struct Context<'a> {
     pub(crate) module: &'a str,
     /// The name of the place.
     pub(crate) name: &'a str,
+    /// Whether the place is where the function is left.
+    pub(crate) exits: bool,
     /// The moment.
     pub(crate) moment: Moment,
 }
@@ -101,7 +103,10 @@ impl Context<'_> {
             Argument::ThreadName => Datum::Text(shown(text(words), usize::MAX)),
             Argument::Symbol(_) => name(&self.symbol(word)),
             Argument::Function => name(self.name),
-            Argument::Probe => name(&format!("uprobe:{}:{}", self.module, self.name)),
+            Argument::Probe => {
+                let kind = if self.exits { "uretprobe" } else { "uprobe" };
+                name(&format!("{kind}:{}:{}", self.module, self.name))
+            }
             Argument::Time => Datum::Number(self.moment.monotonic),
             Argument::Elapsed => Datum::Number(self.moment.elapsed),
             Argument::Clock(format) => Datum::Text(local(format, self.moment.wall)),

@@ -52,6 +52,8 @@ pub struct Watching {
     pub step: Step,
     /// Number of its first cell.
     pub first: u32,
+    /// Whether its place is where a function is left (`uretprobe`).
+    pub exits: bool,
 }
 
 impl Watching {
@@ -159,8 +161,8 @@ impl Steps {
                 (event(Phase::Begin)?, Some(event(Phase::End)?))
             }
         };
-        let (what, map) = (what.clone(), map.clone());
-        let watching = Watching { what, by: by.clone(), map, step: entry.clone(), first: cell };
+        let (what, map, exits) = (what.clone(), map.clone(), spec.leaving);
+        let watching = Watching { what, by: by.clone(), map, step: entry.clone(), first: cell, exits };
         if spec.leaving || statement.leaves() {
             self.returning = true;
             self.leaving.push(entry);

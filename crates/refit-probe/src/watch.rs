@@ -404,7 +404,8 @@ impl Watch {
             _ => Some(vec![key]),
         };
         let Some(words) = words else { return Ok(None) };
-        let data = self.context(place, Moment::default()).decode(&watching.by, &words)?;
+        let context = self.context(place, watching.exits, Moment::default());
+        let data = context.decode(&watching.by, &words)?;
         Ok(Some(data).filter(|data| !data.contains(&Datum::NoStack)))
     }
 
@@ -415,7 +416,7 @@ impl Watch {
     /// The error of reading a stack.
     pub fn printed(&self) -> std::io::Result<Vec<Printed>> {
         let Some(printing) = &self.printing else { return Ok(Vec::new()) };
-        printing.take(|place, moment| self.context(&self.watched[place], moment))
+        printing.take(|place, exits, moment| self.context(&self.watched[place], exits, moment))
     }
 
     /// Returns the number of messages for which there was no room so far.
@@ -423,10 +424,10 @@ impl Watch {
         self.printing.as_ref().map_or(0, Printing::lost)
     }
 
-    fn context<'a>(&'a self, place: &'a Watched, moment: Moment) -> Context<'a> {
+    fn context<'a>(&'a self, place: &'a Watched, exits: bool, moment: Moment) -> Context<'a> {
         let (installed, images) = (&self.installed, self.images.as_ref());
         let (module, name) = (place.module.as_str(), place.name.as_str());
-        Context { installed, images, module, name, moment }
+        Context { installed, images, module, name, exits, moment }
     }
 
     /// Removes the probes; their counts can still be read. Returns what has been removed from the

@@ -55,13 +55,50 @@ static void texts(void) {
 }
 
 static const char *const words[] = {"one", "twenty-two", "three hundred and thirty-three", "", "4"};
-static void handle(int signal) { t_say(words[calls % 5], calls, 0); }
+static void handle(int signal) {
+	long number = calls;
+	t_say(words[number % 5], number, 0);
+}
+static void *busy(void *times);
+static void *first(void *times) {
+	pthread_setname_np(pthread_self(), "first");
+	return busy(times);
+}
 static void *busy(void *times) {
 	char copy[64];
 	for (long i = 0; i < (long)times; i++) {
 		// The same texts, at other addresses.
 		strcpy(copy, words[i % 5]);
 		t_say(i % 2 ? copy : words[i % 5], i, 0);
+	}
+	return 0;
+}
+
+// Pairs of numbers whose keys, with a 0 behind them, begin at the same place of a store of 4096.
+enum { PAIRS = 1000 };
+static long pairs[PAIRS][2];
+static unsigned long mixed(unsigned long hash, unsigned long word) {
+	hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+	return hash << 29 | hash >> 35;
+}
+static void find_pairs(void) {
+	static long other[4096];
+	for (long number = 1, found = 0; found < PAIRS; number++) {
+		unsigned long place = mixed(mixed(0x9e3779b97f4a7c15, number), 0) >> 52;
+		if (other[place]) {
+			pairs[found][0] = other[place];
+			pairs[found++][1] = number;
+		}
+		other[place] = other[place] ? 0 : number;
+	}
+}
+// Both threads come to a place at the same time.
+static void *meet(void *which) {
+	static volatile long there;
+	for (long i = 0; i < PAIRS; i++) {
+		__atomic_fetch_add(&there, 1, __ATOMIC_SEQ_CST);
+		while (there < 2 * i + 2) {}
+		t_say("", pairs[i][(long)which], 0);
 	}
 	return 0;
 }
@@ -84,12 +121,17 @@ int main(void) {
 			waitpid(child, 0, 0);
 			calls++;
 		}
+		if (!strcmp(line, "pairs\n")) {
+			pthread_t threads[2];
+			find_pairs();
+			for (long i = 0; i < 2; i++) pthread_create(&threads[i], 0, meet, (void *)i);
+			for (long i = 0; i < 2; i++) pthread_join(threads[i], 0);
+		}
 		if (sscanf(line, "busy %ld", &number) == 1) {
 			struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
 			pthread_t threads[2];
 			setitimer(ITIMER_REAL, &often, 0);
-			pthread_create(&threads[0], 0, busy, (void *)number);
-			pthread_setname_np(threads[0], "first");
+			pthread_create(&threads[0], 0, first, (void *)number);
 			pthread_create(&threads[1], 0, busy, (void *)number);
 			pthread_join(threads[0], 0);
 			pthread_join(threads[1], 0);

@@ -1,15 +1,22 @@
 //! Messages and keys have the texts that programs had, whatever their pointers were.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::OnceLock;
 
+use super::copies::module;
 use super::victim::{Built, Victim, build};
+use refit_instruments::messages::Messages;
+use refit_instruments::session::{Geometry, Session};
 use refit_probe::datum::Datum;
 use refit_probe::printing::Printed;
 use refit_probe::reading::Reading;
-use refit_probe::spec::Spec;
+use refit_probe::sites;
+use refit_probe::spec::{Spec, What};
+use refit_probe::steps::Steps;
 use refit_probe::watch::{self, Watch};
+use refit_splice::process::Program;
+use refit_splice::{Action, Installed, Item, Key, Plan, Step, Value, remains};
 
 const SOURCE: &str = "probing/messages.c";
 
@@ -118,10 +125,10 @@ fn messages_of_threads_and_handlers_are_whole_or_counted_as_lost() {
     let mut read = || {
         for printed in watch.printed().expect("read") {
             let words: Vec<_> = printed.text.split('=').collect();
-            let [text, _, again] = words[..] else { panic!("{printed:?}") };
-            assert_eq!(text, again);
+            let [text, argument, again] = words[..] else { panic!("{printed:?}") };
+            let argument: usize = argument.parse().expect("a number");
             let known = ["one", "twenty-two", "three hundred and thirty-three", "", "4"];
-            assert!(known.contains(&text), "{printed:?}");
+            assert_eq!((text, again), (known[argument % 5], known[argument % 5]), "{printed:?}");
             number += 1;
         }
     };
@@ -183,4 +190,66 @@ fn keys_may_be_constant_numbers_or_stacks_and_more_than_there_is_room_for() {
     let text = |text: &str| Datum::Text(text.to_owned());
     assert_eq!(texts, [(text("(bad address 0x1267)"), 1), (text("one"), 2), (text("two"), 1)]);
     assert!(keys.keys().any(|key| key[1] == number(4711)));
+}
+
+/// Returns the sites of `t_say` with a step, and the plan for them.
+fn plan(program: &Program, step: &Step) -> Plan {
+    let (module, bias) = module(program, self::program());
+    let [found] = &sites::find(&module, &What::Functions("t_say".into()))[..] else { panic!() };
+    let steps = Steps { here: vec![step.clone()], ..Steps::default() };
+    let sites = sites::sites(&module, found, bias, &steps).expect("instructions");
+    let (plan, refused) = Plan::new(sites);
+    assert!(refused.is_empty(), "{refused:?}");
+    plan
+}
+
+#[test]
+fn a_message_that_is_read_while_others_are_written_is_whole() {
+    let mut victim = Victim::of(program());
+    let program = victim.program();
+    // The second argument, in three slots.
+    let items = [Item::Value(Value::register(6)); 8].as_slice().into();
+    let step = Step::from(Action::Print { what: 0, items });
+    let session = Session::create(Geometry { definitions: 1, ..Geometry::of_host() });
+    let mut messages = Messages::new(session.expect("memory"));
+    let plan = plan(&program, &step);
+    let installed = Installed::new(&program, &plan, 0, Some(messages.session()));
+    let asked = std::thread::spawn(move || (victim.ask("say 2000000"), victim));
+    let (mut number, mut last) = (0, None);
+    while !asked.is_finished() {
+        for message in messages.take(|_| Some(8)) {
+            let [first, rest @ ..] = &message.words[..] else { panic!("{message:?}") };
+            assert!(rest.iter().all(|word| word == first), "{message:?}");
+            // The thread may change processors, whose buffers are read one after the other.
+            last = last.max(Some(*first));
+            number += 1;
+        }
+    }
+    let (answer, _victim) = asked.join().expect("ended");
+    number += messages.take(|_| Some(8)).len() as u64;
+    remains::repair(&program).expect("taken out");
+    drop(installed.expect("installed"));
+    assert_eq!((answer.as_str(), number + messages.lost()), ("2000000", 2_000_000));
+    assert!(number > 1000 && last < Some(2_000_000), "{number} {last:?}");
+}
+
+#[test]
+fn keys_that_two_threads_store_at_the_same_place_at_once_are_both_there() {
+    let mut victim = Victim::of(program());
+    let program = victim.program();
+    // The second and the third argument.
+    let items = [6, 2].map(|register| Item::Value(Value::register(register)));
+    let key = Some(Key::Tuple(items.as_slice().into()));
+    let step = Step { when: Vec::new(), key, action: Action::Count { cell: 0 } };
+    let plan = plan(&program, &step);
+    let installed = Installed::new(&program, &plan, step.cells(), None).expect("installed");
+    assert_eq!(victim.ask("pairs"), "2000");
+    // Places have two words before the key; numbers are their offsets, plus one.
+    let places = (0..1 << 13).map(|place| place * 32 + 1);
+    let stored = places.filter_map(|number| installed.tuple(number).expect("read"));
+    let stored: Vec<_> = stored.map(|words| (words[0], words[1])).collect();
+    remains::repair(&program).expect("taken out");
+    let keys: BTreeSet<_> = stored.iter().collect();
+    assert_eq!((keys.len(), stored.len()), (2000, 2000));
+    assert!(keys.iter().all(|(number, zero)| *number > 0 && *zero == 0));
 }

@@ -75,7 +75,7 @@ END { printf("over\n"); }
     let [name] = &names[..] else { panic!("{names:?}") };
     assert_eq!((&name["keys"][1], &name["count"]), (&"6 * 7".into(), &1.into()));
     let probe = name["keys"][0].as_str().expect("a text");
-    assert!(probe.starts_with("uprobe:libsqlite3") && probe.ends_with(":sqlite3_column_name"));
+    assert!(probe.starts_with("uretprobe:libsqlite3") && probe.ends_with(":sqlite3_column_name"));
     let messages: Vec<_> = records.iter().filter_map(|one| one["text"].as_str()).collect();
     assert!(messages.contains(&"select 6 * 7 where 0;\n"), "{messages:?}");
     assert!(records.iter().all(|one| one["text"] == Value::Null || one["time"].is_u64()));
