@@ -66,10 +66,14 @@ pub(crate) enum Slots {
     Nothing,
 }
 
-/// Takes the message that begins at the slot `number`, if there is one. `words` returns the number
-/// of words of a message; `None` if there is no such message.
-pub(crate) fn take(ring: &Ring, number: u64, words: impl Fn(u32) -> Option<usize>) -> Slots {
-    let reserved = ring.reserved();
+/// Takes the message that begins at the slot `number`, if there is one; `reserved` slots are
+/// reserved. `words` returns the number of words of a message; `None` if there is no such message.
+pub(crate) fn take(
+    ring: &Ring,
+    number: u64,
+    reserved: u64,
+    words: impl Fn(u32) -> Option<usize>,
+) -> Slots {
     if number >= reserved {
         return Slots::Nothing;
     }
@@ -154,10 +158,11 @@ impl Messages {
         let rings = self.session.area().rings();
         for (processor, (cursor, ring)) in self.rings.iter_mut().zip(rings).enumerate() {
             let begin = cursor.drained;
-            // A program that writes as fast as this reads does not keep it from the other rings.
-            let end = begin + ring.slots.len() as u64;
+            let reserved = ring.reserved();
+            // A program that has written garbage to the count is not believed.
+            let end = reserved.min(begin + ring.slots.len() as u64);
             while cursor.drained < end {
-                match take(ring, cursor.drained, &words) {
+                match take(ring, cursor.drained, reserved, &words) {
                     Slots::Message { slots, time, what, thread, words } => {
                         all.push(Message { time, processor, what, thread, words });
                         cursor.advance(slots);

@@ -162,7 +162,8 @@ impl Steps {
             }
         };
         let (what, map, exits) = (what.clone(), map.clone(), spec.leaving);
-        let watching = Watching { what, by: by.clone(), map, step: entry.clone(), first: cell, exits };
+        let watching =
+            Watching { what, by: by.clone(), map, step: entry.clone(), first: cell, exits };
         if spec.leaving || statement.leaves() {
             self.returning = true;
             self.leaving.push(entry);
