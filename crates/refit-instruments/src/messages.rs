@@ -12,8 +12,8 @@
 //! # Correctness
 //!
 //! All slots of a message are reserved by one compare-exchange, so they follow each other in the
-//! ring, and what [`ring`](crate::ring) says of slots holds for each of them: one with a time is
-//! complete. The reader takes a message once all of its slots have a time.
+//! ring, and what `ring` says of slots holds for each of them: one with a time is complete. The
+//! reader takes a message once all of its slots have a time.
 //!
 //! A thread that stops within a message leaves slots without a time. The reader waits for them, and
 //! then abandons them: it skips all slots that were reserved when it began to wait and still have

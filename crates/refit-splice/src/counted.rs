@@ -58,7 +58,7 @@ impl Installed {
         Ok((threads, lost))
     }
 
-    /// Reads the cells of all threads ([`DURATIONS`](crate::DURATIONS)), and the number of calls
+    /// Reads the cells of all threads ([`DURATIONS`]), and the number of calls
     /// that were not timed.
     ///
     /// # Errors

@@ -11,7 +11,7 @@
 //! asks the kernel page by page: `rt_sigprocmask` with an unknown operation reads its argument and
 //! does nothing else.
 //!
-//! Several threads and signal handlers may walk at once: [`intern`](super::intern) says why the
+//! Several threads and signal handlers may walk at once: [`intern`] says why the
 //! store allows it, and a limit is one word, whoever stores it last.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
