@@ -14,6 +14,7 @@ use refit_splice::Item;
 
 use crate::arithmetic::{self, Operator};
 use crate::operand::{Operand, number};
+use crate::quotes::Quotes;
 
 /// An argument of a message, or a part of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,18 +192,16 @@ pub(crate) fn quoted(text: &str) -> Option<&str> {
 
 /// Splits at commas and semicolons outside of brackets and quotes.
 pub(crate) fn split(text: &str) -> impl Iterator<Item = &str> {
-    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
+    let (mut depth, mut quotes) = (0_usize, Quotes::default());
     text.split(move |sign| {
-        let escapes = escaped;
-        escaped = quoted && !escapes && sign == '\\';
+        quotes.pass(sign);
         match sign {
-            '"' if !escapes => quoted = !quoted,
-            _ if quoted => {}
+            _ if quotes.within => {}
             '[' | '(' => depth += 1,
             ']' | ')' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        depth == 0 && !quoted && matches!(sign, ',' | ';')
+        depth == 0 && !quotes.within && matches!(sign, ',' | ';')
     })
 }
 

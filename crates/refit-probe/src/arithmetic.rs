@@ -1,5 +1,7 @@
 //! Arithmetic on the numbers of messages: `elapsed / 1000000`. Refit does it when it prints.
 
+use crate::quotes::Quotes;
+
 /// An operator on signed numbers of 64 bits, which wrap around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
@@ -103,18 +105,16 @@ fn is_cast(text: &str) -> bool {
 
 /// Says for each byte whether it is outside of brackets and quotes.
 fn outside(text: &str) -> Vec<bool> {
-    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
-    let each = text.bytes().map(|byte| {
-        let escapes = escaped;
-        escaped = quoted && !escapes && byte == b'\\';
-        match byte {
-            b'"' if !escapes => quoted = !quoted,
-            _ if quoted => {}
-            b'(' => depth += 1,
-            b')' => depth = depth.saturating_sub(1),
+    let (mut depth, mut quotes) = (0_usize, Quotes::default());
+    let each = text.chars().flat_map(|sign| {
+        quotes.pass(sign);
+        match sign {
+            _ if quotes.within => {}
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        depth == 0 && !quoted
+        std::iter::repeat_n(depth == 0 && !quotes.within, sign.len_utf8())
     });
     each.collect()
 }

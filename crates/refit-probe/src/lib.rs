@@ -24,8 +24,8 @@
 //!
 //! - [`modules`]: the files whose code a program runs, and their load addresses.
 //! - [`stacks`]: the table by which snippets walk stacks, and the names of frames.
-//! - [`operand`], [`arithmetic`], [`argument`], [`datum`]: values and texts, as they are asked for
-//!   and as they are read.
+//! - [`operand`], `quotes`, [`arithmetic`], [`argument`], [`datum`]: values and texts, as they are
+//!   asked for and as they are read.
 //! - [`mod@format`]: messages.
 //! - [`statement`], [`spec`], [`script`]: the language, from text to places, conditions and
 //!   actions.
@@ -67,6 +67,7 @@ pub mod format;
 pub mod modules;
 pub mod operand;
 pub mod printing;
+mod quotes;
 pub mod reading;
 pub mod script;
 mod sequences;

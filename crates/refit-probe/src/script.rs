@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use crate::datum::{Datum, constant};
 use crate::format::Format;
+use crate::quotes::Quotes;
 use crate::spec::{NotUnderstood, Spec};
 use crate::statement::{self, Do};
 
@@ -143,25 +144,6 @@ fn blocks(text: &str) -> Result<Vec<&str>, String> {
         rest => {
             blocks.push(rest);
             Ok(blocks)
-        }
-    }
-}
-
-/// Knows which signs are within quotes.
-#[derive(Default)]
-struct Quotes {
-    within: bool,
-    escaped: bool,
-}
-
-impl Quotes {
-    /// Passes a sign. A closing quote is not within the quotes.
-    fn pass(&mut self, sign: char) {
-        let escaped = std::mem::take(&mut self.escaped);
-        match sign {
-            '"' if !escaped => self.within = !self.within,
-            '\\' if self.within => self.escaped = !escaped,
-            _ => {}
         }
     }
 }
