@@ -110,7 +110,10 @@ impl Argument {
     /// The conversion that is not known.
     pub(crate) fn clock(text: &str) -> Result<Self, String> {
         let format = quoted(text.trim()).ok_or_else(|| format!("`{text}` is no text"))?;
-        let format = unescape(format)?;
+        // bpftrace writes microseconds.
+        let parts: Vec<_> =
+            unescape(format)?.split("%%").map(|part| part.replace("%f", "%6f")).collect();
+        let format = parts.join("%%");
         let epoch = jiff::Timestamp::UNIX_EPOCH.to_zoned(jiff::tz::TimeZone::UTC);
         match jiff::fmt::strtime::format(&format, &epoch) {
             Ok(_) => Ok(Self::Clock(format)),
@@ -297,6 +300,7 @@ mod tests {
             ("(arg1 + retval) * (i32)arg2", "((rsi + retval) * (i32)rdx)", 3),
             ("cpu", "cpu", 1),
             ("strftime(\"%H:%M\", nsecs)", "strftime(\"%H:%M\", nsecs)", 0),
+            ("strftime(\"%S.%f%%f\",nsecs)", "strftime(\"%S.%6f%%f\", nsecs)", 0),
         ] {
             let argument = Argument::parse(text).unwrap_or_else(|what| panic!("{text}: {what}"));
             assert_eq!(argument.to_string(), said);

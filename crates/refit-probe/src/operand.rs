@@ -172,14 +172,17 @@ fn field(pointer: &str) -> Option<Operand> {
     Some(Operand { value, leaving })
 }
 
-/// Parses a number, decimal or, after `0x`, hexadecimal; numbers from the upper half of 64 bits
-/// are negative.
+/// Parses a number: decimal, with a power of ten (`1e6`), or hexadecimal after `0x`. Numbers from
+/// the upper half of 64 bits are negative.
 pub(crate) fn number(text: &str) -> Option<i64> {
     let text = text.trim();
-    match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok().map(u64::cast_signed),
-        None => text.parse().ok().or_else(|| text.parse::<u64>().ok().map(u64::cast_signed)),
+    if let Some(digits) = text.strip_prefix("0x") {
+        return u64::from_str_radix(digits, 16).ok().map(u64::cast_signed);
     }
+    if let Some((digits, power)) = text.split_once('e') {
+        return 10_i64.checked_pow(power.parse().ok()?)?.checked_mul(digits.parse().ok()?);
+    }
+    text.parse().ok().or_else(|| text.parse::<u64>().ok().map(u64::cast_signed))
 }
 
 /// Parses a condition: alternatives, each of tests that all have to hold. Also returns the values
@@ -276,6 +279,22 @@ mod tests {
         assert_eq!(Operand::parse_key("arg1"), Operand::parse("arg1"));
         for text in ["ustack(0)", "ustack(128)", "ustack(x)", "ustacks", "ustack(1"] {
             assert!(Operand::parse_key(text).expect_err(text).contains(text));
+        }
+    }
+
+    #[test]
+    fn numbers_may_have_a_power_of_ten() {
+        for (text, wanted) in [
+            ("1e6", Some(1_000_000)),
+            ("-3e2", Some(-300)),
+            (" 0x1e6 ", Some(0x1e6)),
+            ("18446744073709551615", Some(-1)),
+            ("1e19", None),
+            ("e6", None),
+            ("1e", None),
+            ("1e-1", None),
+        ] {
+            assert_eq!(number(text), wanted, "{text}");
         }
     }
 

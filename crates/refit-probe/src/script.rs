@@ -1,7 +1,7 @@
 //! Scripts: several probes one after the other, with comments, as bpftrace has them.
 //!
 //! ```text
-//! script := (probe | 'BEGIN' '{' messages '}' | 'END' '{' messages '}')*
+//! script := (probe | 'BEGIN' '{' messages '}' | 'END' '{' messages '}' | 'config' '=' '{' … '}')*
 //! ```
 //!
 //! A comment begins with `//`, and ends with the line, or is between `/*` and `*/`. It begins a
@@ -47,6 +47,10 @@ impl FromStr for Script {
             let messages = match head.trim() {
                 "BEGIN" => &mut script.begin,
                 "END" => &mut script.end,
+                // Settings of bpftrace's own.
+                head if head.strip_prefix("config").is_some_and(|rest| rest.trim() == "=") => {
+                    continue;
+                }
                 _ => {
                     script.probes.push(probe.parse()?);
                     continue;
@@ -160,6 +164,9 @@ mod tests {
     fn scripts_have_several_probes_and_comments() {
         let script = parse(
             r#"#!/usr/bin/env refit
+config = {
+  missing_probes = ignore;
+}
 /*
  * Counts { and } "prints.
  */

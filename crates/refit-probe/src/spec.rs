@@ -13,6 +13,8 @@
 //! [`statement`] defines statements, [`operand`] values and conditions. Where bpftrace and perf
 //! have a word for a concept, it is used here.
 
+use std::fmt;
+
 use refit_splice::{Base, Test};
 
 use crate::argument::Argument;
@@ -51,6 +53,17 @@ pub enum What {
     Behind(String, u64),
     /// One instruction, by its address in the file.
     At(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}:", self.module.as_deref().unwrap_or("*"))?;
+        match &self.what {
+            What::Functions(name) => to.write_str(name),
+            What::Behind(name, offset) => write!(to, "{name}+{offset:#x}"),
+            What::At(address) => write!(to, "{address:#x}"),
+        }
+    }
 }
 
 /// Why a specification was not understood.

@@ -120,11 +120,26 @@ pub fn prepare<'s>(
     }
     let mapped = modules::of(program)?;
     let mut opened = BTreeMap::new();
-    let mut places = Vec::new();
+    let (mut places, mut missing) = (Vec::new(), Vec::new());
     for spec in specs {
+        let before = places.len();
+        let mut why = None;
         for place in &spec.places {
-            let found = found(&mapped, &mut opened, place)?;
-            places.extend(found.into_iter().map(|(index, found)| (spec, index, found)));
+            match found(&mapped, &mut opened, place) {
+                Ok(found) => {
+                    places.extend(found.into_iter().map(|(index, found)| (spec, index, found)));
+                }
+                Err(error @ (Error::NoModule { .. } | Error::NoFunction { .. })) => {
+                    missing.push((place.to_string(), error.to_string()));
+                    why = why.or(Some(error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        // A probe may name places that only some programs have.
+        match why {
+            Some(error) if places.len() == before => return Err(error),
+            _ => {}
         }
     }
     let lines = |action: &Do| match action {
@@ -136,7 +151,7 @@ pub fn prepare<'s>(
         .map(|(spec, ..)| spec.actions.iter().map(|one| lines(&one.what)).sum::<usize>());
     let threads = (TIMED / timers.sum::<usize>().max(1)).clamp(16, 1024) as u32;
     let threads = 1 << threads.ilog2();
-    let mut wanted = Wanted { session, threads, ..Wanted::default() };
+    let mut wanted = Wanted { session, threads, refused: missing, ..Wanted::default() };
     let mut asked = Vec::with_capacity(places.len());
     for (spec, index, found) in places {
         let (module, _) = &opened[&index];

@@ -47,6 +47,7 @@ fn a_script_has_messages_before_and_after_and_keys_with_texts() {
 /* Which statements are prepared, and what comes of it. */
 BEGIN { printf("%-8s %s\n", "TIME", "STATEMENT"); }
 
+uprobe:libnowhere:sqlite3_prepare_v2,
 uprobe:libsqlite3:sqlite3_prepare_v2 // the API
 {
     time("%H:%M:%S ");
@@ -61,6 +62,8 @@ END { printf("over\n"); }
     let command = ["sqlite3", ":memory:", "select 6 * 7; select 6 * 7 where 0;"];
     let output = run(&[&["probe", file, "--"], &command[..]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stderr);
+    assert!(said.contains("not watched: libnowhere:sqlite3_prepare_v2: "), "{said}");
     let shown = text(&output.stdout);
     let has = |line: &str| shown.lines().any(|one| one.trim() == line);
     assert!(shown.contains("TIME     STATEMENT\n"), "{shown}");
