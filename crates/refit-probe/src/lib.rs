@@ -26,7 +26,7 @@
 //! - [`stacks`]: the table by which snippets walk stacks, and the names of frames.
 //! - [`operand`], `quotes`, [`arithmetic`], [`argument`], [`datum`]: values and texts, as they are
 //!   asked for and as they are read.
-//! - [`mod@format`]: messages.
+//! - `format`: messages.
 //! - [`statement`], [`spec`], [`script`]: the language, from text to places, conditions and
 //!   actions.
 //! - [`steps`]: the actions of a place as steps of a splice, at the entry and the exits of a
