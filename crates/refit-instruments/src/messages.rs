@@ -66,17 +66,15 @@ pub(crate) enum Slots {
     Nothing,
 }
 
-/// Takes the message that begins at the slot `number`, if there is one; `reserved` slots are
-/// reserved. `words` returns the number of words of a message; `None` if there is no such message.
+/// Takes the message that begins at the slot `number`, if it is complete; `reserved` slots are
+/// reserved, that one among them. `words` returns the number of words of a message; `None` if there
+/// is no such message.
 pub(crate) fn take(
     ring: &Ring,
     number: u64,
     reserved: u64,
     words: impl Fn(u32) -> Option<usize>,
 ) -> Slots {
-    if number >= reserved {
-        return Slots::Nothing;
-    }
     let Ok([time, head, first @ ..]) = ring.read(number) else { return Slots::Nothing };
     let (what, thread) = (head as u32, (head >> 32) as u32);
     if time & 1 == 0 {
@@ -172,11 +170,13 @@ impl Messages {
                         cursor.advance(1);
                     }
                     Slots::Rest => cursor.advance(1),
-                    Slots::Nothing if cursor.abandons(ring, TIMEOUT) => self.torn += 1,
+                    Slots::Nothing if cursor.abandons(ring, reserved, TIMEOUT) => self.torn += 1,
                     Slots::Nothing => break,
                 }
             }
-            ring.give_back(begin, cursor.drained);
+            if cursor.drained > begin {
+                ring.give_back(begin, cursor.drained);
+            }
         }
         all.sort_by_key(|message| message.time);
         all
@@ -198,13 +198,9 @@ impl Cursor {
     }
 
     /// Skips what was reserved when the reader began to wait, and is not complete, if it has waited
-    /// for `timeout`.
-    fn abandons(&mut self, ring: &Ring, timeout: Duration) -> bool {
-        if self.drained >= ring.reserved() {
-            return false;
-        }
-        let (since, reserved) =
-            *self.waiting.get_or_insert_with(|| (Instant::now(), ring.reserved()));
+    /// for `timeout`; `reserved` slots are reserved now.
+    fn abandons(&mut self, ring: &Ring, reserved: u64, timeout: Duration) -> bool {
+        let (since, reserved) = *self.waiting.get_or_insert_with(|| (Instant::now(), reserved));
         if since.elapsed() < timeout {
             return false;
         }
@@ -281,10 +277,10 @@ mod tests {
         assert!(put(&messages, 0, 6, 4, &[6; 4]));
         assert_eq!(read(&mut messages).len(), 1);
         let cursor = &mut messages.rings[0];
-        assert!(!cursor.abandons(&ring, Duration::from_secs(3600)));
+        assert!(!cursor.abandons(&ring, ring.reserved(), Duration::from_secs(3600)));
         // What is reserved later is not abandoned with it.
         let (later, _) = ring.reserve(2, || 8).expect("room");
-        assert!(cursor.abandons(&ring, Duration::ZERO));
+        assert!(cursor.abandons(&ring, ring.reserved(), Duration::ZERO));
         assert_eq!(cursor.drained, torn + 3);
         assert_eq!(read(&mut messages), [(6, 0, 4, 0, vec![6; 4])]);
         assert_eq!(messages.rings[0].drained, later);

@@ -45,6 +45,8 @@ pub enum Argument {
     Computed(Box<Self>, Operator, Box<Self>),
 }
 
+/// Maximum number of bytes that snippets gather on the stack: a message, or a key.
+pub(crate) const MOST_GATHERED: usize = 512;
 /// Bytes of a text, unless said otherwise, and the most.
 const TEXT: u8 = 64;
 const MOST_TEXT: u8 = 200;
@@ -186,6 +188,11 @@ impl Argument {
             | Self::Number(_) => Vec::new(),
         }
     }
+}
+
+/// Returns the number of bytes that snippets gather on the stack for these together.
+pub(crate) fn gathered(arguments: &[Argument]) -> usize {
+    arguments.iter().flat_map(Argument::items).map(|item| item.words() * 8).sum()
 }
 
 /// Returns the text between quotes.

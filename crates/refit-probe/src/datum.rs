@@ -22,6 +22,16 @@ pub enum Datum {
     NoStack,
 }
 
+impl Datum {
+    /// Returns the frames of a stack.
+    pub fn frames(&self) -> Option<&[StackFrame]> {
+        match self {
+            Self::Stack(frames) => Some(frames),
+            _ => None,
+        }
+    }
+}
+
 /// Facts about a place and a moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {

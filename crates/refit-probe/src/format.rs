@@ -11,7 +11,7 @@ use std::fmt;
 
 use refit_sys::printable;
 
-use crate::argument::{Argument, quoted, split, unescape};
+use crate::argument::{Argument, MOST_GATHERED, gathered, quoted, split, unescape};
 use crate::datum::Datum;
 
 /// A message, before its arguments are known.
@@ -57,8 +57,6 @@ enum Kind {
 
 /// The widest column.
 const MOST_WIDTH: usize = 1000;
-/// Words of values that a message may have: snippets gather them on the stack.
-const MOST_WORDS: usize = 64;
 
 impl Format {
     /// Parses what is between the brackets of `printf`.
@@ -97,11 +95,11 @@ impl Format {
                 return Err(format!("`{source}` is a text, which only %s prints"));
             }
         }
-        let words =
-            arguments.iter().flat_map(Argument::items).map(|item| item.words()).sum::<usize>();
-        if words > MOST_WORDS {
-            let (bytes, most) = (words * 8, MOST_WORDS * 8);
-            return Err(format!("printf with {bytes} bytes of values; it may have {most}"));
+        let bytes = gathered(&arguments);
+        if bytes > MOST_GATHERED {
+            return Err(format!(
+                "printf with {bytes} bytes of values; it may have {MOST_GATHERED}"
+            ));
         }
         Ok(Self { source: source.trim().to_owned(), pieces, arguments })
     }

@@ -34,6 +34,18 @@ pub struct Spec {
     pub leaving: bool,
 }
 
+impl Spec {
+    /// Whether an action writes messages.
+    pub fn prints(&self) -> bool {
+        self.actions.iter().any(|one| one.what.prints())
+    }
+
+    /// Whether an action writes records.
+    pub fn records(&self) -> bool {
+        self.actions.iter().any(|one| one.what.records())
+    }
+}
+
 /// A place, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -348,7 +360,10 @@ mod tests {
             ("insn:a:0x10 { histogram latency }", "needs functions, not"),
             ("insn:a:0x10 { histogram retval }", "needs functions, not"),
             ("uprobe:a:b /arg0 == 1/ { latency }", "`latency` allows only pid and tid"),
-            ("uprobe:a:b /retval == 1/ { histogram arg0 }", "cannot be combined"),
+            (
+                "uprobe:a:b /retval == 1/ { histogram arg0 }",
+                "retval and uretprobe cannot be combined",
+            ),
             ("uprobe:a:b /arg0 == 1 { count }", "no closing `/`"),
             ("uprobe:a:b /arg0/ { count }", "no comparison"),
             ("uprobe:a:b { @calls }", "is no assignment"),
@@ -357,7 +372,7 @@ mod tests {
             ("uprobe:a:b { @ = count }", "is no function of a map"),
             ("uprobe:a:b { @ = latency() }", "cannot be assigned to a map"),
             ("uprobe:a:b { @ = hist() }", "histogram needs a value"),
-            ("uprobe:a:b { @[arg0] = sum(retval) }", "cannot be combined"),
+            ("uprobe:a:b { @[arg0] = sum(retval) }", "retval and uretprobe cannot be combined"),
         ] {
             let error = text.parse::<Spec>().expect_err(text).to_string();
             assert!(error.contains(what), "{text}: {error}");

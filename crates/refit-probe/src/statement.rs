@@ -18,7 +18,7 @@ use std::fmt;
 
 use refit_splice::{Clock, Fold};
 
-use crate::argument::{Argument, call, split};
+use crate::argument::{self, Argument, MOST_GATHERED, call, split};
 use crate::format::Format;
 use crate::operand::Operand;
 
@@ -43,10 +43,7 @@ impl Statement {
 
     /// Returns the number of bytes that it gathers on the stack: its message, or its key.
     pub(crate) fn gathered(&self) -> usize {
-        let bytes = |all: &[Argument]| -> usize {
-            all.iter().flat_map(Argument::items).map(|item| item.words() * 8).sum()
-        };
-        bytes(self.what.arguments()).max(bytes(&self.by))
+        argument::gathered(self.what.arguments()).max(argument::gathered(&self.by))
     }
 
     /// Whether it can be done only when a function is left.
@@ -162,9 +159,6 @@ pub(crate) fn parse(body: &str) -> Result<Vec<Statement>, String> {
     Ok(all)
 }
 
-/// The most bytes of a key with several parts: snippets gather them on the stack.
-const MOST_KEY: usize = 512;
-
 /// Parses an assignment to a map, after its `@`.
 fn in_map(text: &str) -> Result<Statement, String> {
     let whole = || format!("`@{text}`");
@@ -176,11 +170,10 @@ fn in_map(text: &str) -> Result<Statement, String> {
         Some((name, rest)) => {
             let key = rest.strip_suffix(']').ok_or_else(|| format!("no `]` in {}", whole()))?;
             let parts = split(key).map(Argument::parse_key).collect::<Result<Vec<_>, _>>()?;
-            let words = parts.iter().flat_map(Argument::items).map(|item| item.words());
-            let bytes = words.sum::<usize>() * 8;
-            if bytes > MOST_KEY {
+            let bytes = argument::gathered(&parts);
+            if bytes > MOST_GATHERED {
                 return Err(format!(
-                    "a key of {bytes} bytes in {}; it may have {MOST_KEY}",
+                    "a key of {bytes} bytes in {}; it may have {MOST_GATHERED}",
                     whole()
                 ));
             }

@@ -114,8 +114,7 @@ pub fn prepare<'s>(
     specs: &[Spec],
     session: Option<&'s Session>,
 ) -> Result<Prepared<'s>, Error> {
-    let all = || specs.iter().flat_map(|spec| &spec.actions).map(|one| &one.what);
-    if all().any(Do::prints) && all().any(Do::records) {
+    if specs.iter().any(Spec::prints) && specs.iter().any(Spec::records) {
         return Err(Error::Mixed);
     }
     let mapped = modules::of(program)?;

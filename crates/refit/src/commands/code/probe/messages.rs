@@ -2,6 +2,7 @@
 
 use refit_probe::format::Format;
 use refit_probe::script::{self, Script};
+use refit_probe::spec::Spec;
 use serde::Serialize;
 
 use super::reading::Watched;
@@ -24,8 +25,7 @@ struct MessageRecord<'w> {
 /// Whether a script writes messages.
 pub(super) fn are_written(script: &Script) -> bool {
     let Script { begin, probes, end } = script;
-    let mut actions = probes.iter().flat_map(|probe| &probe.actions);
-    !begin.is_empty() || !end.is_empty() || actions.any(|one| one.what.prints())
+    !begin.is_empty() || !end.is_empty() || probes.iter().any(Spec::prints)
 }
 
 /// Prints the messages that came since the last call. Those of several programs are in the order of

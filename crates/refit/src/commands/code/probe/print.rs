@@ -138,6 +138,7 @@ fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
         }
         Source::Map(name) => (None, Some(name)),
     };
+    let by = read.watching.by.iter().map(ToString::to_string);
     let mut parts: Vec<PartRecord<'_>> = match &read.key {
         Key::Of(data) => data.iter().map(PartRecord::from).collect(),
         Key::All | Key::Others => Vec::new(),
@@ -153,7 +154,7 @@ fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
         address: place.map(|(.., address)| address),
         map,
         action: read.watching.what.to_string(),
-        by: Some(names(&read.watching.by).join(", ")).filter(|by| !by.is_empty()),
+        by: by.reduce(|all, by| format!("{all}, {by}")),
         key,
         stack,
         keys: parts,
@@ -212,11 +213,7 @@ impl Read<'_> {
     fn frames(&self) -> Vec<String> {
         let lines: Vec<String> = match &self.key {
             Key::Of(data) => {
-                let stacks = data.iter().filter_map(|datum| match datum {
-                    Datum::Stack(frames) => Some(frames),
-                    _ => None,
-                });
-                stacks.flatten().map(ToString::to_string).collect()
+                data.iter().filter_map(Datum::frames).flatten().map(ToString::to_string).collect()
             }
             Key::Others if self.watching.by.iter().all(Argument::is_stack) => {
                 vec![OTHERS.to_owned()]
@@ -249,10 +246,6 @@ fn part(datum: &Datum) -> Option<String> {
         Datum::Text(text) => Some(text.clone()),
         Datum::Stack(_) | Datum::NoStack => None,
     }
-}
-
-fn names(by: &[Argument]) -> Vec<String> {
-    by.iter().map(ToString::to_string).collect()
 }
 
 /// A reading in a table: what it is sorted by, and its columns.

@@ -53,13 +53,9 @@ pub(super) fn draw(read: &[Read<'_>], file: &Path) -> Result<(), Failure> {
 }
 
 /// Returns the names of its frames, the outermost first; `None` if it has no stack.
-fn frames<'r>(read: &'r Read<'_>) -> Option<Vec<String>> {
+fn frames(read: &Read<'_>) -> Option<Vec<String>> {
     let Key::Of(data) = &read.key else { return None };
-    let stack = |datum: &'r Datum| match datum {
-        Datum::Stack(frames) => Some(frames),
-        _ => None,
-    };
-    let frames = data.iter().find_map(stack)?;
+    let frames = data.iter().find_map(Datum::frames)?;
     let name = |frame: &StackFrame| match &frame.function {
         Some(function) => export::frame(function),
         None => export::frame(&frame.to_string()),

@@ -24,7 +24,7 @@ impl Trace {
         output: Option<&Path>,
         command: Vec<String>,
     ) -> Result<Option<Self>, Failure> {
-        let records = probes.iter().flat_map(|probe| &probe.actions).any(|one| one.what.records());
+        let records = probes.iter().any(Spec::records);
         let path = match (output, records) {
             (_, false) => return Ok(None),
             (Some(path), true) => path.to_owned(),

@@ -36,7 +36,7 @@ impl Probes {
         probes: &[Spec],
         session: &Session,
     ) -> Result<(), Failure> {
-        if probes.iter().flat_map(|probe| &probe.actions).any(|one| one.what.prints()) {
+        if probes.iter().any(Spec::prints) {
             let obstacle = "printf writes to a terminal, not into a recording";
             let remedy = "use event for records, or `refit probe`";
             return Err(Failure::new(format!("watch process {id}"), obstacle, remedy));
