@@ -1,69 +1,65 @@
-//! Arithmetic on the numbers of messages: `elapsed / 1000000`. Refit does it when it prints.
+//! Divides expressions at their operators: `elapsed / 1000000`, `@start[tid] != 0 ? 1 : 2`.
+
+use refit_splice::{Operator, Relation};
 
 use crate::quotes::Quotes;
 
-/// An operator on signed numbers of 64 bits, which wrap around.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operator {
-    /// `|`
-    Or,
-    /// `^`
-    Xor,
-    /// `&`
-    And,
-    /// `<<`
-    Left,
-    /// `>>`
-    Right,
-    /// `+`
-    Add,
-    /// `-`
-    Subtract,
-    /// `*`
-    Multiply,
-    /// `/`; the result of a division by 0 is 0
-    Divide,
-    /// `%`; the same
-    Remainder,
-}
-
 /// Operators by precedence, as in C, the loosest first.
-const LEVELS: [&[(&str, Operator)]; 6] = [
+const LEVELS: [&[(&str, Operator)]; 10] = [
+    &[("||", Operator::Either)],
+    &[("&&", Operator::Both)],
     &[("|", Operator::Or)],
     &[("^", Operator::Xor)],
     &[("&", Operator::And)],
+    &[
+        ("==", Operator::Compare(Relation::Equal)),
+        ("!=", Operator::Compare(Relation::Unequal)),
+    ],
+    &[
+        ("<=", Operator::Compare(Relation::AtMost)),
+        (">=", Operator::Compare(Relation::AtLeast)),
+        ("<", Operator::Compare(Relation::Less)),
+        (">", Operator::Compare(Relation::More)),
+    ],
     &[("<<", Operator::Left), (">>", Operator::Right)],
     &[("+", Operator::Add), ("-", Operator::Subtract)],
     &[("*", Operator::Multiply), ("/", Operator::Divide), ("%", Operator::Remainder)],
 ];
 
-impl Operator {
-    /// Returns the result.
-    pub fn apply(self, one: u64, other: u64) -> u64 {
-        let (left, right) = (one.cast_signed(), other.cast_signed());
-        let result = match self {
-            Self::Or => left | right,
-            Self::Xor => left ^ right,
-            Self::And => left & right,
-            Self::Left => left.wrapping_shl(right as u32),
-            // Without sign, so that addresses stay addresses.
-            Self::Right => return one.wrapping_shr(right as u32),
-            Self::Add => left.wrapping_add(right),
-            Self::Subtract => left.wrapping_sub(right),
-            Self::Multiply => left.wrapping_mul(right),
-            Self::Divide if right == 0 => 0,
-            Self::Divide => left.wrapping_div(right),
-            Self::Remainder if right == 0 => 0,
-            Self::Remainder => left.wrapping_rem(right),
-        };
-        result.cast_unsigned()
-    }
+/// Returns the sign of an operator.
+pub(crate) fn sign(operator: Operator) -> &'static str {
+    let found = LEVELS.iter().flat_map(|level| level.iter()).find(|(_, one)| *one == operator);
+    found.map_or("", |(sign, _)| sign)
+}
 
-    /// Returns its sign.
-    pub fn sign(self) -> &'static str {
-        let found = LEVELS.iter().flat_map(|level| level.iter()).find(|(_, one)| *one == self);
-        found.map_or("", |(sign, _)| sign)
+/// Divides `condition ? one : other`, if a text is that.
+pub(crate) fn choice(text: &str) -> Option<[&str; 3]> {
+    let outside = outside(text);
+    let signs = |wanted| text.match_indices(wanted).map(|(at, _)| at).filter(|&at| outside[at]);
+    let asks = signs('?').next()?;
+    let mut open = 0_usize;
+    for (at, sign) in text.char_indices().skip_while(|(at, _)| *at <= asks) {
+        match sign {
+            _ if !outside[at] => {}
+            '?' => open += 1,
+            ':' if open == 0 => return Some([&text[..asks], &text[asks + 1..at], &text[at + 1..]]),
+            ':' => open -= 1,
+            _ => {}
+        }
     }
+    None
+}
+
+/// Divides a text at each `sign` outside of brackets and quotes.
+pub(crate) fn split_at<'t>(text: &'t str, sign: &str) -> Vec<&'t str> {
+    let outside = outside(text);
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    for (at, _) in text.match_indices(sign).filter(|(at, _)| outside[*at]) {
+        parts.push(&text[begin..at]);
+        begin = at + sign.len();
+    }
+    parts.push(&text[begin..]);
+    parts
 }
 
 /// Divides an expression at the operator that is applied last; `None` if it has none outside of
@@ -83,14 +79,18 @@ fn operator<'t>(
     at: usize,
     level: &[(&str, Operator)],
 ) -> Option<(&'t str, Operator, &'t str)> {
-    let (sign, operator) = level.iter().find(|(sign, _)| text[at..].starts_with(sign))?;
+    // `<` is no operator where `<<` or `<=` is one.
+    let here = LEVELS.iter().flat_map(|level| level.iter());
+    let here = here.filter(|(sign, _)| text[at..].starts_with(sign));
+    let (longest, _) = here.max_by_key(|(sign, _)| sign.len())?;
+    let (sign, operator) = level.iter().find(|(sign, _)| sign == longest)?;
     let (before, behind) = (text[..at].trim_end(), &text[at + sign.len()..]);
     // After another operator, or a cast, it is the sign of a number or an indirection.
     let cast = before.ends_with(')') && is_cast(before);
     let operand = before
         .chars()
         .last()
-        .is_some_and(|last| last.is_alphanumeric() || matches!(last, ')' | '_' | '"') && !cast);
+        .is_some_and(|last| last.is_alphanumeric() || matches!(last, ')' | ']' | '_' | '"') && !cast);
     (operand && !behind.trim().is_empty()).then_some((before, *operator, behind))
 }
 
@@ -110,8 +110,8 @@ fn outside(text: &str) -> Vec<bool> {
         quotes.pass(sign);
         match sign {
             _ if quotes.within => {}
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth = depth.saturating_sub(1),
             _ => {}
         }
         std::iter::repeat_n(depth == 0 && !quotes.within, sign.len_utf8())
@@ -125,7 +125,7 @@ mod tests {
 
     fn divided(text: &str) -> Option<(String, &'static str, String)> {
         let (left, operator, right) = divide(text)?;
-        Some((left.trim().to_owned(), operator.sign(), right.trim().to_owned()))
+        Some((left.trim().to_owned(), sign(operator), right.trim().to_owned()))
     }
 
     #[test]
@@ -160,24 +160,30 @@ mod tests {
     }
 
     #[test]
-    fn results_wrap_around_and_nothing_faults() {
-        let least = i64::MIN.cast_unsigned();
-        let minus = (-7_i64).cast_unsigned();
-        for (one, operator, other, result) in [
-            (7, Operator::Divide, 2, 3),
-            (minus, Operator::Divide, 2, (-3_i64).cast_unsigned()),
-            (minus, Operator::Remainder, 4, (-3_i64).cast_unsigned()),
-            (7, Operator::Divide, 0, 0),
-            (7, Operator::Remainder, 0, 0),
-            (least, Operator::Divide, u64::MAX, least),
-            (least, Operator::Remainder, u64::MAX, 0),
-            (u64::MAX, Operator::Add, 2, 1),
-            (least, Operator::Multiply, 2, 0),
-            (1, Operator::Left, 65, 2),
-            (u64::MAX, Operator::Right, 60, 15),
-            (6, Operator::Xor, 3, 5),
+    fn relations_and_shifts_are_told_apart() {
+        for (text, left, sign, right) in [
+            ("a << 2 < b", "a << 2", "<", "b"),
+            ("a <= b", "a", "<=", "b"),
+            ("a & b && c | d", "a & b", "&&", "c | d"),
+            ("@x[a || b] || !c", "@x[a || b]", "||", "!c"),
+            ("a == b != c", "a == b", "!=", "c"),
+            ("a >> 1", "a", ">>", "1"),
+            ("comm == \"a == b\"", "comm", "==", "\"a == b\""),
         ] {
-            assert_eq!(operator.apply(one, other), result, "{one} {operator:?} {other}");
+            let wanted = (left.to_owned(), sign, right.to_owned());
+            assert_eq!(divided(text), Some(wanted), "{text}");
+        }
+        assert_eq!(divided("!a"), None);
+        assert_eq!(split_at("a || (b || c) || \"||\"", "||"), ["a ", " (b || c) ", " \"||\""]);
+    }
+
+    #[test]
+    fn choices_are_divided_at_their_own_signs() {
+        assert_eq!(choice("a ? b : c"), Some(["a ", " b ", " c"]));
+        assert_eq!(choice("a ? b ? 1 : 2 : c"), Some(["a ", " b ? 1 : 2 ", " c"]));
+        assert_eq!(choice("a ? 1 : b ? 2 : 3"), Some(["a ", " 1 ", " b ? 2 : 3"]));
+        for text in ["a", "(a ? b : c)", "\"a ? b : c\"", "a ? b"] {
+            assert_eq!(choice(text), None, "{text}");
         }
     }
 }

@@ -108,7 +108,7 @@ impl Context<'_> {
         let word = words.first().copied().unwrap_or_default();
         Ok(match argument {
             Argument::Value(operand) if operand.is_stack() => self.stack(word)?,
-            Argument::Value(_) => Datum::Number(word),
+            Argument::Value(_) | Argument::Local(..) => Datum::Number(word),
             Argument::Text(_, most) => Datum::Text(shown(text(words), usize::from(*most))),
             Argument::ThreadName => Datum::Text(shown(text(words), usize::MAX)),
             Argument::Symbol(_) => name(&self.symbol(word)),
@@ -120,9 +120,8 @@ impl Context<'_> {
             Argument::Time => Datum::Number(self.moment.monotonic),
             Argument::Elapsed => Datum::Number(self.moment.elapsed),
             Argument::Clock(format) => Datum::Text(local(format, self.moment.wall)),
-            Argument::Quoted(_) | Argument::Number(_) | Argument::Computed(..) => {
-                constant(argument).unwrap_or(Datum::Number(0))
-            }
+            // Numbers that snippets compute are locals by now.
+            _ => constant(argument).unwrap_or(Datum::Number(0)),
         })
     }
 

@@ -55,6 +55,14 @@ pub enum Error {
     /// Messages and events go to different buffers.
     #[error("printf and records (event, span) cannot be combined")]
     Mixed,
+    /// A map is used in ways that do not fit each other.
+    #[error("cannot use the map @{name}: {why}")]
+    Map {
+        /// Its name.
+        name: String,
+        /// The reason.
+        why: String,
+    },
     /// Events cannot be recorded.
     #[error("{name} cannot be recorded: {why}")]
     NoEvent {

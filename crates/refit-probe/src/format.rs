@@ -11,8 +11,10 @@ use std::fmt;
 
 use refit_sys::printable;
 
-use crate::argument::{Argument, MOST_GATHERED, gathered, quoted, split, unescape};
+use crate::argument::{Argument, MOST_GATHERED, gathered};
 use crate::datum::Datum;
+use crate::expression::{quoted, split, unescape};
+use crate::lowering::Lowering;
 
 /// A message, before its arguments are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,13 +97,22 @@ impl Format {
                 return Err(format!("`{source}` is a text, which only %s prints"));
             }
         }
-        let bytes = gathered(&arguments);
-        if bytes > MOST_GATHERED {
-            return Err(format!(
-                "printf with {bytes} bytes of values; it may have {MOST_GATHERED}"
-            ));
-        }
         Ok(Self { source: source.trim().to_owned(), pieces, arguments })
+    }
+
+    /// Lowers its arguments.
+    ///
+    /// # Errors
+    /// The argument that cannot be computed, or too many bytes of them.
+    pub(crate) fn lower(self, lowering: &mut Lowering) -> Result<Self, String> {
+        let arguments = self.arguments.into_iter().map(|argument| lowering.printed(argument));
+        let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
+        match gathered(&arguments) {
+            bytes if bytes > MOST_GATHERED => {
+                Err(format!("printf with {bytes} bytes of values; it may have {MOST_GATHERED}"))
+            }
+            _ => Ok(Self { arguments, ..self }),
+        }
     }
 
     /// Returns the message that `time` writes: the time in a format of `strftime`.
@@ -314,7 +325,9 @@ mod tests {
             (r#""%""#, "unknown conversion"),
             (r#""%s%s%s", str(arg0, 200), str(arg1, 200), str(arg2, 200)"#, "624 bytes of values"),
         ] {
-            let error = Format::parse(source).expect_err(source);
+            let mut lowering = Lowering::new("");
+            let parsed = Format::parse(source).and_then(|format| format.lower(&mut lowering));
+            let error = parsed.expect_err(source);
             assert!(error.contains(what), "{source}: {error}");
         }
     }

@@ -24,11 +24,13 @@
 //!
 //! - [`modules`]: the files whose code a program runs, and their load addresses.
 //! - [`stacks`]: the table by which snippets walk stacks, and the names of frames.
-//! - [`operand`], `quotes`, [`arithmetic`], [`argument`], [`datum`]: values and texts, as they are
-//!   asked for and as they are read.
-//! - `format`: messages.
-//! - [`statement`], [`spec`], [`script`]: the language, from text to places, conditions and
+//! - [`operand`], `quotes`, [`arithmetic`], [`argument`], [`expression`], [`datum`]: values and
+//!   texts, as they are asked for and as they are read.
+//! - [`lowering`]: locals for what is computed.
+//! - [`format`]: messages.
+//! - `flow`, [`statement`], [`spec`], [`script`]: the language, from text to places, conditions and
 //!   actions.
+//! - `kept_maps`: the maps that keep values, and whether their uses fit each other.
 //! - [`steps`]: the actions of a place as steps of a splice, at the entry and the exits of a
 //!   function.
 //! - `code`, `sequences`, [`body`], [`sites`]: from places in a file to sites, with the bytes that
@@ -61,9 +63,13 @@ pub mod datum;
 pub mod drcov;
 pub mod drill;
 pub mod error;
+pub mod expression;
 mod files;
 pub mod finder;
+mod flow;
 pub mod format;
+mod kept_maps;
+pub mod lowering;
 pub mod modules;
 pub mod operand;
 pub mod printing;

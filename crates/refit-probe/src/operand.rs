@@ -1,7 +1,6 @@
-//! Parses values and conditions: `(u32)*(arg0 + 16) >= 4096 && tid != 4711`.
+//! Parses values, and comparisons of values with numbers: `(u32)*(arg0 + 16) >= 4096`.
 //!
 //! ```text
-//! condition := all ('||' all)*            all  := test ('&&' test)*
 //! test      := value relation number      relation := == | != | < | <= | > | >=
 //! value     := ['(' type ')'] base        type := u8 u16 u32 u64 i8 i16 i32 i64
 //! base      := 'arg0' … 'arg5' | 'retval' | 'pid' | 'tid' | 'cpu'
@@ -22,6 +21,8 @@ pub struct Operand {
     pub value: Value,
     /// Whether it exists when the function is left, and not when it is entered.
     pub leaving: bool,
+    /// Whether it exists wherever a thread is in a function.
+    pub lasting: bool,
 }
 
 /// Names of the general registers by their numbers.
@@ -61,13 +62,17 @@ const RELATIONS: [(&str, Relation); 6] = [
 
 impl Operand {
     fn register(number: u8) -> Self {
-        Self { value: Value::register(number), leaving: false }
+        Self { value: Value::register(number), leaving: false, lasting: false }
     }
 
-    /// Whether it exists wherever a thread is in a function.
+    /// Whether it is the same wherever a thread is in a function.
     pub fn is_lasting(self) -> bool {
-        use Base::{Process, Processor, Stack, Thread};
-        matches!(self.value.base, Thread | Process | Processor | Stack(_))
+        self.lasting && !self.is_local()
+    }
+
+    /// Whether it was computed at the same site.
+    pub fn is_local(self) -> bool {
+        matches!(self.value.base, Base::Local(_))
     }
 
     /// Whether it is the number of a stack.
@@ -95,7 +100,7 @@ impl Operand {
             )
         })?;
         let value = Value { base: Base::Stack(depth), width: Width::Whole };
-        Ok(Self { value, leaving: false })
+        Ok(Self { value, leaving: false, lasting: true })
     }
 
     /// Parses a value.
@@ -114,7 +119,10 @@ impl Operand {
                 format!("`{text}` is not a field (write e.g. *arg0 or *(arg0 + 16))")
             });
         }
-        let lasting = |base| Self { value: Value { base, width: Width::Whole }, leaving: false };
+        let lasting = |base| {
+            let value = Value { base, width: Width::Whole };
+            Self { value, leaving: false, lasting: true }
+        };
         match text {
             "cpu" => return Ok(lasting(Base::Processor)),
             "pid" => return Ok(lasting(Base::Process)),
@@ -124,7 +132,7 @@ impl Operand {
         }
         if let Some(number) = HALVES.iter().position(|&name| name == text) {
             let value = Value { base: Base::Register(number as u8), width: Width::U32 };
-            return Ok(Self { value, leaving: false });
+            return Ok(Self { value, leaving: false, lasting: false });
         }
         if text.starts_with("ustack") {
             return Err(format!("`{text}` can only be a key (write e.g. @[ustack] = count())"));
@@ -169,7 +177,7 @@ fn field(pointer: &str) -> Option<Operand> {
         name => (whole(name)?, false),
     };
     let value = Value { base: Base::Memory { register, offset }, width: Width::Whole };
-    Some(Operand { value, leaving })
+    Some(Operand { value, leaving, lasting: false })
 }
 
 /// Parses a number: decimal, with a power of ten (`1e6`), or hexadecimal after `0x`. Numbers from
@@ -185,34 +193,13 @@ pub(crate) fn number(text: &str) -> Option<i64> {
     text.parse().ok().or_else(|| text.parse::<u64>().ok().map(u64::cast_signed))
 }
 
-/// Parses a condition: alternatives, each of tests that all have to hold. Also returns the values
-/// that it compares.
-pub(crate) fn condition(text: &str) -> Result<(Vec<Vec<Test>>, Vec<Operand>), String> {
-    let mut operands = Vec::new();
-    let mut any = Vec::new();
-    for all in text.split("||") {
-        let mut tests = Vec::new();
-        for text in all.split("&&") {
-            let (operand, test) = test(text.trim())?;
-            operands.push(operand);
-            tests.push(test);
-        }
-        any.push(tests);
-    }
-    Ok((any, operands))
-}
-
-fn test(text: &str) -> Result<(Operand, Test), String> {
-    let found = RELATIONS.iter().find_map(|(sign, relation)| {
+/// Parses a comparison of a value with a number; `None` if it is something else.
+pub(crate) fn test(text: &str) -> Option<(Operand, Test)> {
+    let (value, relation, than) = RELATIONS.iter().find_map(|(sign, relation)| {
         text.split_once(sign).map(|(value, than)| (value, *relation, than))
-    });
-    let (value, relation, than) =
-        found.ok_or_else(|| format!("no comparison in `{text}` (write e.g. arg0 == 1)"))?;
-    let operand = Operand::parse(value)?;
-    let than = number(than).ok_or_else(|| {
-        format!("`{}`, with which `{value}` is compared, is not a number", than.trim())
     })?;
-    Ok((operand, Test { value: operand.value, relation, than }))
+    let (operand, than) = (Operand::parse(value).ok()?, number(than)?);
+    Some((operand, Test { value: operand.value, relation, than }))
 }
 
 impl fmt::Display for Operand {
@@ -233,6 +220,8 @@ impl fmt::Display for Operand {
             Base::Processor => to.write_str("cpu"),
             Base::Stack(FRAMES) => to.write_str("ustack"),
             Base::Stack(depth) => write!(to, "ustack({depth})"),
+            Base::Time => to.write_str("nsecs"),
+            Base::Local(number) => write!(to, "local {number}"),
             Base::Memory { register: pointer, offset: 0 } => write!(to, "*{}", register(pointer)),
             Base::Memory { register: pointer, offset } => {
                 let sign = if offset < 0 { '-' } else { '+' };
@@ -307,20 +296,18 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_any_of_all() {
-        let (any, operands) = condition("arg0 == 1 && tid!=0x10 || edi <= -3").expect("understood");
-        let test = |text: &str, relation, than| {
-            let operand = Operand::parse(text).expect("a value");
-            Test { value: operand.value, relation, than }
-        };
-        let first = vec![test("arg0", Relation::Equal, 1), test("tid", Relation::Unequal, 16)];
-        assert_eq!(any, [first, vec![test("edi", Relation::AtMost, -3)]]);
-        assert_eq!(operands.len(), 3);
-        for (text, what) in
-            [("arg0", "no comparison"), ("arg0 == x", "not a number"), ("a<1", "unknown value")]
-        {
-            let error = condition(text).expect_err(text);
-            assert!(error.contains(what), "{text}: {error}");
+    fn comparisons_with_numbers_are_tests() {
+        for (text, relation, than) in [
+            ("arg0 == 1", Relation::Equal, 1),
+            ("arg0!=0x10", Relation::Unequal, 16),
+            ("arg0 <= -3", Relation::AtMost, -3),
+        ] {
+            let operand = Operand::parse("arg0").expect("a value");
+            let wanted = Test { value: operand.value, relation, than };
+            assert_eq!(test(text), Some((operand, wanted)), "{text}");
+        }
+        for text in ["arg0", "arg0 == x", "a < 1", "arg0 == arg1", "arg0 << 1 == 2"] {
+            assert_eq!(test(text), None, "{text}");
         }
     }
 }

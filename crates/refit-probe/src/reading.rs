@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-use refit_splice::{ENTRIES, EXITS, Installed, TIME};
+use refit_splice::{Action, ENTRIES, EXITS, Installed, KeptValues, Key, TIME};
 
 use crate::statement::{Do, Folding};
 use crate::steps::Watching;
@@ -53,6 +53,8 @@ pub enum Reading {
         /// The result; 0 if there are none.
         result: i64,
     },
+    /// A number that is kept; 0 if there is none.
+    Kept(i64),
     /// Number of values of each size.
     Histogram(Box<[u64; 65]>),
     /// Number of durations of each size, in nanoseconds.
@@ -102,6 +104,8 @@ impl Reading {
                 sizes.iter_mut().zip(*other).for_each(|(sum, part)| *sum += part);
                 *nanos += n;
             }
+            // Of several programs, one number stays.
+            (Self::Kept(number), Self::Kept(other)) => *number = other,
             // The same action has readings of the same kind.
             _ => {}
         }
@@ -112,6 +116,7 @@ impl Reading {
         match self {
             Self::Nothing => true,
             Self::Count(count) => *count == 0,
+            Self::Kept(number) => *number == 0,
             Self::Folded { values, .. } => *values == 0,
             Self::Latency { ended, inside, .. } => ended + inside == 0,
             Self::Concurrency { mean, inside } => *inside == 0 && *mean <= 0.0,
@@ -157,6 +162,16 @@ pub(crate) fn read(
             [] => (BTreeMap::new(), total(what, each.map(|(_, one)| one))),
         };
         return Ok(Counts { keys, all, lost: lost + deep });
+    }
+    if let Action::Keep { kept, .. } = &step.action {
+        let tuples = matches!(kept.key, Some(Key::Tuple(_)));
+        let KeptValues { values, lost } = installed.kept(kept.map, tuples)?;
+        let each = values.into_iter().map(|(key, number)| (key, Reading::Kept(number)));
+        let (keys, all) = match by[..] {
+            [_, ..] => (each.collect(), Reading::Nothing),
+            [] => (BTreeMap::new(), each.map(|(_, one)| one).next().unwrap_or(Reading::Kept(0))),
+        };
+        return Ok(Counts { keys, all, lost });
     }
     let read = |cells: &[u64]| counted(what, cells);
     if step.key.is_some() {

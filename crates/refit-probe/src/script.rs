@@ -1,7 +1,7 @@
 //! Scripts: several probes one after the other, with comments, as bpftrace has them.
 //!
 //! ```text
-//! script := (probe | 'BEGIN' '{' messages '}' | 'END' '{' messages '}' | 'config' '=' '{' … '}')*
+//! script := (probe | 'BEGIN' '{' messages '}' | 'END' '{' messages and 'clear' '(' map ')' '}' | 'config' '=' '{' … '}')*
 //! ```
 //!
 //! A comment begins with `//`, and ends with the line, or is between `/*` and `*/`. It begins a
@@ -10,7 +10,10 @@
 use std::str::FromStr;
 
 use crate::datum::{Datum, constant};
+use crate::expression::{self, call};
+use crate::flow::{self, Part};
 use crate::format::Format;
+use crate::lowering::{Condition, Lowering};
 use crate::quotes::Quotes;
 use crate::spec::{NotUnderstood, Spec};
 use crate::statement::{self, Do};
@@ -24,6 +27,8 @@ pub struct Script {
     pub probes: Vec<Spec>,
     /// Messages that are printed when the probes are removed.
     pub end: Vec<Format>,
+    /// The maps that END clears, whose results are not printed.
+    pub clear: Vec<String>,
 }
 
 impl Script {
@@ -32,6 +37,7 @@ impl Script {
         self.begin.extend(other.begin);
         self.probes.extend(other.probes);
         self.end.extend(other.end);
+        self.clear.extend(other.clear);
     }
 }
 
@@ -44,19 +50,19 @@ impl FromStr for Script {
         let mut script = Self::default();
         for probe in blocks(&plain).map_err(|what| wrong(text, what))? {
             let (head, _) = probe.split_once('{').unwrap_or((probe, ""));
-            let messages = match head.trim() {
-                "BEGIN" => &mut script.begin,
-                "END" => &mut script.end,
+            match head.trim() {
+                "BEGIN" => {
+                    let begin = self::messages(probe, None);
+                    script.begin.extend(begin.map_err(|what| wrong(probe, what))?);
+                }
+                "END" => {
+                    let end = self::messages(probe, Some(&mut script.clear));
+                    script.end.extend(end.map_err(|what| wrong(probe, what))?);
+                }
                 // Settings of bpftrace's own.
-                head if head.strip_prefix("config").is_some_and(|rest| rest.trim() == "=") => {
-                    continue;
-                }
-                _ => {
-                    script.probes.push(probe.parse()?);
-                    continue;
-                }
-            };
-            messages.extend(self::messages(probe).map_err(|what| wrong(probe, what))?);
+                head if head.strip_prefix("config").is_some_and(|rest| rest.trim() == "=") => {}
+                _ => script.probes.push(probe.parse()?),
+            }
         }
         if script.probes.is_empty() {
             return Err(wrong(text, "no probe".to_owned()));
@@ -71,24 +77,37 @@ pub fn render(format: &Format) -> String {
     format.render(&data.unwrap_or_default())
 }
 
-/// Parses a block of messages that need no program.
-fn messages(block: &str) -> Result<Vec<Format>, String> {
+/// Parses a block of messages that need no program. END may also clear maps.
+fn messages(block: &str, mut clear: Option<&mut Vec<String>>) -> Result<Vec<Format>, String> {
     let (_, rest) = block.split_once('{').ok_or("no `{`")?;
     let body = rest.trim_end().strip_suffix('}').unwrap_or(rest);
-    if body.trim().trim_matches(';').is_empty() {
-        return Ok(Vec::new());
-    }
-    let each = statement::parse(body)?.into_iter().map(|statement| match statement.what {
-        Do::Print(format) => {
-            let known = |argument| constant(argument).is_some();
-            match format.arguments().iter().find(|argument| !known(argument)) {
-                None => Ok(format),
-                Some(argument) => Err(format!("`{argument}` is not known in BEGIN and END")),
-            }
+    let mut messages = Vec::new();
+    for part in flow::divide(body)? {
+        let Part::Action(item) = part else {
+            return Err("`if` is not possible in BEGIN and END".to_owned());
+        };
+        if let (Some(map), Some(clear)) = (call(item, "clear"), &mut clear) {
+            let name = map.trim().strip_prefix('@').ok_or_else(|| format!("`{map}` is no map"))?;
+            clear.push(expression::name(name, map)?);
+            continue;
         }
-        other => Err(format!("`{other}` is not possible in BEGIN and END, but printf is")),
-    });
-    each.collect()
+        let parsed = statement::parse(item, &mut Lowering::new(item), &Condition::new())?;
+        for statement in parsed {
+            messages.push(known(statement.what)?);
+        }
+    }
+    Ok(messages)
+}
+
+/// Returns a message that needs no program.
+fn known(what: Do) -> Result<Format, String> {
+    let Do::Print(format) = what else {
+        return Err(format!("`{what}` is not possible in BEGIN and END, but printf is"));
+    };
+    match format.arguments().iter().find(|argument| constant(argument).is_none()) {
+        None => Ok(format),
+        Some(argument) => Err(format!("`{argument}` is not known in BEGIN and END")),
+    }
 }
 
 /// Replaces comments by spaces, so that everything else stays where it is.
@@ -182,7 +201,7 @@ uprobe:libc:calloc
     @["a } b", tid] = count();
     printf("{\"%d\"}\n", arg0);
 }
-uretprobe:libc:free { @ = count() } END { printf("over\n") } "#,
+uretprobe:libc:free { @ = count() } END { printf("over\n"); clear(@); clear(@x); } "#,
         );
         assert_eq!(
             script.begin.iter().map(render).collect::<String>(),
@@ -190,7 +209,9 @@ uretprobe:libc:free { @ = count() } END { printf("over\n") } "#,
         );
         assert_eq!(script.end.iter().map(render).collect::<String>(), "over\n");
         let [first, second] = &script.probes[..] else { panic!("{script:#?}") };
-        assert_eq!((first.places.len(), first.when.len(), first.actions.len()), (2, 1, 2));
+        assert_eq!((first.places.len(), first.actions.len()), (2, 2));
+        assert!(first.actions.iter().all(|one| one.when.len() == 1));
+        assert_eq!(script.clear, ["", "x"]);
         assert_eq!(first.places[0].module.as_deref(), Some("/usr/lib/*/libc.so.6"));
         assert!(second.leaving && !first.leaving);
     }
@@ -206,6 +227,9 @@ uretprobe:libc:free { @ = count() } END { printf("over\n") } "#,
             ("uprobe:a:b { count } uprobe:c:d", "no `{ action }`"),
             ("uprobe:a:b { count } uprobe:c:d { count", "no closing `}`"),
             ("BEGIN { count } uprobe:a:b { count }", "`count` is not possible in BEGIN"),
+            ("BEGIN { clear(@x) } uprobe:a:b { count }", "unknown action `clear(@x)`"),
+            ("END { clear(x) } uprobe:a:b { count }", "`x` is no map"),
+            ("END { if (1) { } } uprobe:a:b { count }", "`if` is not possible"),
             ("END { printf(\"%d\", tid) } uprobe:a:b { count }", "`tid` is not known in BEGIN"),
         ] {
             let error = text.parse::<Script>().expect_err(text).to_string();

@@ -15,10 +15,11 @@
 
 use std::fmt;
 
-use refit_splice::{Base, Test};
+use refit_splice::Base;
 
 use crate::argument::Argument;
-use crate::operand::{self, Operand};
+use crate::lowering::{Condition, Lowering};
+use crate::operand::Operand;
 use crate::statement::{self, Statement};
 
 /// Places, and the actions at each.
@@ -26,9 +27,7 @@ use crate::statement::{self, Statement};
 pub struct Spec {
     /// The places.
     pub places: Vec<Place>,
-    /// Conditions: actions run only if all tests of one of these hold, or if there are none.
-    pub when: Vec<Vec<Test>>,
-    /// The actions.
+    /// The actions, each with its condition.
     pub actions: Vec<Statement>,
     /// Whether actions run only when a function is left.
     pub leaving: bool,
@@ -126,12 +125,14 @@ fn parse(text: &str) -> Result<Spec, String> {
     // A path has slashes too, but no space before them.
     let head = &head.replace(['\n', '\t'], " ");
     let opens = head.find(char::is_whitespace).and_then(|at| Some(at + head[at..].find(" /")?));
+    let mut lowering = Lowering::new(body);
     let (places, (when, tested)) = match opens {
         Some(at) => {
             let inner = head[at + 2..].trim_end().strip_suffix('/');
-            (&head[..at], operand::condition(inner.ok_or("no closing `/` after the condition")?)?)
+            let inner = inner.ok_or("no closing `/` after the condition")?;
+            (&head[..at], lowering.condition(inner)?)
         }
-        None => (head.as_str(), (Vec::new(), Vec::new())),
+        None => (head.as_str(), (Condition::new(), Vec::new())),
     };
     let places: Vec<(Place, bool)> = places.split(',').map(place).collect::<Result<_, _>>()?;
     let exits = places.iter().filter(|(_, exits)| *exits).count();
@@ -139,9 +140,11 @@ fn parse(text: &str) -> Result<Spec, String> {
         return Err("entries and exits (uretprobe) in one probe; write two".to_owned());
     }
     let places = places.into_iter().map(|(place, _)| place).collect();
-    let actions = statement::parse(body)?;
+    // What the condition compares is computed without condition.
+    let mut actions: Vec<_> = lowering.take().into_iter().map(Statement::from).collect();
+    actions.extend(statement::parse(body, &mut lowering, &when)?);
     let leaving = exits > 0 || tested.iter().any(|operand| operand.leaving);
-    let spec = Spec { places, when, actions, leaving };
+    let spec = Spec { places, actions, leaving };
     spec.actions.iter().try_for_each(|statement| check(&spec, statement, &tested))?;
     Ok(spec)
 }
@@ -160,6 +163,9 @@ fn check(spec: &Spec, statement: &Statement, tested: &[Operand]) -> Result<(), S
     let lasting = tested.iter().all(|operand| operand.is_lasting())
         && statement.by.len() <= 1
         && statement.by.iter().all(thread);
+    if what.is_timed() && !statement.tested.is_empty() {
+        return Err(format!("`{what}` cannot be in an `if`; write a probe with a condition"));
+    }
     if what.is_timed() && !lasting {
         return Err(format!(
             "`{what}` allows only pid and tid in a condition, and only tid after `by`"
@@ -169,7 +175,11 @@ fn check(spec: &Spec, statement: &Statement, tested: &[Operand]) -> Result<(), S
         return Err(format!("`{what}` begins at the entry; write uprobe in place of uretprobe"));
     }
     let mut read = tested.iter().chain(statement.operands());
-    if leaves && read.any(|operand| !operand.leaving && !operand.is_lasting()) {
+    // A local that the entry has computed is gone when the function is left.
+    let entered = |operand: &Operand| {
+        !operand.leaving && !(operand.lasting && (spec.leaving || !operand.is_local()))
+    };
+    if leaves && read.any(entered) {
         return Err("retval and uretprobe cannot be combined with values that exist only at the entry (such as arg0)".to_owned());
     }
     Ok(())
@@ -229,8 +239,8 @@ mod tests {
         Place { module: module.map(str::to_owned), what }
     }
 
-    fn operand(text: &str) -> Operand {
-        Operand::parse(text).unwrap_or_else(|what| panic!("{what}"))
+    fn value(text: &str) -> Argument {
+        Argument::Value(Operand::parse(text).unwrap_or_else(|what| panic!("{what}")))
     }
 
     #[test]
@@ -264,9 +274,10 @@ mod tests {
         let spec = parse("uprobe:a:b /rdi == 0 && tid != 7/ { event rdi, rsi, count, by tid }");
         let done =
             |spec: &Spec| spec.actions.iter().map(|one| one.what.clone()).collect::<Vec<_>>();
-        assert_eq!(done(&spec), [Do::Event(vec![operand("rdi"), operand("rsi")]), Do::Count]);
-        assert!(spec.actions.iter().all(|one| one.by == [Argument::Value(operand("tid"))]));
-        assert_eq!((spec.when.len(), spec.when[0].len(), spec.leaving), (1, 2, false));
+        assert_eq!(done(&spec), [Do::Event(vec![value("rdi"), value("rsi")]), Do::Count]);
+        assert!(spec.actions.iter().all(|one| one.by == [value("tid")]));
+        let when = &spec.actions[1].when;
+        assert_eq!((when.len(), when[0].len(), spec.leaving), (1, 2, false));
         let spec = parse("uprobe:/usr/bin/a:b /tid == 1/ { latency, cpu, concurrency, span }");
         assert_eq!(done(&spec), [Do::Latency, Do::Cpu, Do::Concurrency, Do::Span]);
         assert_eq!(spec.places, [place_of(Some("/usr/bin/a"), What::Functions("b".to_owned()))]);
@@ -279,7 +290,7 @@ mod tests {
         let spec = parse("uprobe:a:b /retval < 0/ { count, histogram retval }");
         assert!(spec.leaving);
         for text in ["uprobe:a:b { histogram arg1 }", "uprobe:a:b { event }"] {
-            assert_eq!(parse(text).when, Vec::<Vec<Test>>::new(), "{text}");
+            assert_eq!(parse(text).actions[0].when, Condition::new(), "{text}");
         }
     }
 
@@ -365,7 +376,16 @@ mod tests {
                 "retval and uretprobe cannot be combined",
             ),
             ("uprobe:a:b /arg0 == 1 { count }", "no closing `/`"),
-            ("uprobe:a:b /arg0/ { count }", "no comparison"),
+            ("uprobe:a:b /comm/ { count }", "`comm` is no number"),
+            ("uprobe:a:b /@start[tid]/ { latency }", "`latency` allows only pid and tid"),
+            ("uprobe:a:b { if (arg0) { latency } }", "cannot be in an `if`"),
+            ("uprobe:a:b { $t = nsecs; @[$t] = sum(retval) }", "cannot be combined"),
+            ("uprobe:a:b { count, by arg0 + 1 }", "write e.g. @[arg0 + 1]"),
+            ("uprobe:a:b { @x[tid] = comm }", "a map keeps numbers"),
+            ("uprobe:a:b { delete(tid) }", "`tid` is no map"),
+            ("uprobe:a:b { $a }", "`$a` is no assignment"),
+            ("uprobe:a:b { count, by $a }", "`$a` was assigned nothing"),
+            ("uprobe:a:b /comm == \"a name of 17 bytes\"/ { count }", "is longer than `comm`"),
             ("uprobe:a:b { @calls }", "is no assignment"),
             ("uprobe:a:b { @calls[tid = count() }", "no `]`"),
             ("uprobe:a:b { @a b = count() }", "is no name of a map"),

@@ -1,25 +1,31 @@
 //! Parses what is done at a place: `count, histogram arg1, by tid`, or, with the words of bpftrace,
-//! `@calls[tid] = count(); @sizes[arg0] = hist(arg1)`.
+//! `@calls[tid] = count(); if (arg0 > 4096) { @start[tid] = nsecs }`.
 //!
 //! ```text
-//! statements := item ((',' | ';') item)* [';']
-//! item       := action | 'by' KEY | '@' [NAME] ['[' KEY (',' KEY)* ']'] '=' function
+//! statements := item ((',' | ';') item)* [';']; `flow` has blocks
+//! item       := action | 'by' KEY | map '=' function | 'delete' '(' map [',' KEY] ')'
+//!             | (map | variable) ('=' | '+=' | '-=') NUMBER | (map | variable) ('++' | '--')
+//! map        := '@' [NAME] ['[' KEY (',' KEY)* ']']        variable := '$' NAME
 //! action     := 'count' | 'latency' | 'cpu' | 'concurrency' | 'span' | 'poison'
-//!             | ('sum' | 'avg' | 'min' | 'max') VALUE
-//!             | 'histogram' (VALUE | 'latency' | 'cpu') | 'event' [VALUE [',' VALUE]]
+//!             | ('sum' | 'avg' | 'min' | 'max') NUMBER
+//!             | 'histogram' (NUMBER | 'latency' | 'cpu') | 'event' [NUMBER [',' VALUE]]
 //!             | 'printf' '(' FORMAT (',' ARGUMENT)* ')' | 'time' '(' [FORMAT] ')'
-//! function   := 'count()' | ('sum' | 'avg' | 'min' | 'max' | 'hist') '(' VALUE ')'
+//! function   := 'count()' | ('sum' | 'avg' | 'min' | 'max' | 'hist') '(' NUMBER ')'
 //! ```
 //!
-//! A map, which has a name after `@` or none, adds up what is counted at all places that name it.
-//! `by` is the key of all actions that are in no map.
+//! A map, which has a name after `@` or none, adds up what is counted at all places that name it, or
+//! keeps the numbers that are assigned to it. `by` is the key of all actions that are in no map.
 
 use std::fmt;
 
-use refit_splice::{Clock, Fold};
+use refit_splice::{Clock, Fold, Relation, Test, Unary};
 
-use crate::argument::{self, Argument, MOST_GATHERED, call, split};
+use crate::argument::{Argument, gathered};
+use crate::arithmetic;
+use crate::expression::{self, call, split};
+use crate::flow::{self, Part};
 use crate::format::Format;
+use crate::lowering::{Assignment, Condition, Lowering, both};
 use crate::operand::Operand;
 
 /// An action, and how its results are kept.
@@ -32,18 +38,29 @@ pub struct Statement {
     /// The name of the map that has the results of all places together, without the `@`; `None` if
     /// each place has its own.
     pub map: Option<String>,
+    /// The condition under which it is done.
+    pub when: Condition,
+    /// The values that the conditions of its blocks (`if`) compare.
+    pub tested: Vec<Operand>,
 }
 
 impl Statement {
-    /// Returns the values that it reads.
+    /// Returns the values that it reads, without those of the condition of its probe.
     pub fn operands(&self) -> impl Iterator<Item = &Operand> + Clone {
         let arguments = self.what.arguments().iter().chain(&self.by);
-        self.what.operands().iter().chain(arguments.flat_map(Argument::operands))
+        arguments.flat_map(Argument::operands).chain(&self.tested)
     }
 
-    /// Returns the number of bytes that it gathers on the stack: its message, or its key.
+    /// Returns an upper bound of the bytes that it takes of the stack.
     pub(crate) fn gathered(&self) -> usize {
-        argument::gathered(self.what.arguments()).max(argument::gathered(&self.by))
+        match &self.what {
+            // A word for each value.
+            Do::Assign { local, value, .. } => {
+                let numbers = value.operands().len() + value.inner().len() + 1;
+                8 * (usize::from(*local) + 2 + numbers)
+            }
+            what => gathered(what.arguments()).max(gathered(&self.by)),
+        }
     }
 
     /// Whether it can be done only when a function is left.
@@ -66,17 +83,33 @@ pub enum Do {
     /// Writes garbage into dead registers and flags, to test the analysis.
     Poison,
     /// Keeps the sum, the mean, the least or the greatest of a value.
-    Fold(Folding, Operand),
+    Fold(Folding, Argument),
     /// Counts the sizes of a value, by powers of two.
-    Histogram(Operand),
+    Histogram(Argument),
     /// Counts the durations of calls, by powers of two.
     Durations(Clock),
     /// Writes a record with these values, at most two.
-    Event(Vec<Operand>),
+    Event(Vec<Argument>),
     /// Writes records when a function is entered and left.
     Span,
     /// Writes a message.
     Print(Format),
+    /// Computes a local of the snippet.
+    Assign {
+        /// Its number.
+        local: u8,
+        /// What it is assigned.
+        value: Argument,
+        /// Whether nothing was assigned to it before.
+        first: bool,
+    },
+    /// Keeps a number in a map.
+    Keep {
+        /// The number; 0 deletes what is there.
+        value: Argument,
+        /// Whether it is added to what is there.
+        adds: bool,
+    },
 }
 
 /// A number that is reported of many values.
@@ -114,18 +147,100 @@ impl Folding {
     }
 }
 
-/// Parses the text between the braces.
+/// Parses the text between the braces of a probe with this condition.
 ///
 /// # Errors
 /// The part that is not understood.
-pub(crate) fn parse(body: &str) -> Result<Vec<Statement>, String> {
-    let (mut all, mut by) = (Vec::<Statement>::new(), Vec::new());
-    let body = body.trim_end().strip_suffix(';').unwrap_or(body);
-    for item in split(body) {
-        let item = item.trim();
+pub(crate) fn parse(
+    body: &str,
+    lowering: &mut Lowering,
+    when: &Condition,
+) -> Result<Vec<Statement>, String> {
+    let mut parser = Parser { lowering, all: Vec::new(), by: Vec::new(), tested: Vec::new() };
+    if body.trim().is_empty() {
+        return Err("an empty action".to_owned());
+    }
+    parser.body(body, when)?;
+    let Parser { mut all, by, .. } = parser;
+    if all.is_empty() {
+        return Err("no action".to_owned());
+    }
+    let own = all.iter_mut().filter(|one| one.map.is_none() && one.what.is_read());
+    own.for_each(|one| one.by.clone_from(&by));
+    Ok(all)
+}
+
+/// What the braces of a probe have had so far.
+struct Parser<'l> {
+    lowering: &'l mut Lowering,
+    all: Vec<Statement>,
+    by: Vec<Argument>,
+    /// The values that the conditions of the blocks around compare.
+    tested: Vec<Operand>,
+}
+
+/// How a map or a variable changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Set,
+    Add,
+    Subtract,
+}
+
+impl Parser<'_> {
+    /// Parses a body that runs under a condition.
+    fn body(&mut self, body: &str, when: &Condition) -> Result<(), String> {
+        for part in flow::divide(body)? {
+            let mark = self.lowering.mark();
+            match part {
+                Part::Action(item) => self.item(item, when)?,
+                Part::If { condition, then, otherwise } => {
+                    self.block(condition, [then, otherwise], when)?;
+                }
+            }
+            self.lowering.release(mark);
+        }
+        Ok(())
+    }
+
+    /// Parses two bodies of which one runs.
+    fn block(
+        &mut self,
+        condition: &str,
+        bodies: [&str; 2],
+        when: &Condition,
+    ) -> Result<(), String> {
+        let number = Argument::number(condition, condition)?;
+        let lowered = self.lowering.value(number)?;
+        let no_value = || format!("`{condition}` is no condition");
+        let operand = *lowered.operand().ok_or_else(no_value)?;
+        self.assign_pending(when);
+        self.tested.push(operand);
+        for (body, relation) in bodies.into_iter().zip([Relation::Unequal, Relation::Equal]) {
+            let test = Test { value: operand.value, relation, than: 0 };
+            self.body(body, &both(when, &vec![vec![test]]))?;
+        }
+        self.tested.pop();
+        Ok(())
+    }
+
+    fn item(&mut self, item: &str, when: &Condition) -> Result<(), String> {
         if let Some(map) = item.strip_prefix('@') {
-            all.push(in_map(map)?);
-            continue;
+            let (what, name, by) = self.in_map(map)?;
+            self.push(what, Some(name), by, when);
+            return Ok(());
+        }
+        if let Some(variable) = item.strip_prefix('$') {
+            let assignment = self.variable(variable)?;
+            self.assign_pending(when);
+            self.assign(assignment, when);
+            return Ok(());
+        }
+        if let Some(inner) = call(item, "delete") {
+            let (name, by) = self.deleted(inner)?;
+            let value = self.lowering.value(Argument::Number(0))?;
+            self.push(Do::Keep { value, adds: false }, Some(name), by, when);
+            return Ok(());
         }
         let message = match (call(item, "printf"), call(item, "time")) {
             (Some(inner), _) => Some(Format::parse(inner)?),
@@ -133,103 +248,207 @@ pub(crate) fn parse(body: &str) -> Result<Vec<Statement>, String> {
             _ => None,
         };
         if let Some(message) = message {
-            let what = Do::Print(message);
-            all.push(Statement { what, by: Vec::new(), map: None });
-            continue;
+            let message = message.lower(self.lowering)?;
+            self.push(Do::Print(message), None, Vec::new(), when);
+            return Ok(());
         }
         let (word, rest) = item.split_once(char::is_whitespace).unwrap_or((item, ""));
-        match (word, all.last_mut().map(|last| &mut last.what)) {
-            ("by", _) if !by.is_empty() => return Err("`by` is given twice".to_owned()),
-            ("by", _) => by.push(Argument::parse_key(rest)?),
+        match (word, self.all.last_mut().map(|last| &mut last.what)) {
+            ("by", _) if !self.by.is_empty() => return Err("`by` is given twice".to_owned()),
+            ("by", _) => {
+                let part = self.lowering.part(Argument::parse_key(rest)?, false)?;
+                if !self.lowering.take().is_empty() {
+                    return Err(format!(
+                        "`by` needs a value or a text (write e.g. @[{}] = count())",
+                        rest.trim()
+                    ));
+                }
+                self.by.push(part);
+            }
             // The text after the comma of an event's first value.
             (_, Some(Do::Event(values))) if values.len() == 1 && Operand::parse(item).is_ok() => {
-                values.push(Operand::parse(item)?);
+                values.push(Argument::Value(Operand::parse(item)?));
             }
             _ => {
-                let what = action(word, rest.trim())?;
-                all.push(Statement { what, by: Vec::new(), map: None });
+                let what = self.action(word, rest.trim())?;
+                self.push(what, None, Vec::new(), when);
             }
         }
+        Ok(())
     }
-    if all.is_empty() {
-        return Err("no action".to_owned());
-    }
-    let own = all.iter_mut().filter(|one| one.map.is_none() && !one.what.prints());
-    own.for_each(|one| one.by.clone_from(&by));
-    Ok(all)
-}
 
-/// Parses an assignment to a map, after its `@`.
-fn in_map(text: &str) -> Result<Statement, String> {
-    let whole = || format!("`@{text}`");
-    let (map, call) = text.split_once('=').ok_or_else(|| {
-        format!("{} is no assignment (write e.g. @calls[arg0] = count())", whole())
-    })?;
-    let (name, key) = match map.trim().split_once('[') {
-        None => (map.trim(), Vec::new()),
-        Some((name, rest)) => {
-            let key = rest.strip_suffix(']').ok_or_else(|| format!("no `]` in {}", whole()))?;
-            let parts = split(key).map(Argument::parse_key).collect::<Result<Vec<_>, _>>()?;
-            let bytes = argument::gathered(&parts);
-            if bytes > MOST_GATHERED {
+    /// Adds an action, after the assignments that it needs.
+    fn push(&mut self, what: Do, map: Option<String>, by: Vec<Argument>, when: &Condition) {
+        self.assign_pending(when);
+        let tested = self.tested.clone();
+        self.all.push(Statement { what, by, map, when: when.clone(), tested });
+    }
+
+    fn assign_pending(&mut self, when: &Condition) {
+        for assignment in self.lowering.take() {
+            self.assign(assignment, when);
+        }
+    }
+
+    fn assign(&mut self, assignment: Assignment, when: &Condition) {
+        let mut statement = Statement::from(assignment);
+        statement.when.clone_from(when);
+        statement.tested.clone_from(&self.tested);
+        self.all.push(statement);
+    }
+
+    /// Parses an assignment to a variable, after its `$`.
+    fn variable(&mut self, text: &str) -> Result<Assignment, String> {
+        let (name, change, value) = change(text).ok_or_else(|| {
+            format!("`${text}` is no assignment (write e.g. $size = arg0)")
+        })?;
+        let name = expression::name(name, &format!("${name}"))?;
+        let value = Argument::number(value, value)?;
+        let variable = || Box::new(Argument::Variable(name.clone()));
+        let value = match change {
+            Change::Set => value,
+            Change::Add => {
+                Argument::Computed(variable(), refit_splice::Operator::Add, Box::new(value))
+            }
+            Change::Subtract => {
+                Argument::Computed(variable(), refit_splice::Operator::Subtract, Box::new(value))
+            }
+        };
+        self.lowering.assign(&name, value)
+    }
+
+    /// Parses an assignment to a map, after its `@`: the action, the name and the key.
+    fn in_map(&mut self, text: &str) -> Result<(Do, String, Vec<Argument>), String> {
+        // A key that does not end has no assignment behind it; its own error says more.
+        let (map, change, value) = match change(text) {
+            Some(change) => change,
+            None => {
+                expression::map(text.split('=').next().unwrap_or(text))?;
                 return Err(format!(
-                    "a key of {bytes} bytes in {}; it may have {MOST_GATHERED}",
-                    whole()
+                    "`@{text}` is no assignment (write e.g. @calls[arg0] = count())"
                 ));
             }
-            (name.trim_end(), parts)
+        };
+        let (name, key) = expression::map(map)?;
+        let value = value.trim();
+        let function = value.strip_suffix(')').and_then(|call| call.split_once('('));
+        let function = function.filter(|(word, _)| FUNCTIONS.contains(&word.trim()));
+        let whole = format!("@{}", map.trim());
+        if let (Change::Set, Some((word, value))) = (change, function) {
+            let key = self.lowering.key(key, false, &whole)?;
+            let word = if word.trim() == "hist" { "histogram" } else { word.trim() };
+            let what = self.action(word, value.trim())?;
+            return match what {
+                Do::Count | Do::Fold(..) | Do::Histogram(_) => Ok((what, name, key)),
+                _ => Err(format!("`{what}` cannot be assigned to a map")),
+            };
         }
-    };
-    if !name.chars().all(|sign| sign.is_ascii_alphanumeric() || sign == '_') {
-        return Err(format!("`@{name}` is no name of a map (letters, digits and _)"));
+        if FUNCTIONS.contains(&value) {
+            return Err(format!(
+                "`{value}` is no function of a map (known: count(), sum(…), avg(…), min(…), max(…), hist(…))"
+            ));
+        }
+        let key = self.lowering.key(key, true, &whole)?;
+        let number = Argument::number(value, value).map_err(|what| {
+            format!("{what}; a map keeps numbers (of a text, the address: write str(…) where it is printed)")
+        })?;
+        let number = match change {
+            Change::Subtract => Argument::Unary(Unary::Negate, Box::new(number)),
+            Change::Set | Change::Add => number,
+        };
+        let value = self.lowering.value(number)?;
+        Ok((Do::Keep { value, adds: change != Change::Set }, name, key))
     }
-    let call = call.trim();
-    let parts = call.strip_suffix(')').and_then(|call| call.split_once('('));
-    let (word, value) = parts.ok_or_else(|| {
-        format!("`{call}` is no function of a map (known: count(), sum(…), avg(…), min(…), max(…), hist(…))")
-    })?;
-    let word = if word.trim() == "hist" { "histogram" } else { word.trim() };
-    let what = action(word, value.trim())?;
-    match what {
-        Do::Count | Do::Fold(..) | Do::Histogram(_) => {
-            Ok(Statement { what, by: key, map: Some(name.to_owned()) })
+
+    /// Parses what is deleted: a map with its key, or both one after the other.
+    fn deleted(&mut self, text: &str) -> Result<(String, Vec<Argument>), String> {
+        let mut parts = split(text);
+        let first = parts.next().unwrap_or_default().trim();
+        let map = first.strip_prefix('@').ok_or_else(|| {
+            format!("`{first}` is no map (write e.g. delete(@start[tid]))")
+        })?;
+        let (name, mut key) = expression::map(map)?;
+        for part in parts {
+            let part = part.trim();
+            // Several parts of a key may be in brackets.
+            let inner = part.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+            let each = split(inner.unwrap_or(part)).map(Argument::parse_key);
+            key.extend(each.collect::<Result<Vec<_>, _>>()?);
         }
-        _ => Err(format!("`{what}` cannot be assigned to a map")),
+        Ok((name, self.lowering.key(key, true, first)?))
+    }
+
+    /// Parses a number for an action.
+    fn number(&mut self, text: &str) -> Result<Argument, String> {
+        let number = Argument::number(text, text)?;
+        self.lowering.value(number)
+    }
+
+    fn action(&mut self, word: &str, rest: &str) -> Result<Do, String> {
+        let alone = match word {
+            "count" => Do::Count,
+            "latency" => Do::Latency,
+            "cpu" => Do::Cpu,
+            "concurrency" => Do::Concurrency,
+            "span" => Do::Span,
+            "poison" => Do::Poison,
+            "event" if rest.is_empty() => Do::Event(Vec::new()),
+            "event" => return Ok(Do::Event(vec![self.number(rest)?])),
+            _ if Folding::of(word).is_some() && rest.is_empty() => {
+                return Err(format!("{word} needs a value (arg0 … arg5, retval, or a register)"));
+            }
+            "histogram" if rest.is_empty() => {
+                return Err(
+                    "histogram needs a value (latency, cpu, arg0 … arg5, or a register)".to_owned()
+                );
+            }
+            "histogram" if rest == "latency" => return Ok(Do::Durations(Clock::Wall)),
+            "histogram" if rest == "cpu" => return Ok(Do::Durations(Clock::Thread)),
+            "histogram" => return Ok(Do::Histogram(self.number(rest)?)),
+            "" => return Err("an empty action".to_owned()),
+            _ => {
+                let folding = Folding::of(word).ok_or_else(|| {
+                    format!(
+                        "unknown action `{word}` (known: count, latency, cpu, concurrency, sum, avg, min, max, histogram, span, event, poison, printf, delete, if)"
+                    )
+                })?;
+                return Ok(Do::Fold(folding, self.number(rest)?));
+            }
+        };
+        if rest.is_empty() { Ok(alone) } else { Err(format!("unexpected `{rest}` after `{word}`")) }
     }
 }
 
-fn action(word: &str, rest: &str) -> Result<Do, String> {
-    let alone = match word {
-        "count" => Do::Count,
-        "latency" => Do::Latency,
-        "cpu" => Do::Cpu,
-        "concurrency" => Do::Concurrency,
-        "span" => Do::Span,
-        "poison" => Do::Poison,
-        "event" if rest.is_empty() => Do::Event(Vec::new()),
-        "event" => return Ok(Do::Event(vec![Operand::parse(rest)?])),
-        _ if Folding::of(word).is_some() && rest.is_empty() => {
-            return Err(format!("{word} needs a value (arg0 … arg5, retval, or a register)"));
+/// The functions of maps, and the actions that look like one.
+const FUNCTIONS: [&str; 11] = [
+    "count", "sum", "avg", "min", "max", "hist", "latency", "cpu", "concurrency", "span", "poison",
+];
+
+impl From<Assignment> for Statement {
+    fn from(assignment: Assignment) -> Self {
+        let Assignment { local, value, first } = assignment;
+        let what = Do::Assign { local, value, first };
+        let (by, map, when, tested) = Default::default();
+        Self { what, by, map, when, tested }
+    }
+}
+
+/// Divides an assignment: what changes, how, and the number.
+fn change(text: &str) -> Option<(&str, Change, &str)> {
+    for (sign, change) in [("++", Change::Add), ("--", Change::Subtract)] {
+        if let Some(name) = text.trim_end().strip_suffix(sign) {
+            return Some((name, change, "1"));
         }
-        "histogram" if rest.is_empty() => {
-            return Err(
-                "histogram needs a value (latency, cpu, arg0 … arg5, or a register)".to_owned()
-            );
-        }
-        "histogram" if rest == "latency" => return Ok(Do::Durations(Clock::Wall)),
-        "histogram" if rest == "cpu" => return Ok(Do::Durations(Clock::Thread)),
-        "histogram" => return Ok(Do::Histogram(Operand::parse(rest)?)),
-        "" => return Err("an empty action".to_owned()),
-        _ => {
-            let folding = Folding::of(word).ok_or_else(|| {
-                format!(
-                    "unknown action `{word}` (known: count, latency, cpu, concurrency, sum, avg, min, max, histogram, span, event, poison, printf)"
-                )
-            })?;
-            return Ok(Do::Fold(folding, Operand::parse(rest)?));
-        }
-    };
-    if rest.is_empty() { Ok(alone) } else { Err(format!("unexpected `{rest}` after `{word}`")) }
+    }
+    let before = arithmetic::split_at(text, "=").first().map(|before| before.len())?;
+    let (name, value) = (&text[..before], text.get(before + 1..)?);
+    if value.starts_with('=') {
+        return None;
+    }
+    let changes = [('+', Change::Add), ('-', Change::Subtract)];
+    let found = changes.iter().find_map(|(sign, change)| Some((name.strip_suffix(*sign)?, *change)));
+    let (name, change) = found.unwrap_or((name, Change::Set));
+    Some((name, change, value))
 }
 
 impl Do {
@@ -241,21 +460,22 @@ impl Do {
         )
     }
 
-    /// Returns the values that it reads.
-    pub fn operands(&self) -> &[Operand] {
+    /// Returns the numbers that it reads, and the arguments of its message.
+    pub fn arguments(&self) -> &[Argument] {
         match self {
-            Self::Histogram(operand) | Self::Fold(_, operand) => std::slice::from_ref(operand),
-            Self::Event(operands) => operands,
+            Self::Histogram(number)
+            | Self::Fold(_, number)
+            | Self::Assign { value: number, .. }
+            | Self::Keep { value: number, .. } => std::slice::from_ref(number),
+            Self::Event(numbers) => numbers,
+            Self::Print(format) => format.arguments(),
             _ => &[],
         }
     }
 
-    /// Returns the arguments of its message.
-    pub fn arguments(&self) -> &[Argument] {
-        match self {
-            Self::Print(format) => format.arguments(),
-            _ => &[],
-        }
+    /// Whether it has results that can be read.
+    pub fn is_read(&self) -> bool {
+        !matches!(self, Self::Print(_) | Self::Assign { .. })
     }
 
     /// Whether it writes messages.
@@ -288,6 +508,8 @@ impl fmt::Display for Do {
             Self::Histogram(operand) => write!(to, "histogram {operand}"),
             Self::Fold(folding, operand) => write!(to, "{} {operand}", folding.word()),
             Self::Print(format) => format.fmt(to),
+            Self::Assign { value, .. } | Self::Keep { value, adds: false } => write!(to, "= {value}"),
+            Self::Keep { value, adds: true } => write!(to, "+= {value}"),
             Self::Event(operands) => {
                 to.write_str("event")?;
                 let mut before = " ";

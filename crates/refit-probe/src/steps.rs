@@ -1,12 +1,13 @@
 //! Turns actions into the steps at the entry and the exits of a function.
 
+use std::sync::Arc;
+
 use refit_instruments::definition::{FieldKind, Role};
 use refit_instruments::record::{Phase, What};
 use refit_instruments::session::{Described, Kind, Session};
-use refit_splice::{Action, Base, Clock, Item, Key, Step, TIMER, Value, Width};
+use refit_splice::{Action, Base, Clock, Key, Step, TIMER, Value, Width};
 
-use crate::argument::Argument;
-use crate::operand::Operand;
+use crate::argument::{self, Argument, Maps};
 use crate::spec::Spec;
 use crate::statement::{Do, Statement};
 
@@ -37,6 +38,8 @@ pub struct About<'a> {
     pub messages: u32,
     /// Session that receives records.
     pub session: Option<&'a Session>,
+    /// The maps that keep values.
+    pub maps: &'a Maps,
 }
 
 /// An action at a place, with the cells that it counts into.
@@ -60,6 +63,14 @@ impl Watching {
     /// Returns the parts of its key, and the arguments of its message.
     pub(crate) fn arguments(&self) -> impl Iterator<Item = &Argument> {
         self.by.iter().chain(self.what.arguments())
+    }
+
+    /// Returns the key under which its results are.
+    pub(crate) fn key(&self) -> Option<&Key> {
+        match &self.step.action {
+            Action::Keep { kept, .. } => kept.key.as_ref(),
+            _ => self.step.key.as_ref(),
+        }
     }
 
     /// Returns the number of the cell after its last one.
@@ -92,7 +103,9 @@ impl Steps {
             let watching = steps.add(spec, statement, &about, cell)?;
             about.messages += u32::from(statement.what.prints());
             cell = watching.end();
-            all.push(watching);
+            if !matches!(watching.what, Do::Assign { .. }) {
+                all.push(watching);
+            }
         }
         if !steps.leaving.is_empty() && spec.actions.iter().any(|one| one.what == Do::Poison) {
             steps.entering.push(Action::POISON.into());
@@ -108,18 +121,28 @@ impl Steps {
         about: &About<'_>,
         cell: u32,
     ) -> Result<Watching, NoEvent> {
-        let Statement { what, by, map } = statement;
+        let Statement { what, by, map, when, .. } = statement;
         let cell = if what.is_timed() { cell.next_multiple_of(TIMER) } else { cell };
-        let key = key(by);
-        let step = |action, key| Step { when: spec.when.clone(), key, action };
+        let key = argument::key(by);
+        let step = |action, key| Step { when: when.clone(), key, action };
         let (entry, exit) = match what {
             Do::Count => (step(Action::Count { cell }, key), None),
-            Do::Histogram(operand) => {
-                (step(Action::Histogram { cell, value: operand.value }, key), None)
+            Do::Histogram(number) => {
+                (step(Action::Histogram { cell, value: value(number) }, key), None)
             }
-            Do::Fold(fold, operand) => {
-                let (value, fold) = (operand.value, fold.kept());
+            Do::Fold(fold, number) => {
+                let (value, fold) = (value(number), fold.kept());
                 (step(Action::Fold { cell, value, fold }, key), None)
+            }
+            Do::Assign { local, value, first } => {
+                let (local, first) = (*local, *first);
+                let formula = Arc::new(value.formula(about.maps));
+                (step(Action::Assign { local, formula, first }, None), None)
+            }
+            Do::Keep { value: number, adds } => {
+                let name = map.as_deref().unwrap_or_default();
+                let kept = argument::kept(name, by, about.maps);
+                (step(Action::Keep { kept, value: value(number), adds: *adds }, None), None)
             }
             Do::Poison => (Action::POISON.into(), None),
             Do::Latency | Do::Concurrency | Do::Cpu | Do::Durations(_) => {
@@ -144,9 +167,9 @@ impl Steps {
                 };
                 (time(true), Some(time(false)))
             }
-            Do::Event(operands) => {
-                let payload = [0, 1].map(|at| Some(operands.get(at)?.value));
-                let what = define(about, operands, Phase::Point)?;
+            Do::Event(numbers) => {
+                let payload = [0, 1].map(|at| numbers.get(at).map(value));
+                let what = define(about, numbers, Phase::Point)?;
                 (step(Action::Event { what, payload }, None), None)
             }
             Do::Print(format) => {
@@ -176,23 +199,18 @@ impl Steps {
     }
 }
 
-/// Returns the key of the cells of counts that are separated by these.
-fn key(by: &[Argument]) -> Option<Key> {
-    let items: Vec<Item> = by.iter().flat_map(Argument::items).collect();
-    match items[..] {
-        [] => None,
-        [Item::Value(value)] => Some(Key::Value(value)),
-        _ => Some(Key::Tuple(items.into())),
-    }
+/// Returns the value that a number is once it is lowered.
+fn value(number: &Argument) -> Value {
+    let none = Value { base: Base::Process, width: Width::Whole };
+    number.operand().map_or(none, |operand| operand.value)
 }
 
 /// Defines the event that the records of a place have, and returns its word for a phase.
-fn define(about: &About<'_>, operands: &[Operand], phase: Phase) -> Result<u32, NoEvent> {
-    let names: Vec<String> = operands.iter().map(Operand::to_string).collect();
-    let signed =
-        |operand: &Operand| matches!(operand.value.width, Width::I8 | Width::I16 | Width::I32);
-    let kind = |operand| if signed(operand) { FieldKind::I64 } else { FieldKind::U64 };
-    let fields: Vec<_> = names.iter().map(String::as_str).zip(operands.iter().map(kind)).collect();
+fn define(about: &About<'_>, numbers: &[Argument], phase: Phase) -> Result<u32, NoEvent> {
+    let names: Vec<String> = numbers.iter().map(Argument::to_string).collect();
+    let signed = |number| matches!(value(number).width, Width::I8 | Width::I16 | Width::I32);
+    let kind = |number| if signed(number) { FieldKind::I64 } else { FieldKind::U64 };
+    let fields: Vec<_> = names.iter().map(String::as_str).zip(numbers.iter().map(kind)).collect();
     let described = Described {
         name: about.name,
         manager: MANAGER,

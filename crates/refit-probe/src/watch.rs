@@ -12,9 +12,10 @@ use refit_splice::process::Program;
 use refit_splice::remains::Removed;
 use refit_splice::{At, DURATIONS, Installed, Key, Plan, Site, StopTimes, TIMER, Why};
 
-use crate::argument::Argument;
+use crate::argument::{Argument, Maps};
 use crate::datum::{Context, Datum, Moment};
 pub use crate::error::Error;
+use crate::kept_maps;
 use crate::modules::{self, Mapped};
 use crate::printing::{Printed, Printing};
 use crate::reading::{self, Counts};
@@ -89,6 +90,7 @@ struct Wanted<'s> {
     refused: Vec<(String, String)>,
     cells: u32,
     messages: u32,
+    maps: Maps,
 }
 
 /// A place that was asked for, with the steps of its actions.
@@ -150,7 +152,8 @@ pub fn prepare<'s>(
         .map(|(spec, ..)| spec.actions.iter().map(|one| lines(&one.what)).sum::<usize>());
     let threads = (TIMED / timers.sum::<usize>().max(1)).clamp(16, 1024) as u32;
     let threads = 1 << threads.ilog2();
-    let mut wanted = Wanted { session, threads, refused: missing, ..Wanted::default() };
+    let maps = kept_maps::number(specs)?;
+    let mut wanted = Wanted { session, threads, refused: missing, maps, ..Wanted::default() };
     let mut asked = Vec::with_capacity(places.len());
     for (spec, index, found) in places {
         let (module, _) = &opened[&index];
@@ -250,8 +253,8 @@ impl<'s> Wanted<'s> {
             self.refused.push((label, why));
             return Ok(None);
         }
-        let Self { threads, session, messages, .. } = *self;
-        let about = About { name: &label, go, threads, messages, session };
+        let Self { threads, session, messages, ref maps, .. } = *self;
+        let about = About { name: &label, go, threads, messages, session, maps };
         let (steps, own) = Steps::new(spec, &about, self.cells).map_err(|NoEvent| {
             let why = match self.session {
                 Some(_) => "there are too many events; name fewer places",
@@ -413,7 +416,7 @@ impl Watch {
         watching: &Watching,
         key: u64,
     ) -> std::io::Result<Option<Vec<Datum>>> {
-        let words = match watching.step.key {
+        let words = match watching.key() {
             Some(Key::Tuple(_)) => self.installed.tuple(key)?,
             _ => Some(vec![key]),
         };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use crate::install::Installed;
+use crate::kept::{self, KeptValues};
 use crate::snippet::{DURATIONS, Step, TIMER};
 use crate::stacks;
 use crate::store::{Store, content};
@@ -137,6 +138,18 @@ impl Installed {
     pub fn tuple(&self, number: u64) -> io::Result<Option<Vec<u64>>> {
         let place = self.stored(self.tuples, number)?;
         Ok(place.as_deref().and_then(content).map(<[u64]>::to_vec))
+    }
+
+    /// Reads the values of a map; `tuples` says whether its keys have several items.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn kept(&self, map: u16, tuples: bool) -> io::Result<KeptValues> {
+        let (Some(area), Some(first)) = (self.areas.first(), self.kept) else {
+            return Ok(KeptValues::default());
+        };
+        let read = || area.words(first + u64::from(map) * kept::MAP, kept::MAP as usize / 8);
+        Ok(kept::values(&read()?, &read()?, tuples))
     }
 
     /// Reads the place with this number of a store in the first area.

@@ -14,6 +14,7 @@ use refit_sys::memory::PAGE_SIZE_U64;
 use tracing::debug;
 
 use crate::area::{Area, Room, unmap};
+use crate::kept;
 use crate::move_threads::{move_contexts, move_counters};
 use crate::patches::{self, Now};
 use crate::plan::{Copied, Plan, Ready};
@@ -60,6 +61,8 @@ pub struct Installed {
     /// the first lane of the first area.
     pub(crate) stacks: Option<Store>,
     pub(crate) tuples: Option<Store>,
+    /// Where values are kept, the same.
+    pub(crate) kept: Option<u64>,
     /// The change at each site that is spliced in place, by address: at the site itself, without
     /// its springboard.
     pub(crate) places: Vec<Record>,
@@ -145,9 +148,9 @@ impl Installed {
                     "spliced"
                 );
                 let stored = Stored::new(plan, 0, stride << lanes);
-                let (stacks, tuples) = (stored.walk.map(|walk| walk.store), stored.tuples);
-                let sites = plan.len();
-                Ok(Self { areas, lanes, stride, cells, sites, stacks, tuples, places, stood })
+                let Stored { tuples, kept, .. } = stored;
+                let (stacks, sites) = (stored.walk.map(|walk| walk.store), plan.len());
+                Ok(Self { areas, lanes, stride, cells, sites, stacks, tuples, kept, places, stood })
             }
             Err(why) => {
                 let heads: Vec<u64> = areas.iter().map(|area| area.head.address).collect();
@@ -171,7 +174,7 @@ impl Installed {
             let lanes = 1 << (setting.cells.stride + setting.cells.lanes);
             let stored = Stored::new(plan, area.first_lane(), lanes);
             setting.walk = stored.walk.map(|walk| Walk { asks: !filtered, ..walk });
-            setting.tuples = stored.tuples;
+            (setting.tuples, setting.kept) = (stored.tuples, stored.kept);
             if let (Some(stacks), Some(walk)) = (&plan.stacks, stored.walk) {
                 area.put(program, walk.granules - area.head.address, &stacks.encode())?;
             }
@@ -294,8 +297,8 @@ fn setting(still: &Still<'_>, lanes: u32, stride: u64, steady: bool) -> Setting 
     let pointers = processor_has("fsgsbase");
     let thread = if steady { still.thread_offset() } else { None };
     let lahf = processor_has("lahf_lm");
-    let (walk, tuples, rings) = (None, None, None);
-    Setting { cells, thread, pointers, lahf, indices: 0, walk, tuples, rings }
+    let (walk, tuples, kept, rings) = (None, None, None, None);
+    Setting { cells, thread, pointers, lahf, indices: 0, walk, tuples, kept, rings }
 }
 
 /// The parts of the data behind the lanes of the first area, at addresses of the program or at
@@ -303,6 +306,8 @@ fn setting(still: &Still<'_>, lanes: u32, stride: u64, steady: bool) -> Setting 
 struct Stored {
     walk: Option<Walk>,
     tuples: Option<Store>,
+    /// Address of the first map of kept values.
+    kept: Option<u64>,
     /// The address after all of it.
     end: u64,
 }
@@ -314,7 +319,10 @@ impl Stored {
         let walk = plan.stacks.as_ref().map(|table| table.walk(stacks));
         let behind = stacks + plan.stacks.as_ref().map_or(0, Stacks::bytes);
         let tuples = plan.tuple_words().map(|words| Store::new(behind, words));
-        Self { walk, tuples, end: tuples.map_or(behind, Store::end) }
+        let end = tuples.map_or(behind, Store::end);
+        let (begin, maps) = (end.next_multiple_of(kept::ALIGNMENT), plan.kept_maps());
+        let kept = (maps > 0).then_some(begin);
+        Self { walk, tuples, kept, end: begin + u64::from(maps) * kept::MAP }
     }
 }
 

@@ -92,8 +92,8 @@
 //!   that survive a kill.
 //! - `procedures`, `site`, `body`, `relocate`, `jump`, `layout`, `plan`: decide which bytes change;
 //!   no process needed.
-//! - `store`, `stacks`: what snippets have stored once, under a number: keys and stacks; the table
-//!   by which they walk stacks.
+//! - `store`, `kept`, `stacks`: what snippets have stored once, under a number: keys and stacks;
+//!   values that they keep by key; the table by which they walk stacks.
 //! - `listing`, `snippet`, `copy`, `generate`: machine code for the patch area.
 //! - `unwind`: the same code, described for unwinders and debuggers.
 //! - `move_threads`: program counters that the changes affect.
@@ -119,6 +119,7 @@ mod generate;
 mod indices;
 mod install;
 mod jump;
+mod kept;
 mod layout;
 mod listing;
 mod move_threads;
@@ -142,13 +143,14 @@ mod withdraw;
 pub use body::{Body, Part};
 pub use counted::{ENTRIES, EXITS, Keyed, TIME};
 pub use install::{Installed, StopTimes};
+pub use kept::KeptValues;
 pub use plan::Plan;
 pub use procedures::Procedures;
 pub use relocate::Displaced;
 pub use site::{At, Site, Springboard};
 pub use snippet::{
-    Action, Base, Clock, DURATIONS, Fold, Item, KEYS, Key, Relation, Step, TIMER, Test, Text,
-    Value, Width, text,
+    Action, Base, Clock, DURATIONS, Fold, Formula, Item, KEYS, Kept, Key, LOCALS, Operator,
+    Relation, Step, TIMER, Test, Text, Unary, Value, Width, text,
 };
 pub use stacks::{FRAMES, Stacks, UNKNOWN_FRAME};
 pub use why::Why;

@@ -113,6 +113,11 @@ impl Plan {
         self.steps().filter_map(Step::tuple_words).max()
     }
 
+    /// Returns the number of maps of kept values.
+    pub(crate) fn kept_maps(&self) -> u16 {
+        self.steps().map(Step::maps).max().unwrap_or(0)
+    }
+
     /// Adds the table by which actions walk the stack ([`Base::Stack`](crate::Base::Stack)).
     pub fn walk(&mut self, stacks: Stacks) {
         self.stacks = Some(stacks);

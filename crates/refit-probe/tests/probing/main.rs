@@ -3,6 +3,7 @@
 mod copies;
 mod cover;
 mod drill;
+mod kept;
 mod messages;
 mod program;
 mod sequences;

@@ -70,7 +70,7 @@ fn every_frame_is_found_at_every_instruction() {
         let plain = steps(&mut victim);
         assert_eq!((plain.1, plain.2), (0, 0));
         // Snippets that push nothing, that push and make calls, that read clocks, that write into
-        // everything that is dead, and that gather texts on the stack.
+        // everything that is dead, that gather texts on the stack, and that compute there.
         let all = [
             "{ count }",
             "/ *(rsp + 8) != 1 / { count, histogram arg1, sum *(rsp), by tid }",
@@ -78,6 +78,7 @@ fn every_frame_is_found_at_every_instruction() {
             "{ histogram latency, histogram cpu, count }",
             "{ count, poison }",
             r#"{ @[str(arg0), str(*(rsp + 8), 9), comm, ustack(2)] = sum(*(rsp)) }"#,
+            r#"{ $a = *(rsp + 8) / 3; if (comm == "victim" && $a) { @x[str(arg0), tid] += $a * nsecs } @y[arg0] = @x[str(arg0), tid] ? arg1 : -arg1 }"#,
             r#"{ printf("%s %d %s %s %d", str(arg1), tid, comm, ustack(3), *(rsp + 8)), count, by cpu }"#,
         ];
         for actions in all {

@@ -13,6 +13,9 @@ impl Writer<'_> {
     /// Writes a whole step.
     pub(super) fn step(&mut self, step: &Step) -> Result<(), Why> {
         let over = self.label();
+        if let Action::Assign { local, first: true, .. } = step.action {
+            self.begin_local(local)?;
+        }
         self.condition(&step.when, over)?;
         // The value by which the threads of a timer are distinguished.
         let timed = match &step.key {
@@ -54,6 +57,8 @@ impl Writer<'_> {
             }
             Action::Event { what, payload } => self.event(what, payload, over)?,
             Action::Print { what, ref items } => self.print(what, items, over)?,
+            Action::Assign { local, ref formula, .. } => self.assign(local, formula, over)?,
+            Action::Keep { ref kept, value, adds } => self.keep(kept, value, adds, over)?,
         }
         self.bind(over);
         Ok(())

@@ -1,7 +1,7 @@
 //! The items of messages and of keys, and the texts among them.
 
 use super::registers::{Needs, Set};
-use super::value::{Base, Value};
+use super::value::Value;
 
 /// An item of a message, or of a key of several items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Item {
 
     /// Whether finding it can fail.
     pub(super) fn fails(&self) -> bool {
-        self.value().is_some_and(|value| matches!(value.base, Base::Memory { .. }))
+        self.value().is_some_and(Value::fails)
     }
 }
 

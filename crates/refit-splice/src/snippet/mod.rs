@@ -6,20 +6,23 @@
 //! restore
 //! ```
 //!
-//! `step` has the actions, `value` and `item` the values and texts that actions can read, `setting`
+//! `step` has the actions, `value`, `item` and `formula` the values and texts that actions can read, `setting`
 //! the surroundings of snippets in a program; `registers` and `allocation` decide which registers
 //! are taken; `writer` writes single instructions. `actions` writes a step, composed of the parts
-//! in `values`, `cells`, `search`, `timer`, `spread`, `gather`, `intern`, `tuple`, `event`,
-//! `print`, `stack` and `find_frame`.
+//! in `values`, `compute`, `cells`, `search`, `keep`, `timer`, `spread`, `gather`, `intern`, `tuple`,
+//! `event`, `print`, `stack` and `find_frame`.
 
 mod actions;
 mod allocation;
 mod cells;
+mod compute;
 mod event;
 mod find_frame;
+mod formula;
 mod gather;
 mod intern;
 mod item;
+mod keep;
 mod print;
 mod registers;
 mod search;
@@ -35,6 +38,8 @@ mod writer;
 
 use refit_analysis::live::Live;
 
+pub use compute::LOCALS;
+pub use formula::{Formula, Kept, Operator, Unary};
 pub use item::{Item, Text, text};
 pub(super) use setting::{Cells, Lane, Rings, Setting};
 pub use step::{Action, Clock, DURATIONS, Fold, KEYS, Key, Step, TIMER};
@@ -55,10 +60,13 @@ pub(super) fn write(
 ) -> Result<(), Why> {
     let taken = Allocation::new(steps, live, setting);
     let mut writer = Writer::new(address, taken, setting, to);
+    let locals = steps.iter().map(Step::locals).max().unwrap_or(0);
     writer.save()?;
+    writer.open_locals(locals)?;
     for step in steps {
         writer.step(step)?;
     }
+    writer.close_locals(locals)?;
     writer.restore()?;
     for step in steps {
         match step.action {

@@ -1,6 +1,9 @@
 //! The surroundings of snippets in a program: cells, thread pointers, buffers of records.
 
+use std::sync::OnceLock;
+
 use refit_instruments::session::Geometry;
+use refit_sys::clock;
 
 use crate::stacks::Walk;
 use crate::store::Store;
@@ -22,6 +25,8 @@ pub(crate) struct Setting {
     pub(crate) walk: Option<Walk>,
     /// Where keys of several items are stored, if there are any.
     pub(crate) tuples: Option<Store>,
+    /// Address of the first map of kept values, if there are any.
+    pub(crate) kept: Option<u64>,
     /// Where records go, if any are written.
     pub(crate) rings: Option<Rings>,
 }
@@ -59,4 +64,25 @@ pub(crate) struct Rings {
     pub(crate) address: u64,
     /// Layout of the session.
     pub(crate) geometry: Geometry,
+}
+
+/// The relation between the time-stamp counter and `CLOCK_MONOTONIC`, which all snippets share, so
+/// that the times of different ones can be subtracted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    /// Nanoseconds of 2^32 cycles.
+    pub(super) factor: u64,
+    /// The time at which the counter, in nanoseconds, was 0.
+    pub(super) offset: u64,
+}
+
+/// Returns the relation, as it was measured when it was first asked for.
+pub(super) fn scale() -> Scale {
+    static SCALE: OnceLock<Scale> = OnceLock::new();
+    *SCALE.get_or_init(|| {
+        let factor = clock::nanos(1 << 32);
+        let (cycles, now) = (clock::counter(), clock::monotonic());
+        let nanos = (u128::from(cycles) * u128::from(factor) >> 32) as u64;
+        Scale { factor, offset: now.wrapping_sub(nanos) }
+    })
 }

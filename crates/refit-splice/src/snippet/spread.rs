@@ -65,15 +65,11 @@ impl Writer<'_> {
         self.jump(Code::Jae_rel32_64, forward)?;
         self.put(Instruction::with2(Code::Xor_r32_rm32, Register::EDX, Register::EDX))?;
         self.bind(forward);
-        self.copy(Register::RAX, Register::RDX)?;
         let other = self.scratch(2);
-        if clock == Clock::Wall {
-            // Multiplies cycles by the nanoseconds of 2^32 cycles, and takes the upper part.
-            let factor = refit_sys::clock::nanos(1 << 32);
-            self.put(Instruction::with2(Code::Mov_r64_imm64, other, factor))?;
-            self.put(Instruction::with1(Code::Mul_rm64, other))?;
-            let (low, high) = (Register::RAX, Register::RDX);
-            self.put(Instruction::with3(Code::Shrd_rm64_r64_imm8, low, high, 32))?;
+        if clock == Clock::Thread {
+            self.copy(Register::RAX, Register::RDX)?;
+        } else {
+            self.nanoseconds(other)?;
         }
         self.put_own(Instruction::with2(
             Code::Add_rm64_r64,

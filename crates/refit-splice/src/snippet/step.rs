@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::formula::{Formula, Kept};
 use super::item::Item;
 use super::registers::{Needs, Set};
 use super::setting::{Lane, Setting};
@@ -133,6 +134,43 @@ pub enum Action {
         /// The items.
         items: Arc<[Item]>,
     },
+    /// Computes a local of the site ([`Base::Local`]), which following actions read.
+    Assign {
+        /// Number of the local, less than [`LOCALS`](crate::LOCALS).
+        local: u8,
+        /// The formula.
+        formula: Arc<Formula>,
+        /// Whether the local has the value 0 if the condition does not hold; otherwise it keeps the
+        /// value of an earlier action.
+        first: bool,
+    },
+    /// Stores a value in a map that all processors share.
+    Keep {
+        /// Where.
+        kept: Kept,
+        /// The value; 0 is no value, and deletes what is there.
+        value: Value,
+        /// Whether the value is added to what is there.
+        adds: bool,
+    },
+}
+
+impl Key {
+    /// Returns the values that it reads.
+    pub(super) fn values(&self) -> Vec<Value> {
+        match self {
+            Self::Value(value) => vec![*value],
+            Self::Tuple(items) => items.iter().filter_map(Item::value).collect(),
+        }
+    }
+
+    /// Returns the items that it gathers.
+    fn items(&self) -> &[Item] {
+        match self {
+            Self::Value(_) => &[],
+            Self::Tuple(items) => items,
+        }
+    }
 }
 
 /// A result that is kept of many values, which are signed, of 64 bits.
@@ -225,17 +263,17 @@ impl Step {
     /// Returns an upper bound of the bytes of its code.
     pub(crate) fn most_bytes(&self) -> u64 {
         let own = match self.action {
-            Action::Event { .. } | Action::Print { .. } => 320,
+            Action::Event { .. } | Action::Print { .. } | Action::Keep { .. } => 320,
             Action::Durations { .. } | Action::FindFrame | Action::FindObject => 256,
             _ => 128,
         };
-        let key = match self.key {
-            None => 0,
-            Some(Key::Value(_)) => 192,
-            Some(Key::Tuple(_)) => 512,
-        };
+        let keys = self.keys_sought().into_iter().map(|key| match key {
+            Key::Value(_) => 192,
+            Key::Tuple(_) => 512,
+        });
+        let computed = self.formula().map_or(0, Formula::most_bytes);
         let items = self.items().map(Item::most_bytes).sum::<u64>();
-        own + key + items + self.values().map(Value::most_bytes).sum::<u64>()
+        own + keys.sum::<u64>() + computed + items + self.values().map(Value::most_bytes).sum::<u64>()
     }
 
     /// Returns an upper bound of the bytes that describe its code to unwinders. They describe each
@@ -249,7 +287,8 @@ impl Step {
         });
         let items = self.items().count();
         let gathered = if items > 0 { 4 + 2 * items } else { 0 };
-        64 + MOVE * (values.sum::<usize>() + gathered)
+        let computed = self.formula().map_or(0, |formula| 6 + 2 * formula.compared().len());
+        64 + MOVE * (values.sum::<usize>() + gathered + computed)
     }
 
     /// Whether it walks the stack.
@@ -257,25 +296,50 @@ impl Step {
         self.values().any(|value| matches!(value.base, Base::Stack(_)))
     }
 
-    /// Returns the number of words of its key, if that has several items.
+    /// Returns the number of words of its longest key that has several items, if there is one.
     pub fn tuple_words(&self) -> Option<usize> {
-        match &self.key {
-            Some(Key::Tuple(items)) => Some(items.iter().map(Item::words).sum()),
-            _ => None,
+        let words = |key: &Key| key.items().iter().map(Item::words).sum();
+        self.keys_sought().into_iter().map(words).max().filter(|words| *words > 0)
+    }
+
+    /// Returns the number of locals that a snippet with it has at least.
+    pub(super) fn locals(&self) -> u8 {
+        if let Action::Assign { local, .. } = self.action { local + 1 } else { 0 }
+    }
+
+    /// Returns the formula that it computes.
+    fn formula(&self) -> Option<&Formula> {
+        if let Action::Assign { formula, .. } = &self.action { Some(formula) } else { None }
+    }
+
+    /// Returns where it keeps values, and looks them up.
+    fn kept(&self) -> Vec<&Kept> {
+        match &self.action {
+            Action::Keep { kept, .. } => vec![kept],
+            Action::Assign { formula, .. } => formula.kept(),
+            _ => Vec::new(),
         }
+    }
+
+    /// Returns the number of maps of kept values that a program with it has at least.
+    pub(crate) fn maps(&self) -> u16 {
+        self.kept().into_iter().map(|kept| kept.map + 1).max().unwrap_or(0)
+    }
+
+    /// Returns its keys: that of its cells, and those of kept values.
+    fn keys_sought(&self) -> Vec<&Key> {
+        self.key.iter().chain(self.kept().into_iter().filter_map(|kept| kept.key.as_ref())).collect()
     }
 
     /// Returns the items that it gathers.
     fn items(&self) -> impl Iterator<Item = &Item> + '_ {
-        let key: &[Item] = match &self.key {
-            Some(Key::Tuple(items)) => items,
-            _ => &[],
-        };
+        let keys = self.keys_sought().into_iter().flat_map(Key::items);
+        let compared = self.formula().into_iter().flat_map(Formula::compared);
         let printed: &[Item] = match &self.action {
             Action::Print { items, .. } => items,
             _ => &[],
         };
-        key.iter().chain(printed)
+        keys.chain(printed).chain(compared)
     }
 
     /// Returns the values that it reads.
@@ -283,6 +347,7 @@ impl Step {
         let own: [Option<Value>; 2] = match &self.action {
             Action::Histogram { value, .. } | Action::Fold { value, .. } => [Some(*value), None],
             Action::Event { payload, .. } => *payload,
+            Action::Keep { value, .. } => [Some(*value), None],
             Action::Count { .. }
             | Action::Flag { .. }
             | Action::Poison { .. }
@@ -290,15 +355,17 @@ impl Step {
             | Action::FindObject
             | Action::Time { .. }
             | Action::Durations { .. }
-            | Action::Print { .. } => [None, None],
+            | Action::Print { .. }
+            | Action::Assign { .. } => [None, None],
         };
-        let key = match &self.key {
-            Some(Key::Value(key)) => Some(*key),
-            _ => None,
-        };
+        let keys = self.keys_sought().into_iter().filter_map(|key| match key {
+            Key::Value(key) => Some(*key),
+            Key::Tuple(_) => None,
+        });
+        let computed = self.formula().map_or_else(Vec::new, Formula::values);
         let tested = self.when.iter().flatten().map(|test| test.value);
         let gathered = self.items().filter_map(Item::value);
-        tested.chain(key).chain(own.into_iter().flatten()).chain(gathered)
+        tested.chain(keys).chain(own.into_iter().flatten()).chain(computed).chain(gathered)
     }
 
     /// Whether it changes flags that have to be restored: every step does, except an unconditional
@@ -320,6 +387,9 @@ impl Step {
         }
         for item in self.items() {
             needs.take(item.needs());
+        }
+        if let Some(formula) = self.formula() {
+            needs.take(formula.needs());
         }
         if self.when.iter().flatten().any(|test| !test.is_small()) {
             needs.scratch = needs.scratch.max(2);
@@ -357,6 +427,8 @@ impl Action {
             | Self::FindObject
             | Self::Event { .. }
             | Self::Print { .. }
+            | Self::Assign { .. }
+            | Self::Keep { .. }
             | Self::Time { .. }
             | Self::Durations { .. } => 0,
         }
@@ -385,7 +457,9 @@ impl Action {
             | Self::FindFrame
             | Self::FindObject
             | Self::Event { .. }
-            | Self::Print { .. } => 0,
+            | Self::Print { .. }
+            | Self::Assign { .. }
+            | Self::Keep { .. } => 0,
         }
     }
 
@@ -411,6 +485,9 @@ impl Action {
             }
             Self::Event { .. } => needs(6, Set::of(&[0, 2])),
             Self::Print { .. } => Needs { stack: true, ..needs(6, Set::of(&[0, 2])) },
+            // The formula's own needs are added.
+            Self::Assign { .. } => Needs { stack: true, ..needs(1, Set::NONE) },
+            Self::Keep { .. } => Kept::NEEDS,
         }
     }
 }
@@ -423,6 +500,8 @@ impl Base {
             Self::Register(_) => call(Set::NONE, false),
             Self::Thread | Self::Context if thread.is_some() => call(Set::NONE, false),
             Self::Goroutine => call(Set::NONE, false),
+            Self::Local(_) => call(Set::NONE, true),
+            Self::Time => call(Set::of(&[0, 2]), false),
             Self::Processor if lane != Lane::One => call(Set::NONE, false),
             Self::Processor => call(Set::SYSCALL | Set::of(&[2, 6, 7]), true),
             Self::Thread | Self::Process | Self::Context => call(Set::SYSCALL, false),

@@ -40,6 +40,13 @@ pub enum Base {
     /// ([`Installed::stack`](crate::Installed::stack)); 0 if there was no room for it. The plan has
     /// to have a table ([`Plan::walk`](crate::Plan::walk)).
     Stack(u8),
+    /// The result of a formula that another action at the site has computed
+    /// ([`Action::Assign`](crate::Action::Assign)), by its number. Actions that depend on it are
+    /// skipped if it has none.
+    Local(u8),
+    /// The time in nanoseconds since the system was started (`CLOCK_MONOTONIC`, from the time-stamp
+    /// counter).
+    Time,
 }
 
 /// Number of the stack pointer.
@@ -109,9 +116,13 @@ impl Value {
         match self.base {
             Base::Register(register) | Base::Memory { register, .. } => Set::of(&[register]),
             Base::Stack(_) => Set::of(&[STACK_POINTER, FRAME_POINTER]),
-            Base::Thread | Base::Process | Base::Context | Base::Goroutine | Base::Processor => {
-                Set::NONE
-            }
+            Base::Thread
+            | Base::Process
+            | Base::Context
+            | Base::Goroutine
+            | Base::Processor
+            | Base::Local(_)
+            | Base::Time => Set::NONE,
         }
     }
 }
@@ -136,6 +147,18 @@ impl Test {
 }
 
 impl Relation {
+    /// Whether it holds between these numbers.
+    pub fn holds(self, left: i64, right: i64) -> bool {
+        match self {
+            Self::Equal => left == right,
+            Self::Unequal => left != right,
+            Self::Less => left < right,
+            Self::AtMost => left <= right,
+            Self::More => left > right,
+            Self::AtLeast => left >= right,
+        }
+    }
+
     /// Returns the jump that is taken if the relation does not hold.
     pub(super) fn otherwise(self) -> Code {
         match self {

@@ -2,6 +2,8 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
+use super::setting;
+use super::step::Clock;
 use super::value::{Base, Test, Value, Width};
 use super::writer::{Label, Writer, wide};
 use crate::listing::Home;
@@ -62,6 +64,14 @@ impl Writer<'_> {
                 self.copy(into, Register::RAX)?;
             }
             Base::Processor => self.processor_number(into)?,
+            Base::Local(local) => self.load_local(local, into, nowhere)?,
+            Base::Time => {
+                self.time(Clock::Wall)?;
+                self.nanoseconds(into)?;
+                let began = setting::scale().offset;
+                self.put(Instruction::with2(Code::Mov_r64_imm64, into, began))?;
+                self.put(Instruction::with2(Code::Add_r64_rm64, into, Register::RAX))?;
+            }
             Base::Stack(depth) => match self.setting.walk {
                 Some(walk) => self.stack(walk, depth, into)?,
                 None => {

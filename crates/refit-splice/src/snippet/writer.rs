@@ -6,7 +6,7 @@ use refit_analysis::live::Live;
 
 use super::allocation::Allocation;
 use super::registers::RED_ZONE;
-use super::setting::Setting;
+use super::setting::{self, Setting};
 use super::step::Clock;
 use crate::listing::{Frame, Home, Listing, Values};
 use crate::relocate::made;
@@ -19,6 +19,8 @@ pub(super) struct Writer<'t> {
     pub(super) setting: Setting,
     /// Distance of the stack pointer below the program's, in bytes.
     pub(super) depth: i64,
+    /// The same when the locals had their room: below them is what is pushed later.
+    pub(super) locals: i64,
     /// Homes of the program's values now.
     homes: [Home; 16],
     labels: u64,
@@ -44,7 +46,7 @@ impl<'t> Writer<'t> {
         // Labels are no valid addresses: they differ from those of all instructions, and of all
         // other snippets that are encoded together.
         let labels = 1 << 63 | (to.len() as u64) << 16;
-        Self { address, taken, setting, depth: 0, homes: Values::UNMOVED.homes, labels, to }
+        Self { address, taken, setting, depth: 0, locals: 0, homes: Values::UNMOVED.homes, labels, to }
     }
 
     pub(super) fn put(&mut self, instruction: Result<Instruction, IcedError>) -> Result<(), Why> {
@@ -100,6 +102,18 @@ impl<'t> Writer<'t> {
 
     pub(super) fn copy(&mut self, into: Register, from: Register) -> Result<(), Why> {
         self.put(Instruction::with2(Code::Mov_r64_rm64, into, from))
+    }
+
+    /// Exchanges `rbx`, which may have the program's value, and a scratch register. `away` says
+    /// whether the program's value is in that one afterwards.
+    pub(super) fn exchange_rbx(&mut self, other: Register, away: bool) -> Result<(), Why> {
+        self.put(Instruction::with2(Code::Xchg_rm64_r64, Register::RBX, other))?;
+        const RBX: usize = 3;
+        if self.taken.homes[RBX] == Home::Same && !self.taken.scratch.contains(&(RBX as u8)) {
+            let other = other.number() as u8;
+            self.homes[RBX] = if away { Home::Register(other) } else { Home::Same };
+        }
+        Ok(())
     }
 
     /// Moves the stack pointer down (or up, for a negative number) without changing a flag.
@@ -228,6 +242,16 @@ impl<'t> Writer<'t> {
         self.put(Instruction::with3(Code::Imul_r64_rm64_imm32, Register::RDX, seconds, billion))?;
         self.put(Instruction::with2(Code::Add_r64_rm64, Register::RDX, time_at(8)))?;
         self.deepen(-16)
+    }
+
+    /// Converts the cycles in `rdx` to nanoseconds in `rax`. Changes `rdx` and `other`.
+    pub(super) fn nanoseconds(&mut self, other: Register) -> Result<(), Why> {
+        // Multiplies by the nanoseconds of 2^32 cycles, and takes the upper part.
+        let (low, high) = (Register::RAX, Register::RDX);
+        self.copy(low, high)?;
+        self.put(Instruction::with2(Code::Mov_r64_imm64, other, setting::scale().factor))?;
+        self.put(Instruction::with1(Code::Mul_rm64, other))?;
+        self.put(Instruction::with3(Code::Shrd_rm64_r64_imm8, low, high, 32))
     }
 
     pub(super) fn increment(&mut self, place: MemoryOperand) -> Result<(), Why> {

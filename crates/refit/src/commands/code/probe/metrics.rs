@@ -39,6 +39,7 @@ struct Metrics {
     sum: Family<Labels, Gauge>,
     least: Family<Labels, Gauge>,
     greatest: Family<Labels, Gauge>,
+    kept: Family<Labels, Gauge>,
     duration: Family<Labels, Spread>,
     cpu_duration: Family<Labels, Spread>,
 }
@@ -101,10 +102,16 @@ pub(super) fn print(read: &[Read<'_>], out: &mut Output) -> Result<(), Failure> 
     registry.register("sum", "Sum of values", metrics.sum);
     registry.register("least", "Least value", metrics.least);
     registry.register("greatest", "Greatest value", metrics.greatest);
+    registry.register("kept", "Number that is kept in a map", metrics.kept);
     let mut text = String::new();
     encode(&mut text, &registry)
         .map_err(|e| Failure::new("print metrics", e.to_string(), "report this"))?;
     out.raw(text.as_bytes())
+}
+
+/// Returns a number that is kept.
+fn kept(reading: &Reading) -> Option<i64> {
+    if let Reading::Kept(number) = reading { Some(*number) } else { None }
 }
 
 /// Writes a part of a key.
@@ -138,12 +145,13 @@ impl Metrics {
             }
             Key::Others => labels.push(("key", "others".to_owned())),
         }
-        if let [operand] = read.watching.what.operands() {
-            labels.push(("value", operand.to_string()));
+        if let ([number], None) = (read.watching.what.arguments(), kept(&read.reading)) {
+            labels.push(("value", number.to_string()));
         }
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         match &read.reading {
             Reading::Nothing => {}
+            Reading::Kept(number) => drop(self.kept.get_or_create(&labels).set(*number)),
             Reading::Count(count) => drop(self.hits.get_or_create(&labels).inc_by(*count)),
             Reading::Latency { ended, inside, nanos } => {
                 let time = if read.watching.what == Do::Cpu { &self.cpu } else { &self.time };

@@ -209,7 +209,8 @@ fn watch(
     seen?;
     messages::print(&watched, out)?;
     messages::print_all(&script.end, out)?;
-    let read = reading::read(&watched)?;
+    let mut read = reading::read(&watched)?;
+    read.retain(|one| !script.clear.iter().any(|map| one.is_of(map)));
     print::print(args.openmetrics, &read, watched.len() > 1, out)?;
     args.svg.as_deref().map_or(Ok(()), |file| stacks::draw(&read, file))?;
     removed.into_iter().collect::<Result<(), _>>()?;

@@ -37,6 +37,7 @@ pub(super) fn print(
     times(read, &Do::Cpu, "CPU TIME", several, out)?;
     concurrency(read, several, out)?;
     folded(read, several, out)?;
+    kept(read, several, out)?;
     histograms(read, several, out)
 }
 
@@ -74,7 +75,7 @@ struct ReadingRecord<'w> {
     nanos: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mean: Option<f64>,
-    /// The sum, the least or the greatest of `count` values.
+    /// The sum, the least or the greatest of `count` values, or a number that is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<i64>,
     /// The number of values, or of nanoseconds of calls, with this many bits, from none on.
@@ -182,6 +183,7 @@ fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
                 _ => record.result = Some(*result).filter(|_| *values > 0),
             }
         }
+        Reading::Kept(number) => record.result = Some(*number),
         Reading::Histogram(sizes) => record.bits = Some(&sizes[..]),
         Reading::Durations { sizes, nanos } => {
             let calls = sizes.iter().sum();
@@ -361,13 +363,26 @@ fn folded(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), Fail
                 Do::Fold(Folding::Mean, _) => format!("{:.1}", mean(values, result).unwrap_or(0.0)),
                 _ => result.to_string(),
             };
-            // The order of signed numbers.
-            let weight = (result ^ i64::MIN).cast_unsigned();
-            rows.push((weight, vec![shown, format::count(values)], read));
+            rows.push((weight(result), vec![shown, format::count(values)], read));
         }
         table(&[&what.to_string(), "VALUES"], rows, several, out)?;
     }
     Ok(())
+}
+
+/// Prints the numbers that maps keep.
+fn kept(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    for read in read {
+        let Reading::Kept(number) = read.reading else { continue };
+        rows.push((weight(number), vec![number.to_string()], read));
+    }
+    table(&["VALUE"], rows, several, out)
+}
+
+/// Returns what sorts signed numbers.
+fn weight(number: i64) -> u64 {
+    (number ^ i64::MIN).cast_unsigned()
 }
 
 fn histograms(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), Failure> {

@@ -1,13 +1,14 @@
 //! The readings of probes so far.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::collections::btree_map::Entry;
 use std::io;
 
 use refit_probe::datum::Datum;
 use refit_probe::reading::Reading;
+use refit_probe::statement::Do;
 use refit_probe::steps::Watching;
-use refit_probe::watch::Watch;
+use refit_probe::watch::{Watch, Watched as Place};
 use refit_splice::process::Program;
 
 use crate::failure::Failure;
@@ -25,6 +26,13 @@ pub(super) struct Read<'w> {
     pub(super) watching: &'w Watching,
     pub(super) key: Key,
     pub(super) reading: Reading,
+}
+
+impl Read<'_> {
+    /// Whether it is a result of the map with this name.
+    pub(super) fn is_of(&self, map: &str) -> bool {
+        matches!(self.from, Source::Map(name) if name == map)
+    }
 }
 
 /// Where a result comes from.
@@ -52,16 +60,16 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
     let failed = |e: io::Error| Failure::new("read the counts", e.to_string(), "try again");
     let (mut all, mut maps) = (Vec::new(), Maps::default());
     for Watched { program, watch } in watched {
+        let mut kept = BTreeSet::new();
         for place in &watch.watched {
-            // Messages are printed when they are written.
-            for watching in place.actions.iter().filter(|one| !one.what.prints()) {
+            for watching in place.actions.iter().filter(|one| one.what.is_read()) {
+                // All places have the same numbers.
+                if matches!(watching.what, Do::Keep { .. }) && !kept.insert(&watching.map) {
+                    continue;
+                }
                 let counts = watch.read(watching).map_err(failed)?;
                 if counts.lost > 0 {
-                    let calls = format::counted(counts.lost, "call");
-                    let (module, name) = (&place.module, &place.name);
-                    say!(
-                        "refit: {calls} of {module}:{name} not timed: too many threads, or nested too deeply"
-                    );
+                    tell_lost(counts.lost, place, watching);
                 }
                 let (module, name) = (place.module.as_str(), place.name.as_str());
                 let (process, address) = (program.id(), place.address);
@@ -93,6 +101,23 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
     Ok(all)
 }
 
+/// Says how many results were lost.
+fn tell_lost(lost: u64, place: &Place, watching: &Watching) {
+    match (&watching.what, &watching.map) {
+        (Do::Keep { .. }, Some(map)) => {
+            let numbers = format::counted(lost, "number");
+            say!("refit: {numbers} of @{map} not kept: too many keys");
+        }
+        _ => {
+            let calls = format::counted(lost, "call");
+            let (module, name) = (&place.module, &place.name);
+            say!(
+                "refit: {calls} of {module}:{name} not timed: too many threads, or nested too deeply"
+            );
+        }
+    }
+}
+
 /// The results of maps so far.
 #[derive(Default)]
 struct Maps<'w> {
@@ -104,7 +129,9 @@ impl<'w> Maps<'w> {
     /// its own.
     fn add(&mut self, name: &'w str, watching: &'w Watching, key: Key, reading: Reading) {
         let same = |(known, other, _): &(&str, &Watching, _)| {
-            *known == name && other.what == watching.what && other.by == watching.by
+            let kept = |what: &Do| matches!(what, Do::Keep { .. });
+            let same = other.what == watching.what && other.by == watching.by;
+            *known == name && (same || kept(&other.what) && kept(&watching.what))
         };
         let at = self.all.iter().position(same).unwrap_or_else(|| {
             self.all.push((name, watching, BTreeMap::new()));

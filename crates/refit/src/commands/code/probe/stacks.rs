@@ -45,7 +45,7 @@ pub(super) fn draw(read: &[Read<'_>], file: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let unit = match sized.first().map(|(one, ..)| &one.watching.what) {
-        Some(Do::Fold(_, operand)) => operand.to_string(),
+        Some(Do::Fold(_, number)) => number.to_string(),
         _ => "calls".to_owned(),
     };
     let title = if several { "stacks" } else { &first };

@@ -1,0 +1,338 @@
+//! Parses what is computed: the arguments of `printf`, the keys of maps, and the numbers of formulas.
+//!
+//! ```text
+//! argument := argument '?' argument ':' argument | argument operator argument | '(' argument ')'
+//!           | ('-' | '~' | '!') argument | value | number | 'nsecs' | 'elapsed'
+//!           | '@' [NAME] ['[' argument (',' argument)* ']'] | '$' NAME
+//!           | 'str' '(' argument [',' N] ')' | 'usym' '(' argument ')' | 'ustack' ['(' [N] ')']
+//!           | 'comm' | 'func' | 'probe' | '"' text '"'
+//!           | 'strftime' '(' '"' format '"' ',' 'nsecs' ')'
+//! ```
+//!
+//! [`arithmetic`] has the operators. A text (`str`, `comm`) can be compared with a text that does
+//! not change.
+
+use refit_splice::{Operator, Relation, Unary};
+
+use crate::argument::{Argument, TEXT};
+use crate::arithmetic;
+use crate::operand::{Operand, number};
+use crate::quotes::Quotes;
+
+/// The most bytes of a text.
+const MOST_TEXT: u8 = 200;
+/// The most bytes of a thread's name.
+const MOST_NAME: u8 = 15;
+/// Functions and names that are no values.
+const NAMES: [(&str, Argument); 5] = [
+    ("comm", Argument::ThreadName),
+    ("func", Argument::Function),
+    ("probe", Argument::Probe),
+    ("nsecs", Argument::Time),
+    ("elapsed", Argument::Elapsed),
+];
+
+impl Argument {
+    /// Parses an argument of a message, or a number of a formula.
+    ///
+    /// # Errors
+    /// The part that is not understood.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if let Some(parts) = arithmetic::choice(text) {
+            let [condition, one, other] = parts.map(|part| Self::number(part, text));
+            return Ok(Self::Choice(Box::new([condition?, one?, other?])));
+        }
+        if let Some((left, operator, right)) = arithmetic::divide(text) {
+            return computed(text, left, operator, right);
+        }
+        if let Some((_, name)) = NAMES.iter().find(|(name, _)| *name == text) {
+            return Ok(name.clone());
+        }
+        if let Some(inner) = call(text, "str") {
+            return string(text, inner);
+        }
+        if let Some(inner) = call(text, "usym") {
+            return Ok(Self::Symbol(Box::new(Self::number(inner, text)?)));
+        }
+        if let Some(inner) = call(text, "strftime") {
+            let parts: Vec<&str> = split(inner).map(str::trim).collect();
+            return match parts[..] {
+                [format, "nsecs"] => Self::clock(format),
+                _ => Err(format!("`{text}` is no time (write e.g. strftime(\"%H:%M:%S\", nsecs))")),
+            };
+        }
+        if let Some(inner) = quoted(text) {
+            return unescape(inner).map(Self::Quoted);
+        }
+        if let Some(number) = number(text) {
+            return Ok(Self::Number(number));
+        }
+        let unary = [('-', Unary::Negate), ('~', Unary::Invert), ('!', Unary::Not)];
+        for (sign, unary) in unary {
+            if let Some(inner) = text.strip_prefix(sign) {
+                return Ok(Self::Unary(unary, Box::new(Self::number(inner, text)?)));
+            }
+        }
+        if let Some(name) = text.strip_prefix('$') {
+            return self::name(name, text).map(Self::Variable);
+        }
+        if let Some(map) = text.strip_prefix('@') {
+            let (name, key) = self::map(map)?;
+            return Ok(Self::Kept(name, key));
+        }
+        let whole = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+        if let Some(Ok(computed)) = whole.map(Self::parse) {
+            return Ok(computed);
+        }
+        let operand = Operand::parse_key(text);
+        operand.map(Self::Value).map_err(|what| match what.strip_suffix(')') {
+            Some(known) if what.starts_with("unknown value") => {
+                format!("{known}, ustack, str(…), usym(…), comm, func, probe, nsecs, elapsed)")
+            }
+            _ => what,
+        })
+    }
+
+    /// Parses a number, which is a part of `whole`.
+    ///
+    /// # Errors
+    /// The part that is not understood, or no number.
+    pub(crate) fn number(text: &str, whole: &str) -> Result<Self, String> {
+        let parsed = Self::parse(text)?;
+        match parsed {
+            Self::Value(operand) if operand.is_stack() => {
+                Err(format!("`{}` can only be a key (write e.g. @[ustack] = count())", text.trim()))
+            }
+            _ if parsed.is_number() => Ok(parsed),
+            _ if text.trim() == whole.trim() => Err(format!("`{}` is no number", text.trim())),
+            _ => Err(format!("`{}` is no number, in `{}`", text.trim(), whole.trim())),
+        }
+    }
+
+    /// Parses the format of a time, with its quotes.
+    ///
+    /// # Errors
+    /// The conversion that is not known.
+    pub(crate) fn clock(text: &str) -> Result<Self, String> {
+        let format = quoted(text.trim()).ok_or_else(|| format!("`{text}` is no text"))?;
+        // bpftrace writes microseconds.
+        let parts: Vec<_> =
+            unescape(format)?.split("%%").map(|part| part.replace("%f", "%6f")).collect();
+        let format = parts.join("%%");
+        let epoch = jiff::Timestamp::UNIX_EPOCH.to_zoned(jiff::tz::TimeZone::UTC);
+        match jiff::fmt::strtime::format(&format, &epoch) {
+            Ok(_) => Ok(Self::Clock(format)),
+            Err(error) => Err(format!("`{}` is no format of a time: {error}", text.trim())),
+        }
+    }
+
+    /// Parses a part of a key: an argument that is the same at several times.
+    ///
+    /// # Errors
+    /// The part that is not understood.
+    pub(crate) fn parse_key(text: &str) -> Result<Self, String> {
+        match Self::parse(text)? {
+            Self::Time | Self::Elapsed | Self::Clock(_) => {
+                let text = text.trim();
+                Err(format!("`{text}` is another at each time, so it cannot be a key"))
+            }
+            argument => Ok(argument),
+        }
+    }
+}
+
+/// Parses a computed number, or a comparison of a text.
+fn computed(text: &str, left: &str, operator: Operator, right: &str) -> Result<Argument, String> {
+    if let Operator::Compare(relation @ (Relation::Equal | Relation::Unequal)) = operator {
+        let both = [Argument::parse(left)?, Argument::parse(right)?];
+        if let [text, Argument::Quoted(other)] | [Argument::Quoted(other), text] = both {
+            let same = same(text, other)?;
+            return Ok(match relation {
+                Relation::Unequal => Argument::Unary(Unary::Not, Box::new(same)),
+                _ => same,
+            });
+        }
+    }
+    let [left, right] = [left, right].map(|part| Argument::number(part, text).map(Box::new));
+    Ok(Argument::Computed(left?, operator, right?))
+}
+
+/// Returns the comparison of a text with one that does not change.
+fn same(text: Argument, other: String) -> Result<Argument, String> {
+    let (most, text) = match text {
+        Argument::Text(pointer, most) => {
+            // No more bytes than the other has need to be read.
+            let needed = u8::try_from(other.len()).unwrap_or(u8::MAX).clamp(1, most);
+            (most, Argument::Text(pointer, needed))
+        }
+        Argument::ThreadName => (MOST_NAME, text),
+        _ => return Err(format!("`{text}` cannot be compared with a text; str(…) and comm can")),
+    };
+    if other.len() > usize::from(most) {
+        return Err(format!("\"{other}\" is longer than `{text}` can be, {most} bytes"));
+    }
+    if other.contains('\0') {
+        return Err(format!("{other:?} has a 0 byte, with which texts end"));
+    }
+    Ok(Argument::Same(Box::new(text), other))
+}
+
+/// Parses a name of a map or of a variable in `whole`.
+pub(crate) fn name(text: &str, whole: &str) -> Result<String, String> {
+    let text = text.trim();
+    if text.chars().all(|sign| sign.is_ascii_alphanumeric() || sign == '_') {
+        return Ok(text.to_owned());
+    }
+    let sign = if whole.starts_with('$') { '$' } else { '@' };
+    let what = if sign == '$' { "variable" } else { "map" };
+    Err(format!("`{sign}{text}` is no name of a {what} (letters, digits and _)"))
+}
+
+/// Parses a map with its key, after its `@`.
+pub(crate) fn map(text: &str) -> Result<(String, Vec<Argument>), String> {
+    let Some((name, rest)) = text.trim().split_once('[') else {
+        return Ok((self::name(text, text)?, Vec::new()));
+    };
+    let key = rest.trim_end().strip_suffix(']').ok_or_else(|| format!("no `]` in `@{text}`"))?;
+    let parts = split(key).map(Argument::parse_key).collect::<Result<Vec<_>, _>>()?;
+    Ok((self::name(name, text)?, parts))
+}
+
+/// Returns the text between quotes.
+pub(crate) fn quoted(text: &str) -> Option<&str> {
+    text.strip_prefix('"')?.strip_suffix('"')
+}
+
+/// Splits at commas and semicolons outside of brackets and quotes.
+pub(crate) fn split(text: &str) -> impl Iterator<Item = &str> {
+    let (mut depth, mut quotes) = (0_usize, Quotes::default());
+    text.split(move |sign| {
+        quotes.pass(sign);
+        match sign {
+            _ if quotes.within => {}
+            '[' | '(' => depth += 1,
+            ']' | ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && !quotes.within && matches!(sign, ',' | ';')
+    })
+}
+
+/// Returns the text between the brackets of a call of `name`.
+pub(crate) fn call<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.strip_prefix(name)?.trim_start().strip_prefix('(')?.strip_suffix(')')
+}
+
+/// Parses the arguments of `str`.
+fn string(text: &str, inner: &str) -> Result<Argument, String> {
+    let parts: Vec<&str> = split(inner).collect();
+    let (pointer, most) = match parts[..] {
+        [] | [_] => (inner, TEXT),
+        [pointer, most] => {
+            let most = number(most).and_then(|most| u8::try_from(most).ok());
+            let most = most.filter(|most| (1..=MOST_TEXT).contains(most));
+            let range = || format!("`{text}` has no length from 1 to {MOST_TEXT}");
+            (pointer, most.ok_or_else(range)?)
+        }
+        _ => return Err(format!("`{text}` has more than a value and a length")),
+    };
+    let pointer = Argument::number(pointer, text)?;
+    Ok(Argument::Text(Box::new(pointer), most))
+}
+
+/// Replaces the escapes of C that texts of scripts have.
+///
+/// # Errors
+/// The escape that is not known.
+pub(crate) fn unescape(text: &str) -> Result<String, String> {
+    let mut plain = String::with_capacity(text.len());
+    let mut signs = text.chars();
+    while let Some(sign) = signs.next() {
+        if sign != '\\' {
+            plain.push(sign);
+            continue;
+        }
+        plain.push(match signs.next() {
+            Some('n') => '\n',
+            Some('t') => '\t',
+            Some('r') => '\r',
+            Some('\\') => '\\',
+            Some('"') => '"',
+            Some(other) => {
+                return Err(format!("unknown escape `\\{other}` (known: \\n \\t \\r \\\\ \\\")"));
+            }
+            None => return Err("the text ends with a `\\`".to_owned()),
+        });
+    }
+    Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use refit_splice::Item;
+
+    #[test]
+    fn arguments_are_understood() {
+        for (text, said, words) in [
+            ("arg0", "rdi", 1),
+            ("str(arg0)", "str(rdi)", 9),
+            ("str( *(arg0 + 8) , 32 )", "str(*(rdi + 8), 32)", 5),
+            ("str(retval, 1)", "str(retval, 1)", 2),
+            ("str(arg1,200)", "str(rsi, 200)", 26),
+            ("comm", "comm", 2),
+            ("func", "func", 0),
+            ("probe", "probe", 0),
+            ("usym(arg3)", "usym(rcx)", 1),
+            ("ustack(3)", "ustack(3)", 1),
+            ("nsecs", "nsecs", 0),
+            ("\"a\\tb\"", "\"a\\tb\"", 0),
+            ("-16", "-16", 0),
+            ("elapsed / 1000 % 60", "((elapsed / 1000) % 60)", 0),
+            ("(arg1 + retval) * (i32)arg2", "((rsi + retval) * (i32)rdx)", 3),
+            ("cpu", "cpu", 1),
+            ("@start[tid, comm]", "@start[tid, comm]", 0),
+            ("$a - @", "($a - @)", 0),
+            ("!arg0 || -arg1 < ~2", "(!rdi || (-rsi < ~2))", 0),
+            ("arg0 ? 1 : arg1 ? 2 : 3", "(rdi ? 1 : (rsi ? 2 : 3))", 0),
+            ("comm == \"a ? b : c\"", "(comm == \"a ? b : c\")", 0),
+            ("\"GET\" != str(@name[tid, pid], 8)", "!(str(@name[tid, pid], 3) == \"GET\")", 0),
+            ("strftime(\"%H:%M\", nsecs)", "strftime(\"%H:%M\", nsecs)", 0),
+            ("strftime(\"%S.%f%%f\",nsecs)", "strftime(\"%S.%6f%%f\", nsecs)", 0),
+        ] {
+            let argument = Argument::parse(text).unwrap_or_else(|what| panic!("{text}: {what}"));
+            assert_eq!(argument.to_string(), said);
+            let gathered: usize = argument.items().iter().map(Item::words).sum();
+            assert_eq!(gathered, words, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_argument_is_told() {
+        for (text, what) in [
+            ("str(arg0, 0)", "no length from 1 to 200"),
+            ("str(arg0, 201)", "no length"),
+            ("str(arg9)", "unknown value `arg9`"),
+            ("str(ustack)", "can only be"),
+            ("strs", "ustack, str(…)"),
+            ("arg0 + comm", "`comm` is no number, in `arg0 + comm`"),
+            ("arg0 + argx", "unknown value `argx`"),
+            ("\"\\q\"", "unknown escape `\\q`"),
+            ("func == \"main\"", "`func` cannot be compared"),
+            ("str(arg0, 2) == \"GET\"", "\"GET\" is longer than"),
+            ("str(arg0, 1, 2)", "more than a value and a length"),
+            ("@a[1", "no `]` in `@a[1`"),
+            ("@é", "`@é` is no name of a map"),
+            ("$é", "`$é` is no name of a variable"),
+            ("comm ? 1 : 2", "`comm` is no number, in `comm ? 1 : 2`"),
+            ("strftime(\"%H\")", "is no time"),
+            ("strftime(\"%!\", nsecs)", "`\"%!\"` is no format"),
+        ] {
+            let error = Argument::parse(text).expect_err(text);
+            assert!(error.contains(what), "{text}: {error}");
+        }
+        let error = Argument::parse_key(" nsecs").expect_err("no key");
+        assert!(error.starts_with("`nsecs` is another"), "{error}");
+    }
+}
