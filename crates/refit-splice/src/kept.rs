@@ -1,7 +1,8 @@
 //! Memory of the patch area in which snippets keep values by key: maps that all processors share.
 //!
-//! A map has a header of two words, the first of which counts the values for which there was no
-//! room, and then entries of two words:
+//! A map begins with two words, the first of which counts the values for which there was no room.
+//! Then follow a byte for each entry, the lock of the keys whose search begins there, and the
+//! entries, of two words:
 //!
 //! | word | what |
 //! |---|---|
@@ -18,8 +19,9 @@ pub(crate) const ENTRIES: u32 = 1 << 12;
 pub(crate) const PROBES: u32 = 16;
 /// Bytes of an entry.
 pub(crate) const ENTRY: u32 = 16;
-/// Bytes before the first entry.
-pub(crate) const HEADER: u32 = 16;
+/// Bytes before the first lock, and before the first entry.
+pub(crate) const LOCKS: u32 = 16;
+pub(crate) const HEADER: u32 = LOCKS + ENTRIES;
 /// Bytes of a map.
 pub(crate) const MAP: u64 = (HEADER + (ENTRIES + PROBES) * ENTRY) as u64;
 /// The alignment of entries, which change as a whole.
@@ -38,10 +40,7 @@ pub struct KeptValues {
 /// Returns the values in the words of a map that were read twice: entries whose key changed in
 /// between are left out, since their words may not belong together.
 pub(crate) fn values(first: &[u64], second: &[u64], tuples: bool) -> KeptValues {
-    let entries = |words| -> &[[u64; 2]] { <[u64]>::as_chunks(words).0 };
-    let (Some((header, first)), Some((_, second))) =
-        (entries(first).split_first(), entries(second).split_first())
-    else {
+    let (Some((header, first)), Some((_, second))) = (divide(first), divide(second)) else {
         return KeptValues::default();
     };
     let whole = first.iter().zip(second).filter(|([key, _], [again, _])| key == again);
@@ -52,14 +51,26 @@ pub(crate) fn values(first: &[u64], second: &[u64], tuples: bool) -> KeptValues 
     KeptValues { values: values.collect(), lost: header[0] }
 }
 
+/// Divides the words of a map into its header and its entries.
+fn divide(words: &[u64]) -> Option<(&[u64], &[[u64; 2]])> {
+    let (header, entries) = words.split_at_checked(HEADER as usize / 8)?;
+    Some((header, entries.as_chunks().0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn entries_that_change_while_they_are_read_are_left_out() {
-        let first = [3, 0, 8, 70, 0, 0, 5, 0, 9, 90];
-        let second = [3, 0, 8, 71, 2, 1, 5, 0, 10, 91];
+        let with_header = |entries: &[u64]| {
+            let mut words = vec![0; HEADER as usize / 8];
+            words[0] = 3;
+            words.extend(entries);
+            words
+        };
+        let first = with_header(&[8, 70, 0, 0, 5, 0, 9, 90]);
+        let second = with_header(&[8, 71, 2, 1, 5, 0, 10, 91]);
         let read = values(&first, &second, false);
         assert_eq!(read, KeptValues { values: vec![(7, 70)], lost: 3 });
         assert_eq!(values(&first, &first, true).values, [(8, 70), (9, 90)]);

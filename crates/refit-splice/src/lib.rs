@@ -120,6 +120,8 @@ mod indices;
 mod install;
 mod jump;
 mod kept;
+#[cfg(test)]
+mod kept_model;
 mod layout;
 mod listing;
 mod move_threads;

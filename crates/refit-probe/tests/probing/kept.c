@@ -54,15 +54,17 @@ static void *add(void *times) {
 	return 0;
 }
 
-// Keys whose search in a map of 4096 entries begins at one of the first 8.
-static int is_near(long key) {
-	return (((unsigned long)(key + 1) * 0x5bd1e995) >> 20 & 4095) < 8;
+// The entry of 4096 at which the search of a key begins.
+static long home(long key) {
+	return ((unsigned long)(key + 1) * 0x5bd1e995) >> 20 & 4095;
 }
-// Each key belongs to one thread, which stores, reads and deletes its value.
+// Each key belongs to one thread, which stores, reads and deletes its value. The keys of different
+// threads are searched in the same entries, from others on, or all from the same ones on.
+static int together;
 static void *own(void *which) {
 	long key = (long)which << 40, number = 0;
 	while (number < 20000) {
-		if (!is_near(++key)) continue;
+		if (home(++key) / 2 != (together ? 0 : (long)which)) continue;
 		number++;
 		t_put(key, number);
 		t_get(key, number);
@@ -121,7 +123,7 @@ int main(void) {
 				t_put(key << 4, key + 1);
 				if (right) t_put(key << 4, 0);
 			}
-		if (!strcmp(line, "own\n")) in_threads(own, 4, 1, 0);
+		if (sscanf(line, "own %d", &together) == 1) in_threads(own, 4, 1, 0);
 		if (!strcmp(line, "shared\n")) in_threads(shared, 4, 1, 0);
 		printf("%ld\n", calls);
 		fflush(stdout);

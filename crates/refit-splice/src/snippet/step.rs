@@ -263,7 +263,8 @@ impl Step {
     /// Returns an upper bound of the bytes of its code.
     pub(crate) fn most_bytes(&self) -> u64 {
         let own = match self.action {
-            Action::Event { .. } | Action::Print { .. } | Action::Keep { .. } => 320,
+            Action::Keep { .. } => 512,
+            Action::Event { .. } | Action::Print { .. } => 320,
             Action::Durations { .. } | Action::FindFrame | Action::FindObject => 256,
             _ => 128,
         };
