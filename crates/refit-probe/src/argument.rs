@@ -53,6 +53,15 @@ pub enum Argument {
 /// The numbers of the maps that keep values, by name.
 pub type Maps = BTreeMap<String, u16>;
 
+/// What formulas at a place know without the snippet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts<'f> {
+    /// The maps that keep values.
+    pub(crate) maps: &'f Maps,
+    /// Address of the place in the program.
+    pub(crate) address: u64,
+}
+
 /// Maximum number of bytes that snippets gather on the stack: a message, or a key.
 pub(crate) const MOST_GATHERED: usize = 512;
 /// Bytes of a text, unless said otherwise.
@@ -162,19 +171,21 @@ impl Argument {
         }
     }
 
-    /// Returns the formula by which a snippet computes it; `maps` has the maps that it reads.
-    pub(crate) fn formula(&self, maps: &Maps) -> Formula {
-        let boxed = |inner: &Self| Box::new(inner.formula(maps));
+    /// Returns the formula by which a snippet computes it.
+    pub(crate) fn formula(&self, facts: Facts<'_>) -> Formula {
+        let boxed = |inner: &Self| Box::new(inner.formula(facts));
         match self {
             Self::Value(operand) | Self::Local(_, operand) => Formula::Value(operand.value),
             Self::Time => Formula::Value(Value { base: Base::Time, width: Width::Whole }),
             Self::Number(number) => Formula::Number(*number),
+            Self::Function => Formula::Number(facts.address.cast_signed()),
+            Self::Symbol(inner) => inner.formula(facts),
             Self::Computed(left, operator, right) => {
-                Formula::Binary(*operator, Box::new([left.formula(maps), right.formula(maps)]))
+                Formula::Binary(*operator, Box::new([left.formula(facts), right.formula(facts)]))
             }
             Self::Unary(unary, inner) => Formula::Unary(*unary, boxed(inner)),
-            Self::Choice(all) => Formula::Choice(Box::new(all.each_ref().map(|one| one.formula(maps)))),
-            Self::Kept(name, by) => Formula::Kept(kept(name, by, maps)),
+            Self::Choice(all) => Formula::Choice(Box::new(all.each_ref().map(|one| one.formula(facts)))),
+            Self::Kept(name, by) => Formula::Kept(kept(name, by, facts.maps)),
             Self::Same(text, to) => match text.items()[..] {
                 [item] => Formula::Same { item, words: words(to, item.words()).into() },
                 _ => Formula::Number(0),

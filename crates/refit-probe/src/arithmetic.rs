@@ -98,8 +98,9 @@ fn operator<'t>(
 fn is_cast(text: &str) -> bool {
     let inner = text.rfind('(').map(|at| text[at + 1..text.len() - 1].trim());
     inner.is_some_and(|inner| {
-        let (sign, bits) = inner.split_at_checked(1).unwrap_or(("", ""));
-        matches!(sign, "u" | "i") && matches!(bits, "8" | "16" | "32" | "64")
+        let signs = ["uint", "int", "u", "i"];
+        let bits = signs.iter().find_map(|sign| inner.strip_prefix(sign));
+        bits.is_some_and(|bits| matches!(bits, "8" | "16" | "32" | "64"))
     })
 }
 
@@ -149,6 +150,7 @@ mod tests {
             "*(arg0 + 16)",
             "*arg0",
             "(u32)*(arg0 + 4)",
+            "(int8)*arg0",
             "-1",
             "\"a+b\"",
             "(a + b)",

@@ -64,8 +64,9 @@ impl Format {
     /// Parses what is between the brackets of `printf`.
     ///
     /// # Errors
-    /// The part that is not understood, or an argument that does not fit its conversion.
-    pub(crate) fn parse(source: &str) -> Result<Self, String> {
+    /// The part that is not understood, an argument that does not fit its conversion or cannot be
+    /// computed, or too many bytes of arguments.
+    pub(crate) fn parse(source: &str, lowering: &mut Lowering) -> Result<Self, String> {
         let mut parts = split(source);
         let first = parts.next().unwrap_or_default().trim();
         let quoted =
@@ -85,7 +86,8 @@ impl Format {
             let (asked, given) = (conversions.len(), arguments.len());
             return Err(format!("printf has {asked} conversions (`%`) and {given} values"));
         }
-        let both = sources.into_iter().zip(&arguments);
+        let named: Vec<_> = arguments.into_iter().map(|one| lowering.named(one)).collect();
+        let both = sources.into_iter().zip(&named);
         for (conversion, (source, argument)) in conversions.into_iter().zip(both) {
             let text = conversion.kind == Kind::Text;
             if text && argument.is_number() {
@@ -97,21 +99,13 @@ impl Format {
                 return Err(format!("`{source}` is a text, which only %s prints"));
             }
         }
-        Ok(Self { source: source.trim().to_owned(), pieces, arguments })
-    }
-
-    /// Lowers its arguments.
-    ///
-    /// # Errors
-    /// The argument that cannot be computed, or too many bytes of them.
-    pub(crate) fn lower(self, lowering: &mut Lowering) -> Result<Self, String> {
-        let arguments = self.arguments.into_iter().map(|argument| lowering.printed(argument));
+        let arguments = named.into_iter().map(|argument| lowering.printed(argument));
         let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
         match gathered(&arguments) {
             bytes if bytes > MOST_GATHERED => {
                 Err(format!("printf with {bytes} bytes of values; it may have {MOST_GATHERED}"))
             }
-            _ => Ok(Self { arguments, ..self }),
+            _ => Ok(Self { source: source.trim().to_owned(), pieces, arguments }),
         }
     }
 
@@ -273,8 +267,12 @@ impl fmt::Display for Format {
 mod tests {
     use super::*;
 
+    fn parse(source: &str) -> Result<Format, String> {
+        Format::parse(source, &mut Lowering::new("", &Default::default()))
+    }
+
     fn render(source: &str, data: &[Datum]) -> String {
-        Format::parse(source).unwrap_or_else(|what| panic!("{source}: {what}")).render(data)
+        parse(source).unwrap_or_else(|what| panic!("{source}: {what}")).render(data)
     }
 
     fn number(number: i64) -> Datum {
@@ -308,7 +306,7 @@ mod tests {
         ] {
             assert_eq!(render(source, &data), shown, "{source}");
         }
-        let format = Format::parse(r#" "%s, {\"x\"}", str(arg0, 8) "#).expect("understood");
+        let format = parse(r#" "%s, {\"x\"}", str(arg0, 8) "#).expect("understood");
         assert_eq!(format.to_string(), r#"printf("%s, {\"x\"}", str(arg0, 8))"#);
     }
 
@@ -325,9 +323,7 @@ mod tests {
             (r#""%""#, "unknown conversion"),
             (r#""%s%s%s", str(arg0, 200), str(arg1, 200), str(arg2, 200)"#, "624 bytes of values"),
         ] {
-            let mut lowering = Lowering::new("");
-            let parsed = Format::parse(source).and_then(|format| format.lower(&mut lowering));
-            let error = parsed.expect_err(source);
+            let error = parse(source).expect_err(source);
             assert!(error.contains(what), "{source}: {error}");
         }
     }

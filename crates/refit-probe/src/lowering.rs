@@ -1,10 +1,13 @@
 //! Lowers what is computed to what snippets do: a number that no register or field has becomes a
 //! *local* of the snippet, which an action before its first use assigns.
 
+use std::collections::BTreeSet;
+
 use refit_splice::{Base, LOCALS, Relation, Test, Value, Width};
 
 use crate::argument::{Argument, MOST_GATHERED, gathered};
 use crate::arithmetic;
+use crate::expression::{self, call};
 use crate::operand::{self, Operand};
 use crate::quotes::Quotes;
 
@@ -31,11 +34,13 @@ pub(crate) struct Lowering {
     next: usize,
     /// The assignments that the next action needs.
     pending: Vec<Assignment>,
+    /// The maps that keep functions.
+    functions: BTreeSet<String>,
 }
 
 impl Lowering {
-    /// Begins with the variables of a body.
-    pub(crate) fn new(body: &str) -> Self {
+    /// Begins with the variables of a body, and the maps that keep functions.
+    pub(crate) fn new(body: &str, functions: &BTreeSet<String>) -> Self {
         let (mut variables, mut quotes) = (Vec::<(String, _)>::new(), Quotes::default());
         for (at, sign) in body.char_indices() {
             quotes.pass(sign);
@@ -50,7 +55,7 @@ impl Lowering {
             }
         }
         let next = variables.len();
-        Self { variables, next, pending: Vec::new() }
+        Self { variables, next, pending: Vec::new(), functions: functions.clone() }
     }
 
     /// Returns a mark for [`release`](Self::release).
@@ -66,6 +71,17 @@ impl Lowering {
     /// Takes the assignments that the next action needs.
     pub(crate) fn take(&mut self) -> Vec<Assignment> {
         std::mem::take(&mut self.pending)
+    }
+
+    /// Returns an argument of a message, or a part of a key, as what it stands for: a map can keep
+    /// functions.
+    pub(crate) fn named(&self, argument: Argument) -> Argument {
+        match argument {
+            Argument::Kept(ref name, _) if self.functions.contains(name) => {
+                Argument::Symbol(Box::new(argument))
+            }
+            other => other,
+        }
     }
 
     /// Lowers a number to a value.
@@ -107,15 +123,15 @@ impl Lowering {
     /// # Errors
     /// As [`value`](Self::value).
     pub(crate) fn part(&mut self, argument: Argument, kept: bool) -> Result<Argument, String> {
-        match argument {
-            Argument::Function | Argument::Probe | Argument::Quoted(_) if kept => {
+        match self.named(argument) {
+            argument @ (Argument::Function | Argument::Probe | Argument::Quoted(_)) if kept => {
                 Err(format!("`{argument}` cannot be the key of a value that is kept"))
             }
-            Argument::Number(_) if kept => self.value(argument),
-            Argument::Text(..) | Argument::Symbol(_) => self.parts(argument),
-            Argument::Value(_) | Argument::Number(_) => Ok(argument),
-            _ if argument.is_number() => self.value(argument),
-            _ => Ok(argument),
+            argument @ Argument::Number(_) if kept => self.value(argument),
+            argument @ (Argument::Text(..) | Argument::Symbol(_)) => self.parts(argument),
+            argument @ (Argument::Value(_) | Argument::Number(_)) => Ok(argument),
+            argument if argument.is_number() => self.value(argument),
+            argument => Ok(argument),
         }
     }
 
@@ -230,6 +246,24 @@ impl Lowering {
     }
 }
 
+/// Returns the names of the maps to which functions are assigned: `@name[tid] = func`.
+pub(crate) fn maps_of_functions(text: &str) -> BTreeSet<String> {
+    let mut quotes = Quotes::default();
+    let begins = text.char_indices().filter(|&(_, sign)| {
+        quotes.pass(sign);
+        sign == '@' && !quotes.within
+    });
+    let assigned = begins.filter_map(|(at, _)| {
+        let rest = &text[at + 1..];
+        let end = rest.find([';', '{', '}']).unwrap_or(rest.len());
+        let (map, value) = rest[..end].rsplit_once('=')?;
+        let is_function = value.trim() == "func" || call(value.trim(), "usym").is_some();
+        let (name, _) = expression::map(map).ok().filter(|_| is_function)?;
+        Some(name)
+    });
+    assigned.collect()
+}
+
 /// Returns the value of a local that is assigned this.
 fn of_local(local: u8, value: &Argument) -> Operand {
     let read = value.operands();
@@ -255,8 +289,18 @@ pub(crate) fn both(one: &Condition, other: &Condition) -> Condition {
 mod tests {
     use super::*;
 
+    fn begin(body: &str) -> Lowering {
+        Lowering::new(body, &BTreeSet::new())
+    }
+
+    #[test]
+    fn maps_of_functions_are_found_by_their_assignments() {
+        let text = "uprobe:a:b { @f[tid, comm]=func; @u = usym(arg0); @n = arg0 == func; printf(\"@t = func\"); @[func] = count() }";
+        assert_eq!(maps_of_functions(text), ["f".to_owned(), "u".to_owned()].into());
+    }
+
     fn lower(text: &str) -> (Argument, Vec<Assignment>) {
-        let mut lowering = Lowering::new("");
+        let mut lowering = begin("");
         let argument = Argument::parse(text).unwrap_or_else(|what| panic!("{text}: {what}"));
         let lowered = lowering.value(argument).unwrap_or_else(|what| panic!("{text}: {what}"));
         (lowered, lowering.take())
@@ -279,7 +323,7 @@ mod tests {
 
     #[test]
     fn variables_are_known_once_they_are_assigned() {
-        let mut lowering = Lowering::new("$a = 1; printf(\"$c\"); $b = $a");
+        let mut lowering = begin("$a = 1; printf(\"$c\"); $b = $a");
         let read = |name: &str| Argument::parse(name).expect("a variable");
         let what = lowering.value(read("$a")).expect_err("not assigned");
         assert!(what.contains("`$a` was assigned nothing"), "{what}");
@@ -295,7 +339,7 @@ mod tests {
 
     #[test]
     fn conditions_are_any_of_all() {
-        let mut lowering = Lowering::new("");
+        let mut lowering = begin("");
         let (any, operands) =
             lowering.condition("arg0 == 1 && tid!=0x10 || edi <= -3").expect("understood");
         assert_eq!((any.len(), any[0].len(), any[1].len(), operands.len()), (2, 2, 1, 3));
@@ -315,7 +359,7 @@ mod tests {
 
     #[test]
     fn too_many_locals_and_what_can_only_be_printed_are_refused() {
-        let mut lowering = Lowering::new("");
+        let mut lowering = begin("");
         let parse = |text: &str| Argument::parse(text).expect("an argument");
         for _ in 0..LOCALS {
             lowering.value(parse("arg0 + 1")).expect("a local");
@@ -333,7 +377,7 @@ mod tests {
     fn conditions_are_combined() {
         let conditions = ["arg0 || arg1", "arg2", "tid == 1 || tid == 2"];
         let [one, inner, other] = conditions.map(|text| {
-            Lowering::new("").condition(text).map_or_else(|what| panic!("{what}"), |(any, _)| any)
+            begin("").condition(text).map_or_else(|what| panic!("{what}"), |(any, _)| any)
         });
         assert_eq!(both(&Vec::new(), &inner), inner);
         assert_eq!(both(&inner, &Vec::new()), inner);

@@ -40,7 +40,8 @@ const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 /// Register in which it returns a value.
 const RESULT: u8 = 0;
 
-const WIDTHS: [(&str, Width); 8] = [
+/// Names of types; those of bpftrace follow.
+const WIDTHS: [(&str, Width); 16] = [
     ("u8", Width::U8),
     ("u16", Width::U16),
     ("u32", Width::U32),
@@ -49,6 +50,14 @@ const WIDTHS: [(&str, Width); 8] = [
     ("i16", Width::I16),
     ("i32", Width::I32),
     ("i64", Width::Whole),
+    ("uint8", Width::U8),
+    ("uint16", Width::U16),
+    ("uint32", Width::U32),
+    ("uint64", Width::Whole),
+    ("int8", Width::I8),
+    ("int16", Width::I16),
+    ("int32", Width::I32),
+    ("int64", Width::Whole),
 ];
 
 const RELATIONS: [(&str, Relation); 6] = [
@@ -242,6 +251,7 @@ mod tests {
             ("r15", "r15"),
             ("edi", "(u32)rdi"),
             ("(i16) arg1", "(i16)rsi"),
+            ("(int8)arg1", "(i8)rsi"),
             ("retval", "retval"),
             ("pid", "pid"),
             ("*arg2", "*rdx"),

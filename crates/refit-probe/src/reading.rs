@@ -57,6 +57,8 @@ pub enum Reading {
     Kept(i64),
     /// Number of values of each size.
     Histogram(Box<[u64; 65]>),
+    /// Number of values in each bucket ([`Buckets`](crate::statement::Buckets)).
+    Linear(Vec<u64>),
     /// Number of durations of each size, in nanoseconds.
     Durations {
         /// Numbers by size, from 0 on.
@@ -82,6 +84,9 @@ impl Reading {
             (Self::Count(sum), Self::Count(part)) => *sum += part,
             (Self::Histogram(sums), Self::Histogram(parts)) => {
                 sums.iter_mut().zip(*parts).for_each(|(sum, part)| *sum += part);
+            }
+            (Self::Linear(sums), Self::Linear(parts)) => {
+                sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
             }
             (Self::Folded { .. }, Self::Folded { values: 0, .. }) => {}
             (Self::Folded { values, result }, Self::Folded { values: more, result: part }) => {
@@ -117,6 +122,7 @@ impl Reading {
             Self::Nothing => true,
             Self::Count(count) => *count == 0,
             Self::Kept(number) => *number == 0,
+            Self::Linear(buckets) => buckets.iter().all(|count| *count == 0),
             Self::Folded { values, .. } => *values == 0,
             Self::Latency { ended, inside, .. } => ended + inside == 0,
             Self::Concurrency { mean, inside } => *inside == 0 && *mean <= 0.0,
@@ -198,6 +204,7 @@ fn counted(what: &Do, cells: &[u64]) -> Reading {
             sizes.iter_mut().zip(cells).for_each(|(size, cell)| *size = *cell);
             Reading::Histogram(sizes)
         }
+        Do::Linear { .. } => Reading::Linear(cells.to_vec()),
         Do::Fold(fold, _) => {
             let result = if cells[0] == 0 { 0 } else { fold.kept().value(cells[1]) };
             Reading::Folded { values: cells[0], result }

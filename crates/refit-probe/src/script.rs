@@ -7,13 +7,14 @@
 //! A comment begins with `//`, and ends with the line, or is between `/*` and `*/`. It begins a
 //! line, or follows a space, a `;` or a brace, since places can have such signs too.
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use crate::datum::{Datum, constant};
 use crate::expression::{self, call};
 use crate::flow::{self, Part};
 use crate::format::Format;
-use crate::lowering::{Condition, Lowering};
+use crate::lowering::{self, Condition, Lowering};
 use crate::quotes::Quotes;
 use crate::spec::{NotUnderstood, Spec};
 use crate::statement::{self, Do};
@@ -47,6 +48,7 @@ impl FromStr for Script {
     fn from_str(text: &str) -> Result<Self, NotUnderstood> {
         let wrong = |part: &str, what: String| NotUnderstood::new(part, what);
         let plain = without_comments(text).map_err(|what| wrong(text, what))?;
+        let functions = lowering::maps_of_functions(&plain);
         let mut script = Self::default();
         for probe in blocks(&plain).map_err(|what| wrong(text, what))? {
             let (head, _) = probe.split_once('{').unwrap_or((probe, ""));
@@ -61,7 +63,7 @@ impl FromStr for Script {
                 }
                 // Settings of bpftrace's own.
                 head if head.strip_prefix("config").is_some_and(|rest| rest.trim() == "=") => {}
-                _ => script.probes.push(probe.parse()?),
+                _ => script.probes.push(Spec::parse(probe, &functions)?),
             }
         }
         if script.probes.is_empty() {
@@ -91,7 +93,8 @@ fn messages(block: &str, mut clear: Option<&mut Vec<String>>) -> Result<Vec<Form
             clear.push(expression::name(name, map)?);
             continue;
         }
-        let parsed = statement::parse(item, &mut Lowering::new(item), &Condition::new())?;
+        let mut lowering = Lowering::new(item, &BTreeSet::new());
+        let parsed = statement::parse(item, &mut lowering, &Condition::new())?;
         for statement in parsed {
             messages.push(known(statement.what)?);
         }

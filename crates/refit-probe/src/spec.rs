@@ -13,12 +13,13 @@
 //! [`statement`] defines statements, [`operand`] values and conditions. Where bpftrace and perf
 //! have a word for a concept, it is used here.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use refit_splice::Base;
 
 use crate::argument::Argument;
-use crate::lowering::{Condition, Lowering};
+use crate::lowering::{self, Condition, Lowering};
 use crate::operand::Operand;
 use crate::statement::{self, Statement};
 
@@ -115,17 +116,27 @@ impl std::str::FromStr for Spec {
     type Err = NotUnderstood;
 
     fn from_str(text: &str) -> Result<Self, NotUnderstood> {
-        parse(text).map_err(|what| NotUnderstood::new(text, what))
+        Self::parse(text, &lowering::maps_of_functions(text))
     }
 }
 
-fn parse(text: &str) -> Result<Spec, String> {
+impl Spec {
+    /// Parses a specification of a script, in which these maps keep functions.
+    ///
+    /// # Errors
+    /// What is not understood.
+    pub(crate) fn parse(text: &str, functions: &BTreeSet<String>) -> Result<Self, NotUnderstood> {
+        parse(text, functions).map_err(|what| NotUnderstood::new(text, what))
+    }
+}
+
+fn parse(text: &str, functions: &BTreeSet<String>) -> Result<Spec, String> {
     let (head, rest) = text.split_once('{').ok_or("no `{ action }`")?;
     let body = rest.trim_end().strip_suffix('}').ok_or("no closing `}`")?;
     // A path has slashes too, but no space before them.
     let head = &head.replace(['\n', '\t'], " ");
     let opens = head.find(char::is_whitespace).and_then(|at| Some(at + head[at..].find(" /")?));
-    let mut lowering = Lowering::new(body);
+    let mut lowering = Lowering::new(body, functions);
     let (places, (when, tested)) = match opens {
         Some(at) => {
             let inner = head[at + 2..].trim_end().strip_suffix('/');

@@ -10,7 +10,8 @@
 //!             | ('sum' | 'avg' | 'min' | 'max') NUMBER
 //!             | 'histogram' (NUMBER | 'latency' | 'cpu') | 'event' [NUMBER [',' VALUE]]
 //!             | 'printf' '(' FORMAT (',' ARGUMENT)* ')' | 'time' '(' [FORMAT] ')'
-//! function   := 'count()' | ('sum' | 'avg' | 'min' | 'max' | 'hist') '(' NUMBER ')'
+//! function   := 'count()' | ('sum' | 'avg' | 'stats' | 'min' | 'max' | 'hist') '(' NUMBER ')'
+//!             | 'lhist' '(' NUMBER ',' from ',' to ',' step ')'
 //! ```
 //!
 //! A map, which has a name after `@` or none, adds up what is counted at all places that name it, or
@@ -18,7 +19,7 @@
 
 use std::fmt;
 
-use refit_splice::{Clock, Fold, Relation, Test, Unary};
+use refit_splice::{Clock, Fold, Operator, Relation, Test, Unary};
 
 use crate::argument::{Argument, gathered};
 use crate::arithmetic;
@@ -26,7 +27,7 @@ use crate::expression::{self, call, split};
 use crate::flow::{self, Part};
 use crate::format::Format;
 use crate::lowering::{Assignment, Condition, Lowering, both};
-use crate::operand::Operand;
+use crate::operand::{Operand, number};
 
 /// An action, and how its results are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +87,15 @@ pub enum Do {
     Fold(Folding, Argument),
     /// Counts the sizes of a value, by powers of two.
     Histogram(Argument),
+    /// Counts a value by ranges of the same size.
+    Linear {
+        /// The value.
+        number: Argument,
+        /// The number of its range.
+        bucket: Argument,
+        /// The ranges.
+        buckets: Buckets,
+    },
     /// Counts the durations of calls, by powers of two.
     Durations(Clock),
     /// Writes a record with these values, at most two.
@@ -112,6 +122,62 @@ pub enum Do {
     },
 }
 
+/// Ranges of numbers, of the same size. What is less, and what is not less than the last one, has a
+/// bucket of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buckets {
+    /// The least number of the first range.
+    pub least: i64,
+    /// The number after the last range.
+    pub end: i64,
+    /// Size of a range.
+    pub step: i64,
+}
+
+impl Buckets {
+    /// The most ranges.
+    const MOST: i64 = 1000;
+
+    /// Parses three numbers.
+    fn parse(texts: [&str; 3], whole: &str) -> Result<Self, String> {
+        let [least, end, step] = texts.map(number);
+        let (Some(least), Some(end), Some(step)) = (least, end, step) else {
+            return Err(format!("`{whole}` needs three numbers after its value: from, to, step"));
+        };
+        let room = end.checked_sub(least).filter(|room| *room > 0 && step > 0);
+        match room.map(|room| room.div_euclid(step) + i64::from(room % step > 0)) {
+            Some(1..=Self::MOST) => Ok(Self { least, end, step }),
+            _ => Err(format!("`{whole}` has not 1 to {} ranges", Self::MOST)),
+        }
+    }
+
+    /// Returns the number of buckets.
+    pub fn number(self) -> u32 {
+        let room = self.end - self.least;
+        (room / self.step + i64::from(room % self.step > 0) + 2) as u32
+    }
+
+    /// Returns the least number of a bucket, from the second on.
+    pub fn from(self, bucket: usize) -> i64 {
+        self.end.min(self.least + (bucket as i64 - 1) * self.step)
+    }
+
+    /// Returns the formula of the bucket of a value.
+    fn bucket(self, value: &Argument) -> Argument {
+        let compute = |left: &Argument, operator, right| {
+            let right = Box::new(Argument::Number(right));
+            Argument::Computed(Box::new(left.clone()), operator, right)
+        };
+        let less = compute(value, Operator::Compare(Relation::Less), self.least);
+        let more = compute(value, Operator::Compare(Relation::AtLeast), self.end);
+        let above = compute(value, Operator::Subtract, self.least - self.step);
+        let inside = compute(&above, Operator::Divide, self.step);
+        let last = Argument::Number(i64::from(self.number()) - 1);
+        let rest = Argument::Choice(Box::new([more, last, inside]));
+        Argument::Choice(Box::new([less, Argument::Number(0), rest]))
+    }
+}
+
 /// A number that is reported of many values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Folding {
@@ -119,6 +185,8 @@ pub enum Folding {
     Sum,
     /// Their mean.
     Mean,
+    /// Their sum and their mean.
+    Stats,
     /// The least.
     Least,
     /// The greatest.
@@ -126,13 +194,18 @@ pub enum Folding {
 }
 
 impl Folding {
-    const WORDS: [(&str, Self); 4] =
-        [("sum", Self::Sum), ("avg", Self::Mean), ("min", Self::Least), ("max", Self::Greatest)];
+    const WORDS: [(&str, Self); 5] = [
+        ("sum", Self::Sum),
+        ("avg", Self::Mean),
+        ("stats", Self::Stats),
+        ("min", Self::Least),
+        ("max", Self::Greatest),
+    ];
 
     /// Returns what a cell keeps for it.
     pub(crate) fn kept(self) -> Fold {
         match self {
-            Self::Sum | Self::Mean => Fold::Sum,
+            Self::Sum | Self::Mean | Self::Stats => Fold::Sum,
             Self::Least => Fold::Least,
             Self::Greatest => Fold::Greatest,
         }
@@ -243,12 +316,11 @@ impl Parser<'_> {
             return Ok(());
         }
         let message = match (call(item, "printf"), call(item, "time")) {
-            (Some(inner), _) => Some(Format::parse(inner)?),
+            (Some(inner), _) => Some(Format::parse(inner, self.lowering)?),
             (_, Some(inner)) => Some(Format::time(inner)?),
             _ => None,
         };
         if let Some(message) = message {
-            let message = message.lower(self.lowering)?;
             self.push(Do::Print(message), None, Vec::new(), when);
             return Ok(());
         }
@@ -308,10 +380,10 @@ impl Parser<'_> {
         let value = match change {
             Change::Set => value,
             Change::Add => {
-                Argument::Computed(variable(), refit_splice::Operator::Add, Box::new(value))
+                Argument::Computed(variable(), Operator::Add, Box::new(value))
             }
             Change::Subtract => {
-                Argument::Computed(variable(), refit_splice::Operator::Subtract, Box::new(value))
+                Argument::Computed(variable(), Operator::Subtract, Box::new(value))
             }
         };
         self.lowering.assign(&name, value)
@@ -339,19 +411,25 @@ impl Parser<'_> {
             let word = if word.trim() == "hist" { "histogram" } else { word.trim() };
             let what = self.action(word, value.trim())?;
             return match what {
-                Do::Count | Do::Fold(..) | Do::Histogram(_) => Ok((what, name, key)),
+                Do::Count | Do::Fold(..) | Do::Histogram(_) | Do::Linear { .. } => {
+                    Ok((what, name, key))
+                }
                 _ => Err(format!("`{what}` cannot be assigned to a map")),
             };
         }
         if FUNCTIONS.contains(&value) {
             return Err(format!(
-                "`{value}` is no function of a map (known: count(), sum(…), avg(…), min(…), max(…), hist(…))"
+                "`{value}` is no function of a map (known: count(), sum(…), avg(…), stats(…), min(…), max(…), hist(…), lhist(…))"
             ));
         }
         let key = self.lowering.key(key, true, &whole)?;
-        let number = Argument::number(value, value).map_err(|what| {
-            format!("{what}; a map keeps numbers (of a text, the address: write str(…) where it is printed)")
-        })?;
+        let number = match Argument::parse(value)? {
+            // Functions are kept by their addresses.
+            function @ (Argument::Function | Argument::Symbol(_)) if change == Change::Set => function,
+            _ => Argument::number(value, value).map_err(|what| {
+                format!("{what}; a map keeps numbers (of a text, the address: write str(…) where it is printed)")
+            })?,
+        };
         let number = match change {
             Change::Subtract => Argument::Unary(Unary::Negate, Box::new(number)),
             Change::Set | Change::Add => number,
@@ -376,6 +454,19 @@ impl Parser<'_> {
             key.extend(each.collect::<Result<Vec<_>, _>>()?);
         }
         Ok((name, self.lowering.key(key, true, first)?))
+    }
+
+    /// Parses a value and the ranges by which it is counted.
+    fn linear(&mut self, text: &str) -> Result<Do, String> {
+        let whole = format!("lhist({text})");
+        let parts: Vec<&str> = split(text).collect();
+        let [value, least, end, step] = parts[..] else {
+            return Err(format!("`{whole}` needs a value, from, to, and step"));
+        };
+        let buckets = Buckets::parse([least, end, step], &whole)?;
+        let number = self.number(value)?;
+        let bucket = self.lowering.value(buckets.bucket(&number))?;
+        Ok(Do::Linear { number, bucket, buckets })
     }
 
     /// Parses a number for an action.
@@ -405,6 +496,7 @@ impl Parser<'_> {
             "histogram" if rest == "latency" => return Ok(Do::Durations(Clock::Wall)),
             "histogram" if rest == "cpu" => return Ok(Do::Durations(Clock::Thread)),
             "histogram" => return Ok(Do::Histogram(self.number(rest)?)),
+            "lhist" => return self.linear(rest),
             "" => return Err("an empty action".to_owned()),
             _ => {
                 let folding = Folding::of(word).ok_or_else(|| {
@@ -420,8 +512,9 @@ impl Parser<'_> {
 }
 
 /// The functions of maps, and the actions that look like one.
-const FUNCTIONS: [&str; 11] = [
-    "count", "sum", "avg", "min", "max", "hist", "latency", "cpu", "concurrency", "span", "poison",
+const FUNCTIONS: [&str; 13] = [
+    "count", "sum", "avg", "min", "max", "stats", "hist", "lhist", "latency", "cpu", "concurrency",
+    "span", "poison",
 ];
 
 impl From<Assignment> for Statement {
@@ -464,6 +557,7 @@ impl Do {
     pub fn arguments(&self) -> &[Argument] {
         match self {
             Self::Histogram(number)
+            | Self::Linear { bucket: number, .. }
             | Self::Fold(_, number)
             | Self::Assign { value: number, .. }
             | Self::Keep { value: number, .. } => std::slice::from_ref(number),
@@ -506,6 +600,9 @@ impl fmt::Display for Do {
             Self::Durations(Clock::Wall) => to.write_str("histogram latency"),
             Self::Durations(Clock::Thread) => to.write_str("histogram cpu"),
             Self::Histogram(operand) => write!(to, "histogram {operand}"),
+            Self::Linear { number, buckets: Buckets { least, end, step }, .. } => {
+                write!(to, "lhist({number}, {least}, {end}, {step})")
+            }
             Self::Fold(folding, operand) => write!(to, "{} {operand}", folding.word()),
             Self::Print(format) => format.fmt(to),
             Self::Assign { value, .. } | Self::Keep { value, adds: false } => write!(to, "= {value}"),

@@ -7,7 +7,7 @@ use refit_instruments::record::{Phase, What};
 use refit_instruments::session::{Described, Kind, Session};
 use refit_splice::{Action, Base, Clock, Key, Step, TIMER, Value, Width};
 
-use crate::argument::{self, Argument, Maps};
+use crate::argument::{self, Argument, Facts, Maps};
 use crate::spec::Spec;
 use crate::statement::{Do, Statement};
 
@@ -40,6 +40,8 @@ pub struct About<'a> {
     pub session: Option<&'a Session>,
     /// The maps that keep values.
     pub maps: &'a Maps,
+    /// Address of the place in the program.
+    pub address: u64,
 }
 
 /// An action at a place, with the cells that it counts into.
@@ -130,13 +132,18 @@ impl Steps {
             Do::Histogram(number) => {
                 (step(Action::Histogram { cell, value: value(number) }, key), None)
             }
+            Do::Linear { bucket, buckets, .. } => {
+                let (value, count) = (value(bucket), buckets.number());
+                (step(Action::Buckets { cell, value, count }, key), None)
+            }
             Do::Fold(fold, number) => {
                 let (value, fold) = (value(number), fold.kept());
                 (step(Action::Fold { cell, value, fold }, key), None)
             }
             Do::Assign { local, value, first } => {
                 let (local, first) = (*local, *first);
-                let formula = Arc::new(value.formula(about.maps));
+                let facts = Facts { maps: about.maps, address: about.address };
+                let formula = Arc::new(value.formula(facts));
                 (step(Action::Assign { local, formula, first }, None), None)
             }
             Do::Keep { value: number, adds } => {

@@ -156,8 +156,9 @@ pub fn prepare<'s>(
     let mut wanted = Wanted { session, threads, refused: missing, maps, ..Wanted::default() };
     let mut asked = Vec::with_capacity(places.len());
     for (spec, index, found) in places {
-        let (module, _) = &opened[&index];
-        asked.extend(wanted.ask(mapped[index].name(), module, index, found, spec)?);
+        let (module, bias) = &opened[&index];
+        let at = (index, found.address.wrapping_add(*bias));
+        asked.extend(wanted.ask(mapped[index].name(), module, at, found, spec)?);
     }
     // The functions are analysed on all processors.
     let sites: Vec<_> = asked
@@ -240,7 +241,7 @@ impl<'s> Wanted<'s> {
         &mut self,
         name: String,
         module: &Module,
-        file: usize,
+        (file, address): (usize, u64),
         found: CodePlace,
         spec: &Spec,
     ) -> Result<Option<Asked>, Error> {
@@ -254,7 +255,7 @@ impl<'s> Wanted<'s> {
             return Ok(None);
         }
         let Self { threads, session, messages, ref maps, .. } = *self;
-        let about = About { name: &label, go, threads, messages, session, maps };
+        let about = About { name: &label, go, threads, messages, session, maps, address };
         let (steps, own) = Steps::new(spec, &about, self.cells).map_err(|NoEvent| {
             let why = match self.session {
                 Some(_) => "there are too many events; name fewer places",

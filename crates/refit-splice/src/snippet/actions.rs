@@ -36,6 +36,14 @@ impl Writer<'_> {
                 let cells = self.cells_of(step, over)?;
                 self.increment(cells.indexed(64, size))?;
             }
+            Action::Buckets { value, count, .. } => {
+                let bucket = self.scratch(4.min(self.taken.scratch.len() - 1));
+                self.load(value, bucket, over)?;
+                self.put(Instruction::with2(Code::Cmp_rm64_imm32, bucket, count as i32))?;
+                self.jump(Code::Jae_rel32_64, over)?;
+                let cells = self.cells_of(step, over)?;
+                self.increment(cells.indexed(0, bucket))?;
+            }
             Action::Fold { value, fold, .. } => {
                 let folded = self.scratch(4.min(self.taken.scratch.len() - 1));
                 self.load(value, folded, over)?;

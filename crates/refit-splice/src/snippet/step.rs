@@ -64,6 +64,16 @@ pub enum Action {
         /// The value.
         value: Value,
     },
+    /// Adds one to the cell with the number that is the value, counted from the first; nothing if it
+    /// is none of these cells.
+    Buckets {
+        /// Number of the first cell.
+        cell: u32,
+        /// The value.
+        value: Value,
+        /// Number of cells.
+        count: u32,
+    },
     /// Adds one to a cell, and folds a value into the next one.
     Fold {
         /// Number of the first cell.
@@ -236,7 +246,7 @@ impl Step {
     /// Returns the number of keys that have cells of their own.
     pub fn keys(&self) -> u32 {
         match self.action {
-            Action::Histogram { .. } => HISTOGRAM_KEYS,
+            Action::Histogram { .. } | Action::Buckets { .. } => HISTOGRAM_KEYS,
             _ => KEYS,
         }
     }
@@ -346,7 +356,9 @@ impl Step {
     /// Returns the values that it reads.
     pub(super) fn values(&self) -> impl Iterator<Item = Value> + '_ {
         let own: [Option<Value>; 2] = match &self.action {
-            Action::Histogram { value, .. } | Action::Fold { value, .. } => [Some(*value), None],
+            Action::Histogram { value, .. }
+            | Action::Buckets { value, .. }
+            | Action::Fold { value, .. } => [Some(*value), None],
             Action::Event { payload, .. } => *payload,
             Action::Keep { value, .. } => [Some(*value), None],
             Action::Count { .. }
@@ -423,6 +435,7 @@ impl Action {
             Self::Count { .. } | Self::Flag { .. } => 1,
             Self::Fold { .. } => 2,
             Self::Histogram { .. } => 65,
+            Self::Buckets { count, .. } => *count,
             Self::Poison { .. }
             | Self::FindFrame
             | Self::FindObject
@@ -451,6 +464,7 @@ impl Action {
             Self::Count { cell }
             | Self::Flag { cell }
             | Self::Histogram { cell, .. }
+            | Self::Buckets { cell, .. }
             | Self::Fold { cell, .. }
             | Self::Time { cell, .. }
             | Self::Durations { cell, .. } => cell,
@@ -472,7 +486,9 @@ impl Action {
             }
             Self::Count { .. } if lane == Lane::One => needs(0, Set::NONE),
             Self::Count { .. } => needs(1, Set::NONE),
-            Self::Histogram { .. } | Self::Fold { fold: Fold::Sum, .. } => needs(2, Set::NONE),
+            Self::Histogram { .. }
+            | Self::Buckets { .. }
+            | Self::Fold { fold: Fold::Sum, .. } => needs(2, Set::NONE),
             Self::Fold { .. } => needs(2, Set::of(&[0])),
             // `rdtsc` returns the time in these.
             Self::Time { clock: Clock::Wall, .. } | Self::Durations { clock: Clock::Wall, .. } => {

@@ -24,7 +24,7 @@ struct MessageRecord<'w> {
 
 /// Whether a script writes messages.
 pub(super) fn are_written(script: &Script) -> bool {
-    let Script { begin, probes, end } = script;
+    let Script { begin, probes, end, .. } = script;
     !begin.is_empty() || !end.is_empty() || probes.iter().any(Spec::prints)
 }
 

@@ -97,7 +97,7 @@ pub(super) fn print(read: &[Read<'_>], out: &mut Output) -> Result<(), Failure> 
     registry.register_with_unit("duration", "Durations of calls", seconds, metrics.duration);
     let (seconds, about) = (Unit::Seconds, "CPU time of each call");
     registry.register_with_unit("cpu_duration", about, seconds, metrics.cpu_duration);
-    registry.register("values", "Number of values with this many bits", metrics.values);
+    registry.register("values", "Number of values with this many bits, or from this number on", metrics.values);
     registry.register("folded", "Number of values of the sum, least and greatest", metrics.folded);
     registry.register("sum", "Sum of values", metrics.sum);
     registry.register("least", "Least value", metrics.least);
@@ -179,6 +179,15 @@ impl Metrics {
                 family.get_or_create(&labels).set(*result);
                 // Set, since the sum and the mean of a value have the same labels.
                 self.folded.get_or_create(&labels).set(gauge(*values));
+            }
+            Reading::Linear(cells) => {
+                let Do::Linear { buckets, .. } = &read.watching.what else { return };
+                for (bucket, count) in cells.iter().enumerate().filter(|(_, count)| **count > 0) {
+                    let from = if bucket == 0 { i64::MIN } else { buckets.from(bucket) };
+                    labels.push(("from", from.to_string()));
+                    self.values.get_or_create(&labels).inc_by(*count);
+                    labels.pop();
+                }
             }
             Reading::Histogram(cells) => {
                 for (bits, count) in cells.iter().enumerate().filter(|(_, count)| **count > 0) {

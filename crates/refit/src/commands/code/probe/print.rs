@@ -81,6 +81,9 @@ struct ReadingRecord<'w> {
     /// The number of values, or of nanoseconds of calls, with this many bits, from none on.
     #[serde(skip_serializing_if = "Option::is_none")]
     bits: Option<&'w [u64]>,
+    /// The number of values in each range of `lhist`, after those below and before those above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buckets: Option<&'w [u64]>,
 }
 
 /// A part of a key, for programs.
@@ -165,6 +168,7 @@ fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
         mean: None,
         result: None,
         bits: None,
+        buckets: None,
     };
     match &read.reading {
         Reading::Nothing => {}
@@ -182,9 +186,13 @@ fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
                 Do::Fold(Folding::Mean, _) => record.mean = mean(*values, *result),
                 _ => record.result = Some(*result).filter(|_| *values > 0),
             }
+            if let Do::Fold(Folding::Stats, _) = read.watching.what {
+                record.mean = mean(*values, *result);
+            }
         }
         Reading::Kept(number) => record.result = Some(*number),
         Reading::Histogram(sizes) => record.bits = Some(&sizes[..]),
+        Reading::Linear(buckets) => record.buckets = Some(buckets),
         Reading::Durations { sizes, nanos } => {
             let calls = sizes.iter().sum();
             (record.bits, record.count, record.nanos) =
@@ -359,8 +367,10 @@ fn folded(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), Fail
         let mut rows = Vec::new();
         for read in read.iter().filter(|read| read.watching.what == *what) {
             let Reading::Folded { values: values @ 1.., result } = read.reading else { continue };
+            let average = || format!("{:.1}", mean(values, result).unwrap_or(0.0));
             let shown = match what {
-                Do::Fold(Folding::Mean, _) => format!("{:.1}", mean(values, result).unwrap_or(0.0)),
+                Do::Fold(Folding::Mean, _) => average(),
+                Do::Fold(Folding::Stats, _) => format!("{result} ({} each)", average()),
                 _ => result.to_string(),
             };
             rows.push((weight(result), vec![shown, format::count(values)], read));
@@ -388,8 +398,9 @@ fn weight(number: i64) -> u64 {
 fn histograms(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), Failure> {
     for read in read {
         let (sizes, timed) = match &read.reading {
-            Reading::Histogram(sizes) => (sizes, false),
-            Reading::Durations { sizes, .. } => (sizes, true),
+            Reading::Histogram(sizes) => (&sizes[..], false),
+            Reading::Linear(buckets) => (&buckets[..], false),
+            Reading::Durations { sizes, .. } => (&sizes[..], true),
             _ => continue,
         };
         let parts = read.watching.by.iter().filter(|by| !by.is_stack());
@@ -397,10 +408,12 @@ fn histograms(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), 
             parts.zip(read.key()).map(|(by, part)| format!(", {by} {part}")).collect();
         out.line(&format!("{} at {}{key}", read.watching.what, read.place(several)))?;
         read.frames().iter().try_for_each(|line| out.line(line))?;
-        let from = |bits: usize| match bits {
-            0 => "0".to_owned(),
-            bits if timed => format::nanos(1 << (bits - 1)),
-            bits => format::count(1 << (bits - 1)),
+        let from = |bits: usize| match (bits, &read.watching.what) {
+            (0, Do::Linear { buckets, .. }) => format!("< {}", buckets.least),
+            (bucket, Do::Linear { buckets, .. }) => buckets.from(bucket).to_string(),
+            (0, _) => "0".to_owned(),
+            (bits, _) if timed => format::nanos(1 << (bits - 1)),
+            (bits, _) => format::count(1 << (bits - 1)),
         };
         bars(&sizes[..], from).iter().try_for_each(|line| out.line(line))?;
     }

@@ -69,6 +69,7 @@ fn size(read: &Read<'_>) -> Option<u64> {
         Reading::Count(count) => *count,
         Reading::Folded { values: 1.., result } => u64::try_from(*result).ok()?,
         Reading::Histogram(sizes) => sizes.iter().sum(),
+        Reading::Linear(buckets) => buckets.iter().sum(),
         _ => return None,
     };
     Some(size).filter(|size| *size > 0)

@@ -117,7 +117,9 @@ fn value(reading: &Reading) -> Option<u64> {
         Reading::Concurrency { inside, .. } => Some(*inside),
         Reading::Nothing
         | Reading::Folded { .. }
+        | Reading::Kept(_)
         | Reading::Histogram(_)
+        | Reading::Linear(_)
         | Reading::Durations { .. } => None,
     }
 }
