@@ -1,5 +1,5 @@
-//! The arguments of `printf`, the keys of maps, and everything else that is computed: values, texts,
-//! and facts about the place and the moment. [`expression`](crate::expression) parses them.
+//! The arguments of `printf`, the keys of maps, and everything else that is computed: values,
+//! texts, and facts about the place and the moment. [`expression`](crate::expression) parses them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -53,7 +53,7 @@ pub enum Argument {
 /// The numbers of the maps that keep values, by name.
 pub type Maps = BTreeMap<String, u16>;
 
-/// What formulas at a place know without the snippet.
+/// Facts that formulas at a place have without the snippet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts<'f> {
     /// The maps that keep values.
@@ -184,7 +184,9 @@ impl Argument {
                 Formula::Binary(*operator, Box::new([left.formula(facts), right.formula(facts)]))
             }
             Self::Unary(unary, inner) => Formula::Unary(*unary, boxed(inner)),
-            Self::Choice(all) => Formula::Choice(Box::new(all.each_ref().map(|one| one.formula(facts)))),
+            Self::Choice(all) => {
+                Formula::Choice(Box::new(all.each_ref().map(|one| one.formula(facts))))
+            }
             Self::Kept(name, by) => Formula::Kept(kept(name, by, facts.maps)),
             Self::Same(text, to) => match text.items()[..] {
                 [item] => Formula::Same { item, words: words(to, item.words()).into() },

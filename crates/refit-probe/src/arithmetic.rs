@@ -11,10 +11,7 @@ const LEVELS: [&[(&str, Operator)]; 10] = [
     &[("|", Operator::Or)],
     &[("^", Operator::Xor)],
     &[("&", Operator::And)],
-    &[
-        ("==", Operator::Compare(Relation::Equal)),
-        ("!=", Operator::Compare(Relation::Unequal)),
-    ],
+    &[("==", Operator::Compare(Relation::Equal)), ("!=", Operator::Compare(Relation::Unequal))],
     &[
         ("<=", Operator::Compare(Relation::AtMost)),
         (">=", Operator::Compare(Relation::AtLeast)),
@@ -87,10 +84,9 @@ fn operator<'t>(
     let (before, behind) = (text[..at].trim_end(), &text[at + sign.len()..]);
     // After another operator, or a cast, it is the sign of a number or an indirection.
     let cast = before.ends_with(')') && is_cast(before);
-    let operand = before
-        .chars()
-        .last()
-        .is_some_and(|last| last.is_alphanumeric() || matches!(last, ')' | ']' | '_' | '"') && !cast);
+    let operand = before.chars().last().is_some_and(|last| {
+        last.is_alphanumeric() || matches!(last, ')' | ']' | '_' | '"') && !cast
+    });
     (operand && !behind.trim().is_empty()).then_some((before, *operator, behind))
 }
 

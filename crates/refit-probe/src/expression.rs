@@ -1,4 +1,4 @@
-//! Parses what is computed: the arguments of `printf`, the keys of maps, and the numbers of formulas.
+//! Parses what is computed: the arguments of `printf`, the keys of maps, the numbers of formulas.
 //!
 //! ```text
 //! argument := argument '?' argument ':' argument | argument operator argument | '(' argument ')'

@@ -32,7 +32,8 @@ pub(crate) fn divide(body: &str) -> Result<Vec<Part<'_>>, String> {
     let mut rest = body.trim();
     while !rest.is_empty() {
         if let Some(block) = begins_with(rest, "if") {
-            let (condition, behind) = enclosed(block, '(', ')').ok_or("no `(condition)` after `if`")?;
+            let (condition, behind) =
+                enclosed(block, '(', ')').ok_or("no `(condition)` after `if`")?;
             let (then, behind) = enclosed(behind, '{', '}').ok_or("no `{ }` after `if (…)`")?;
             let (otherwise, behind) = match begins_with(behind.trim_start(), "else") {
                 None => ("", behind),
@@ -135,10 +136,7 @@ mod tests {
     fn alternatives_go_on() {
         let parts = divide("if (a) { b } else if (c) { d } else { e } f").expect("divided");
         let otherwise = "if (c) { d } else { e }";
-        assert_eq!(
-            parts,
-            [Part::If { condition: "a", then: "b", otherwise }, Part::Action("f")]
-        );
+        assert_eq!(parts, [Part::If { condition: "a", then: "b", otherwise }, Part::Action("f")]);
         assert_eq!(
             divide(otherwise).expect("divided"),
             [Part::If { condition: "c", then: "d", otherwise: "e" }]

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use refit_splice::Key;
 
+use crate::action::Do;
 use crate::argument::{Argument, Maps, key};
 use crate::error::Error;
 use crate::spec::Spec;
-use crate::statement::{Do, Statement};
+use crate::statement::Statement;
 
 /// A use of a map.
 struct Use<'s> {
@@ -89,7 +90,11 @@ mod tests {
         ]);
         let wanted = [("last".to_owned(), 0), ("start".to_owned(), 1)];
         assert_eq!(maps, Ok(wanted.into()));
-        assert_eq!(number_all(&["uprobe:a:b { @x[str(arg0), 1] = 1; @x[comm, tid] += 2 }"]).map(|maps| maps.len()), Ok(1));
+        assert_eq!(
+            number_all(&["uprobe:a:b { @x[str(arg0), 1] = 1; @x[comm, tid] += 2 }"])
+                .map(|maps| maps.len()),
+            Ok(1)
+        );
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub type Condition = Vec<Vec<Test>>;
 pub(crate) struct Assignment {
     /// Its number.
     pub(crate) local: u8,
-    /// What it is assigned.
+    /// The number that it is assigned.
     pub(crate) value: Argument,
     /// Whether nothing was assigned to it before.
     pub(crate) first: bool,
@@ -349,9 +349,13 @@ mod tests {
             .condition("comm == \"a || b\" || !@start[tid] && (arg0 || arg1)")
             .expect("understood");
         assert_eq!((any.len(), any[1].len(), operands.len()), (2, 2, 3));
-        assert!(any.iter().flatten().all(|test| (test.relation, test.than) == (Relation::Unequal, 0)));
+        assert!(
+            any.iter().flatten().all(|test| (test.relation, test.than) == (Relation::Unequal, 0))
+        );
         assert_eq!(lowering.take().len(), 3);
-        for (text, what) in [("comm", "no number"), ("a < 1", "unknown value"), ("", "unknown value")] {
+        for (text, what) in
+            [("comm", "no number"), ("a < 1", "unknown value"), ("", "unknown value")]
+        {
             let error = lowering.condition(text).expect_err(text);
             assert!(error.contains(what), "{text}: {error}");
         }

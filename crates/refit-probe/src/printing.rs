@@ -10,9 +10,9 @@ use refit_instruments::session::{Geometry, Session, SessionError};
 use refit_splice::{Action, Item};
 use refit_sys::clock;
 
+use crate::action::Do;
 use crate::datum::{Context, Moment};
 use crate::format::Format;
-use crate::statement::Do;
 use crate::steps::Watching;
 
 /// A message.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use refit_splice::{Action, ENTRIES, EXITS, Installed, KeptValues, Key, TIME};
 
-use crate::statement::{Do, Folding};
+use crate::action::{Do, Folding};
 use crate::steps::Watching;
 
 /// The counts of an action at a place.
@@ -57,7 +57,7 @@ pub enum Reading {
     Kept(i64),
     /// Number of values of each size.
     Histogram(Box<[u64; 65]>),
-    /// Number of values in each bucket ([`Buckets`](crate::statement::Buckets)).
+    /// Number of values in each bucket ([`Buckets`](crate::action::Buckets)).
     Linear(Vec<u64>),
     /// Number of durations of each size, in nanoseconds.
     Durations {

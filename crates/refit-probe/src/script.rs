@@ -1,7 +1,8 @@
 //! Scripts: several probes one after the other, with comments, as bpftrace has them.
 //!
 //! ```text
-//! script := (probe | 'BEGIN' '{' messages '}' | 'END' '{' messages and 'clear' '(' map ')' '}' | 'config' '=' '{' … '}')*
+//! script := (probe | 'BEGIN' '{' messages '}' | 'END' '{' (message | 'clear' '(' map ')')* '}'
+//!           | 'config' '=' '{' … '}')*
 //! ```
 //!
 //! A comment begins with `//`, and ends with the line, or is between `/*` and `*/`. It begins a
@@ -10,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
+use crate::action::Do;
 use crate::datum::{Datum, constant};
 use crate::expression::{self, call};
 use crate::flow::{self, Part};
@@ -17,7 +19,7 @@ use crate::format::Format;
 use crate::lowering::{self, Condition, Lowering};
 use crate::quotes::Quotes;
 use crate::spec::{NotUnderstood, Spec};
-use crate::statement::{self, Do};
+use crate::statement;
 
 /// Several probes, and the messages before and after them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

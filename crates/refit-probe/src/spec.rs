@@ -239,7 +239,7 @@ fn place(text: &str) -> Result<(Place, bool), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::Do;
+    use crate::action::Do;
     use refit_splice::Clock;
 
     fn parse(text: &str) -> Spec {

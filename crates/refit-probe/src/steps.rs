@@ -7,9 +7,10 @@ use refit_instruments::record::{Phase, What};
 use refit_instruments::session::{Described, Kind, Session};
 use refit_splice::{Action, Base, Clock, Key, Step, TIMER, Value, Width};
 
+use crate::action::Do;
 use crate::argument::{self, Argument, Facts, Maps};
 use crate::spec::Spec;
-use crate::statement::{Do, Statement};
+use crate::statement::Statement;
 
 /// The steps for one place.
 #[derive(Clone, Debug, Default)]
@@ -123,73 +124,11 @@ impl Steps {
         about: &About<'_>,
         cell: u32,
     ) -> Result<Watching, NoEvent> {
-        let Statement { what, by, map, when, .. } = statement;
+        let Statement { what, by, map, .. } = statement;
         let cell = if what.is_timed() { cell.next_multiple_of(TIMER) } else { cell };
-        let key = argument::key(by);
-        let step = |action, key| Step { when: when.clone(), key, action };
         let (entry, exit) = match what {
-            Do::Count => (step(Action::Count { cell }, key), None),
-            Do::Histogram(number) => {
-                (step(Action::Histogram { cell, value: value(number) }, key), None)
-            }
-            Do::Linear { bucket, buckets, .. } => {
-                let (value, count) = (value(bucket), buckets.number());
-                (step(Action::Buckets { cell, value, count }, key), None)
-            }
-            Do::Fold(fold, number) => {
-                let (value, fold) = (value(number), fold.kept());
-                (step(Action::Fold { cell, value, fold }, key), None)
-            }
-            Do::Assign { local, value, first } => {
-                let (local, first) = (*local, *first);
-                let facts = Facts { maps: about.maps, address: about.address };
-                let formula = Arc::new(value.formula(facts));
-                (step(Action::Assign { local, formula, first }, None), None)
-            }
-            Do::Keep { value: number, adds } => {
-                let name = map.as_deref().unwrap_or_default();
-                let kept = argument::kept(name, by, about.maps);
-                (step(Action::Keep { kept, value: value(number), adds: *adds }, None), None)
-            }
-            Do::Poison => (Action::POISON.into(), None),
-            Do::Latency | Do::Concurrency | Do::Cpu | Do::Durations(_) => {
-                let clock = match *what {
-                    Do::Cpu => Clock::Thread,
-                    Do::Durations(clock) => clock,
-                    _ => Clock::Wall,
-                };
-                // The reader of the cells looks up the CPU time of a thread by its id.
-                let base = match (clock, &by[..]) {
-                    (_, [_, ..]) | (Clock::Thread, _) => Base::Thread,
-                    _ if about.go => Base::Goroutine,
-                    _ => Base::Context,
-                };
-                let key = Some(Key::Value(Value { base, width: Width::Whole }));
-                let threads = about.threads;
-                let time = |enters| match what {
-                    Do::Durations(_) => {
-                        step(Action::Durations { cell, threads, enters, clock }, key.clone())
-                    }
-                    _ => step(Action::Time { cell, threads, enters, clock }, key.clone()),
-                };
-                (time(true), Some(time(false)))
-            }
-            Do::Event(numbers) => {
-                let payload = [0, 1].map(|at| numbers.get(at).map(value));
-                let what = define(about, numbers, Phase::Point)?;
-                (step(Action::Event { what, payload }, None), None)
-            }
-            Do::Print(format) => {
-                let items = format.arguments().iter().flat_map(Argument::items).collect();
-                (step(Action::Print { what: about.messages, items }, None), None)
-            }
-            Do::Span => {
-                let event = |phase| {
-                    let what = define(about, &[], phase)?;
-                    Ok(step(Action::Event { what, payload: [None, None] }, None))
-                };
-                (event(Phase::Begin)?, Some(event(Phase::End)?))
-            }
+            _ if what.is_timed() => timed(statement, about, cell)?,
+            _ => (single(statement, about, cell)?, None),
         };
         let (what, map, exits) = (what.clone(), map.clone(), spec.leaving);
         let watching =
@@ -204,6 +143,81 @@ impl Steps {
         }
         Ok(watching)
     }
+}
+
+/// Returns the step of an action that is not timed.
+fn single(statement: &Statement, about: &About<'_>, cell: u32) -> Result<Step, NoEvent> {
+    let Statement { what, by, map, when, .. } = statement;
+    let action = match what {
+        Do::Histogram(number) => Action::Histogram { cell, value: value(number) },
+        Do::Linear { bucket, buckets, .. } => {
+            Action::Buckets { cell, value: value(bucket), count: buckets.number() }
+        }
+        Do::Fold(fold, number) => Action::Fold { cell, value: value(number), fold: fold.kept() },
+        Do::Assign { local, value, first } => {
+            let facts = Facts { maps: about.maps, address: about.address };
+            let formula = Arc::new(value.formula(facts));
+            Action::Assign { local: *local, formula, first: *first }
+        }
+        Do::Keep { value: number, adds } => {
+            let name = map.as_deref().unwrap_or_default();
+            let kept = argument::kept(name, by, about.maps);
+            Action::Keep { kept, value: value(number), adds: *adds }
+        }
+        Do::Poison => return Ok(Action::POISON.into()),
+        Do::Event(numbers) => {
+            let payload = [0, 1].map(|at| numbers.get(at).map(value));
+            Action::Event { what: define(about, numbers, Phase::Point)?, payload }
+        }
+        Do::Print(format) => {
+            let items = format.arguments().iter().flat_map(Argument::items).collect();
+            Action::Print { what: about.messages, items }
+        }
+        // Timed actions have two steps.
+        Do::Count | Do::Latency | Do::Cpu | Do::Concurrency | Do::Durations(_) | Do::Span => {
+            Action::Count { cell }
+        }
+    };
+    // A value is kept under a key in a map, not in cells of its own.
+    let counts = action.cells() > 0;
+    Ok(Step { when: when.clone(), key: argument::key(by).filter(|_| counts), action })
+}
+
+/// Returns the steps of a timed action at the entry and at the exits.
+fn timed(
+    statement: &Statement,
+    about: &About<'_>,
+    cell: u32,
+) -> Result<(Step, Option<Step>), NoEvent> {
+    let Statement { what, by, when, .. } = statement;
+    let step = |action, key| Step { when: when.clone(), key, action };
+    if *what == Do::Span {
+        let event = |phase| {
+            let what = define(about, &[], phase)?;
+            Ok(step(Action::Event { what, payload: [None, None] }, None))
+        };
+        return Ok((event(Phase::Begin)?, Some(event(Phase::End)?)));
+    }
+    let clock = match *what {
+        Do::Cpu => Clock::Thread,
+        Do::Durations(clock) => clock,
+        _ => Clock::Wall,
+    };
+    // The reader of the cells looks up the CPU time of a thread by its id.
+    let base = match (clock, &by[..]) {
+        (_, [_, ..]) | (Clock::Thread, _) => Base::Thread,
+        _ if about.go => Base::Goroutine,
+        _ => Base::Context,
+    };
+    let threads = about.threads;
+    let time = |enters| {
+        let action = match what {
+            Do::Durations(_) => Action::Durations { cell, threads, enters, clock },
+            _ => Action::Time { cell, threads, enters, clock },
+        };
+        step(action, Some(Key::Value(Value { base, width: Width::Whole })))
+    };
+    Ok((time(true), Some(time(false))))
 }
 
 /// Returns the value that a number is once it is lowered.

@@ -12,6 +12,7 @@ use refit_splice::process::Program;
 use refit_splice::remains::Removed;
 use refit_splice::{At, DURATIONS, Installed, Key, Plan, Site, StopTimes, TIMER, Why};
 
+use crate::action::Do;
 use crate::argument::{Argument, Maps};
 use crate::datum::{Context, Datum, Moment};
 pub use crate::error::Error;
@@ -23,7 +24,6 @@ use crate::session::ProbeSession;
 use crate::sites::{self, CodePlace, NoSite};
 use crate::spec::{Place, Spec, What};
 use crate::stacks::{Images, StackFrame};
-use crate::statement::Do;
 use crate::steps::{About, NoEvent, Steps, Watching};
 
 /// Maximum number of similar names that an error lists.

@@ -9,8 +9,8 @@
 //! | 0 | the key, other than 0; 0: free |
 //! | 1 | the value; 0: none |
 //!
-//! So a key has the value 0 until another value is stored, and storing 0 deletes it. `snippet::keep`
-//! has the code, and says why several threads may run it.
+//! So a key has the value 0 until another value is stored, and storing 0 deletes it.
+//! `snippet::keep` has the code, and says why several threads may run it.
 
 /// Number of entries over which keys are spread: a power of two. As many as a search probes follow
 /// them.
@@ -45,9 +45,8 @@ pub(crate) fn values(first: &[u64], second: &[u64], tuples: bool) -> KeptValues 
     };
     let whole = first.iter().zip(second).filter(|([key, _], [again, _])| key == again);
     let values = whole.filter(|([key, value], _)| *key != 0 && *value != 0);
-    let values = values.map(|(&[key, value], _)| {
-        (if tuples { key } else { key - 1 }, value.cast_signed())
-    });
+    let values =
+        values.map(|(&[key, value], _)| (if tuples { key } else { key - 1 }, value.cast_signed()));
     KeptValues { values: values.collect(), lost: header[0] }
 }
 

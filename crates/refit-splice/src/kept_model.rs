@@ -9,7 +9,7 @@ use std::collections::HashSet;
 /// An entry: a key and a value.
 type Entry = (u8, u8);
 
-/// What a thread does.
+/// A use of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Call {
     Store(u8, u8),
@@ -43,7 +43,10 @@ enum Next {
     Replaced,
     LockedExchange(u8),
     /// Gives the lock back.
-    Unlock { restarts: bool, lost: bool },
+    Unlock {
+        restarts: bool,
+        lost: bool,
+    },
 }
 
 /// A thread: its calls, and how far it is.
@@ -169,20 +172,16 @@ impl State {
     }
 }
 
-/// What is known once all threads are done.
+/// The map and the results once all threads are done.
 struct Outcome {
     entries: Vec<Entry>,
-    /// What each thread has found.
+    /// The values that each thread has found.
     found: Vec<Vec<u8>>,
     lost: u8,
 }
 
 /// Runs the threads in every order, and checks each outcome; returns the number of states.
-fn explore(
-    entries: &[Entry],
-    calls: &[&'static [Call]],
-    check: impl Fn(&Outcome),
-) -> usize {
+fn explore(entries: &[Entry], calls: &[&'static [Call]], check: impl Fn(&Outcome)) -> usize {
     let threads = calls.iter().map(|calls| Thread::new(calls)).collect();
     let first = State { entries: entries.to_vec(), threads, locked: Vec::new(), lost: 0 };
     let mut seen = HashSet::from([first.clone()]);
@@ -238,7 +237,9 @@ fn a_thread_finds_what_it_has_stored_under_its_own_key() {
 fn numbers_are_added_exactly_while_another_key_makes_room() {
     const ADDS: &[Call] = &[Add(1, 1), Add(1, 2)];
     const ROOM: &[Call] = &[Store(7, 0), Store(7, 3), Store(7, 0)];
-    for entries in [&[(7, 9), (8, 0), (9, 0)][..], &[(7, 9), (0, 0), (0, 0)], &[(8, 1), (7, 9), (9, 0)]] {
+    for entries in
+        [&[(7, 9), (8, 0), (9, 0)][..], &[(7, 9), (0, 0), (0, 0)], &[(8, 1), (7, 9), (9, 0)]]
+    {
         let states = explore(entries, &[ADDS, ADDS, ROOM], |outcome| {
             assert_eq!((values(outcome, 1), outcome.lost), (vec![6], 0), "{:?}", outcome.entries);
             assert!(values(outcome, 7).is_empty());

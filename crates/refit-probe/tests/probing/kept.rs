@@ -31,7 +31,8 @@ fn texts(watch: &Watch) -> Vec<String> {
 
 /// Reads a map: its numbers by the parts of their keys, and how many were lost.
 fn map(watch: &Watch, name: &str) -> (BTreeMap<Vec<Datum>, i64>, u64) {
-    let actions = watch.watched.iter().flat_map(|place| place.actions.iter().map(move |one| (place, one)));
+    let actions =
+        watch.watched.iter().flat_map(|place| place.actions.iter().map(move |one| (place, one)));
     let mut named = actions.filter(|(_, one)| one.map.as_deref() == Some(name));
     let (place, watching) = named.next().expect("the map");
     let Counts { keys, all, lost } = watch.read(watching).expect("read");
@@ -96,7 +97,10 @@ fn operators_have_the_results_of_c() {
         for right in numbers {
             victim.ask(&format!("pair {left} {right}"));
             let wanted = operators.map(|(_, operator)| {
-                operator.apply(left.cast_unsigned(), right.cast_unsigned()).cast_signed().to_string()
+                operator
+                    .apply(left.cast_unsigned(), right.cast_unsigned())
+                    .cast_signed()
+                    .to_string()
             });
             assert_eq!(texts(&watch), [wanted.join(" ")], "{left} {right}");
         }

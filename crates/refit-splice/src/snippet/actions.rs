@@ -2,8 +2,9 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
+use super::key::Key;
 use super::search::COMPARED;
-use super::step::{Action, DURATIONS, Fold, Key, Step, TIMER};
+use super::step::{Action, DURATIONS, Fold, Step, TIMER};
 use super::timer::Timer;
 use super::value::Base;
 use super::writer::Writer;

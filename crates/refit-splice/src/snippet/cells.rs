@@ -6,9 +6,10 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
+use super::key::Key;
 use super::search::Search;
 use super::setting::Lane;
-use super::step::{Key, Step};
+use super::step::Step;
 use super::writer::{Label, Writer};
 use crate::why::Why;
 

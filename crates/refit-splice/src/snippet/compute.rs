@@ -1,8 +1,8 @@
 //! Computes formulas, and keeps their results in locals of the snippet.
 //!
-//! Locals are words of the stack, from the snippet's first action to its last. A word of bits before
-//! them says which of them have a value: a formula that reads memory that cannot be read gives
-//! none, and actions that need it are skipped.
+//! Locals are words of the stack, from the snippet's first action to its last. A word of bits
+//! before them says which of them have a value: a formula that reads memory that cannot be read
+//! gives none, and actions that need it are skipped.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::item::Item;
+use super::key::Key;
 use super::registers::{Needs, Set};
-use super::step::Key;
 use super::value::{Base, Relation, Value};
 
 /// A number that a snippet computes: signed, of 64 bits.
@@ -134,14 +134,20 @@ impl Formula {
     }
 
     /// Returns the places of kept values that it reads.
-    pub(super) fn kept(&self) -> Vec<&Kept> {
-        let kept = |part| if let &Self::Kept(ref kept) = part { Some(kept) } else { None };
+    pub(super) fn kept<'f>(&'f self) -> Vec<&'f Kept> {
+        let kept = |part: &'f Self| match part {
+            Self::Kept(kept) => Some(kept),
+            _ => None,
+        };
         self.parts().into_iter().filter_map(kept).collect()
     }
 
     /// Returns the items that it compares.
-    pub(super) fn compared(&self) -> Vec<&Item> {
-        let item = |part| if let &Self::Same { ref item, .. } = part { Some(item) } else { None };
+    pub(super) fn compared<'f>(&'f self) -> Vec<&'f Item> {
+        let item = |part: &'f Self| match part {
+            Self::Same { item, .. } => Some(item),
+            _ => None,
+        };
         self.parts().into_iter().filter_map(item).collect()
     }
 

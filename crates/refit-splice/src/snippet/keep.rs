@@ -34,8 +34,8 @@
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 
 use super::formula::Kept;
+use super::key::Key;
 use super::search::{COMPARED, Search};
-use super::step::Key;
 use super::value::Value;
 use super::writer::{Label, Writer};
 use crate::kept;
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-/// What is stored, and the labels for it.
+/// The registers and labels for storing.
 #[derive(Clone, Copy, Debug)]
 struct Store {
     map: u16,
@@ -81,7 +81,7 @@ struct Store {
     over: Label,
 }
 
-/// How often a thread tries to take a lock.
+/// Number of times that a thread tries to take a lock.
 const TRIES: i32 = 100;
 
 /// Returns the instruction that sets the zero flag if a register is 0.
@@ -318,9 +318,8 @@ impl Writer<'_> {
 
     /// Replaces an entry, with the same key, if it is as expected; otherwise reads it.
     fn exchange(&mut self, place: Place) -> Result<(), Why> {
-        let exchange = |entry| {
-            Instruction::with1(Code::Cmpxchg16b_m128, MemoryOperand::with_base(entry))
-        };
+        let exchange =
+            |entry| Instruction::with1(Code::Cmpxchg16b_m128, MemoryOperand::with_base(entry));
         if place.key == Register::RBX {
             return self.put_locked(exchange(place.entry));
         }

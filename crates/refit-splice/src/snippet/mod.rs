@@ -6,11 +6,11 @@
 //! restore
 //! ```
 //!
-//! `step` has the actions, `value`, `item` and `formula` the values and texts that actions can read, `setting`
-//! the surroundings of snippets in a program; `registers` and `allocation` decide which registers
-//! are taken; `writer` writes single instructions. `actions` writes a step, composed of the parts
-//! in `values`, `compute`, `cells`, `search`, `keep`, `timer`, `spread`, `gather`, `intern`, `tuple`,
-//! `event`, `print`, `stack` and `find_frame`.
+//! `step` has the actions, `value`, `item`, `key` and `formula` the values and texts that actions
+//! can read, `setting` the surroundings of snippets; `needs`, `registers` and `allocation`
+//! decide which registers are taken; `writer` writes single instructions. `actions` writes a step,
+//! composed of the parts in `values`, `compute`, `cells`, `search`, `keep`, `timer`, `spread`,
+//! `gather`, `intern`, `tuple`, `event`, `print`, `stack` and `find_frame`.
 
 mod actions;
 mod allocation;
@@ -23,6 +23,8 @@ mod gather;
 mod intern;
 mod item;
 mod keep;
+mod key;
+mod needs;
 mod print;
 mod registers;
 mod search;
@@ -41,8 +43,9 @@ use refit_analysis::live::Live;
 pub use compute::LOCALS;
 pub use formula::{Formula, Kept, Operator, Unary};
 pub use item::{Item, Text, text};
+pub use key::Key;
 pub(super) use setting::{Cells, Lane, Rings, Setting};
-pub use step::{Action, Clock, DURATIONS, Fold, KEYS, Key, Step, TIMER};
+pub use step::{Action, Clock, DURATIONS, Fold, KEYS, Step, TIMER};
 pub use value::{Base, Relation, Test, Value, Width};
 
 use crate::listing::Listing;

@@ -82,7 +82,7 @@ pub(super) fn scale() -> Scale {
     *SCALE.get_or_init(|| {
         let factor = clock::nanos(1 << 32);
         let (cycles, now) = (clock::counter(), clock::monotonic());
-        let nanos = (u128::from(cycles) * u128::from(factor) >> 32) as u64;
+        let nanos = ((u128::from(cycles) * u128::from(factor)) >> 32) as u64;
         Scale { factor, offset: now.wrapping_sub(nanos) }
     })
 }

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::formula::{Formula, Kept};
 use super::item::Item;
-use super::registers::{Needs, Set};
-use super::setting::{Lane, Setting};
+use super::key::Key;
 use super::value::{Base, Test, Value};
 
 /// Number of keys that have cells of their own; values under other keys are added up in shared
@@ -37,17 +36,6 @@ pub struct Step {
     pub action: Action,
 }
 
-/// The value or the items by which cells are distinguished.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Key {
-    /// A value.
-    Value(Value),
-    /// Several items together, which are stored once, under a number
-    /// ([`Installed::tuple`](crate::Installed::tuple)). That number is the key of the cells; 0 if
-    /// there was no room.
-    Tuple(Arc<[Item]>),
-}
-
 /// An action at a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -64,8 +52,8 @@ pub enum Action {
         /// The value.
         value: Value,
     },
-    /// Adds one to the cell with the number that is the value, counted from the first; nothing if it
-    /// is none of these cells.
+    /// Adds one to the cell whose number, counted from the first, is the value; to none if there is
+    /// no such cell.
     Buckets {
         /// Number of the first cell.
         cell: u32,
@@ -163,24 +151,6 @@ pub enum Action {
         /// Whether the value is added to what is there.
         adds: bool,
     },
-}
-
-impl Key {
-    /// Returns the values that it reads.
-    pub(super) fn values(&self) -> Vec<Value> {
-        match self {
-            Self::Value(value) => vec![*value],
-            Self::Tuple(items) => items.iter().filter_map(Item::value).collect(),
-        }
-    }
-
-    /// Returns the items that it gathers.
-    fn items(&self) -> &[Item] {
-        match self {
-            Self::Value(_) => &[],
-            Self::Tuple(items) => items,
-        }
-    }
 }
 
 /// A result that is kept of many values, which are signed, of 64 bits.
@@ -284,7 +254,10 @@ impl Step {
         });
         let computed = self.formula().map_or(0, Formula::most_bytes);
         let items = self.items().map(Item::most_bytes).sum::<u64>();
-        own + keys.sum::<u64>() + computed + items + self.values().map(Value::most_bytes).sum::<u64>()
+        own + keys.sum::<u64>()
+            + computed
+            + items
+            + self.values().map(Value::most_bytes).sum::<u64>()
     }
 
     /// Returns an upper bound of the bytes that describe its code to unwinders. They describe each
@@ -319,7 +292,7 @@ impl Step {
     }
 
     /// Returns the formula that it computes.
-    fn formula(&self) -> Option<&Formula> {
+    pub(super) fn formula(&self) -> Option<&Formula> {
         if let Action::Assign { formula, .. } = &self.action { Some(formula) } else { None }
     }
 
@@ -339,11 +312,14 @@ impl Step {
 
     /// Returns its keys: that of its cells, and those of kept values.
     fn keys_sought(&self) -> Vec<&Key> {
-        self.key.iter().chain(self.kept().into_iter().filter_map(|kept| kept.key.as_ref())).collect()
+        self.key
+            .iter()
+            .chain(self.kept().into_iter().filter_map(|kept| kept.key.as_ref()))
+            .collect()
     }
 
     /// Returns the items that it gathers.
-    fn items(&self) -> impl Iterator<Item = &Item> + '_ {
+    pub(super) fn items(&self) -> impl Iterator<Item = &Item> + '_ {
         let keys = self.keys_sought().into_iter().flat_map(Key::items);
         let compared = self.formula().into_iter().flat_map(Formula::compared);
         let printed: &[Item] = match &self.action {
@@ -386,37 +362,6 @@ impl Step {
     pub(super) fn changes_flags(&self) -> bool {
         let none = matches!(self.action, Action::Flag { .. }) || self.action.finds();
         !(none && self.when.is_empty())
-    }
-
-    /// Returns the registers and the stack that it needs.
-    pub(super) fn needs(&self, setting: Setting) -> Needs {
-        let mut needs = self.action.needs(setting.cells.lane);
-        if self.threads() > 0 && self.key.is_none() {
-            needs.take(Base::Context.needs(setting.thread, setting.cells.lane));
-        }
-        for value in self.values() {
-            needs.reads |= value.reads();
-            needs.take(value.base.needs(setting.thread, setting.cells.lane));
-        }
-        for item in self.items() {
-            needs.take(item.needs());
-        }
-        if let Some(formula) = self.formula() {
-            needs.take(formula.needs());
-        }
-        if self.when.iter().flatten().any(|test| !test.is_small()) {
-            needs.scratch = needs.scratch.max(2);
-        }
-        if !self.when.is_empty() {
-            needs.scratch = needs.scratch.max(1);
-        }
-        if self.key.is_some() && self.threads() == 0 {
-            // The lane, the key, the place and count of the search, and the value of the action. A
-            // key of several items takes no more.
-            needs.scratch = needs.scratch.max(5);
-            needs.fixed |= Set::of(&[0]);
-        }
-        needs
     }
 }
 
@@ -475,56 +420,6 @@ impl Action {
             | Self::Print { .. }
             | Self::Assign { .. }
             | Self::Keep { .. } => 0,
-        }
-    }
-
-    fn needs(&self, lane: Lane) -> Needs {
-        let needs = |scratch, fixed| Needs { scratch, fixed, reads: Set::NONE, stack: false };
-        match self {
-            Self::Poison { .. } | Self::FindFrame | Self::FindObject | Self::Flag { .. } => {
-                needs(0, Set::NONE)
-            }
-            Self::Count { .. } if lane == Lane::One => needs(0, Set::NONE),
-            Self::Count { .. } => needs(1, Set::NONE),
-            Self::Histogram { .. }
-            | Self::Buckets { .. }
-            | Self::Fold { fold: Fold::Sum, .. } => needs(2, Set::NONE),
-            Self::Fold { .. } => needs(2, Set::of(&[0])),
-            // `rdtsc` returns the time in these.
-            Self::Time { clock: Clock::Wall, .. } | Self::Durations { clock: Clock::Wall, .. } => {
-                needs(3, Set::of(&[0, 2]))
-            }
-            Self::Time { clock: Clock::Thread, .. }
-            | Self::Durations { clock: Clock::Thread, .. } => {
-                // The call with its arguments, and the register in which the time is computed.
-                let fixed = Set::SYSCALL | Set::of(&[2, 6, 7]);
-                Needs { stack: true, ..needs(3, fixed) }
-            }
-            Self::Event { .. } => needs(6, Set::of(&[0, 2])),
-            Self::Print { .. } => Needs { stack: true, ..needs(6, Set::of(&[0, 2])) },
-            // The formula's own needs are added.
-            Self::Assign { .. } => Needs { stack: true, ..needs(1, Set::NONE) },
-            Self::Keep { .. } => Kept::NEEDS,
-        }
-    }
-}
-
-impl Base {
-    /// Returns what finding the value needs, in addition to the register that receives it.
-    fn needs(self, thread: Option<i32>, lane: Lane) -> Needs {
-        let call = |fixed: Set, stack| Needs { scratch: 1, fixed, reads: Set::NONE, stack };
-        match self {
-            Self::Register(_) => call(Set::NONE, false),
-            Self::Thread | Self::Context if thread.is_some() => call(Set::NONE, false),
-            Self::Goroutine => call(Set::NONE, false),
-            Self::Local(_) => call(Set::NONE, true),
-            Self::Time => call(Set::of(&[0, 2]), false),
-            Self::Processor if lane != Lane::One => call(Set::NONE, false),
-            Self::Processor => call(Set::SYSCALL | Set::of(&[2, 6, 7]), true),
-            Self::Thread | Self::Process | Self::Context => call(Set::SYSCALL, false),
-            Self::Memory { .. } | Self::Stack(_) => {
-                call(Set::SYSCALL | Set::of(&[2, 6, 7, 8, 9, 10]), true)
-            }
         }
     }
 }

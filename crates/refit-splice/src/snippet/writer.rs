@@ -46,7 +46,16 @@ impl<'t> Writer<'t> {
         // Labels are no valid addresses: they differ from those of all instructions, and of all
         // other snippets that are encoded together.
         let labels = 1 << 63 | (to.len() as u64) << 16;
-        Self { address, taken, setting, depth: 0, locals: 0, homes: Values::UNMOVED.homes, labels, to }
+        Self {
+            address,
+            taken,
+            setting,
+            depth: 0,
+            locals: 0,
+            homes: Values::UNMOVED.homes,
+            labels,
+            to,
+        }
     }
 
     pub(super) fn put(&mut self, instruction: Result<Instruction, IcedError>) -> Result<(), Why> {

@@ -2,6 +2,7 @@
 
 mod cover;
 mod killed;
+mod kept;
 mod messages;
 mod probes;
 mod refused;

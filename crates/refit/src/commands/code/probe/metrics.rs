@@ -11,9 +11,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
+use refit_probe::action::{Do, Folding};
 use refit_probe::datum::Datum;
 use refit_probe::reading::Reading;
-use refit_probe::statement::{Do, Folding};
 use refit_splice::Clock;
 
 use super::reading::{Key, Read, Source};
@@ -97,7 +97,11 @@ pub(super) fn print(read: &[Read<'_>], out: &mut Output) -> Result<(), Failure> 
     registry.register_with_unit("duration", "Durations of calls", seconds, metrics.duration);
     let (seconds, about) = (Unit::Seconds, "CPU time of each call");
     registry.register_with_unit("cpu_duration", about, seconds, metrics.cpu_duration);
-    registry.register("values", "Number of values with this many bits, or from this number on", metrics.values);
+    registry.register(
+        "values",
+        "Number of values with this many bits, or from this number on",
+        metrics.values,
+    );
     registry.register("folded", "Number of values of the sum, least and greatest", metrics.folded);
     registry.register("sum", "Sum of values", metrics.sum);
     registry.register("least", "Least value", metrics.least);

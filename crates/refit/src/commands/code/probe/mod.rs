@@ -20,9 +20,9 @@ use clap::builder::ValueHint;
 use clap::error::ErrorKind;
 use refit_analysis::lines::Lines;
 use refit_instruments::session::Session;
+use refit_probe::action::Do;
 use refit_probe::script::Script;
 use refit_probe::spec::{NotUnderstood, Spec};
-use refit_probe::statement::Do;
 use refit_probe::watch::{self, Error, Watch};
 use refit_splice::process::Program;
 use serde::Serialize;
@@ -49,9 +49,11 @@ FILE is the file name of a library or of the program, or * for all. \
 Actions: count, latency (calls and time from entry to exit), cpu (the same in CPU time), concurrency (threads inside), \
 printf(\"FORMAT\", ARGUMENT, …), time(\"FORMAT\"), sum VALUE, avg VALUE, min VALUE, max VALUE, histogram VALUE (or latency or cpu, for the durations of calls), event [VALUE [, VALUE]] and span (records in the trace of --output). \
 Values: arg0 … arg5, retval, pid, tid, cpu, registers, fields such as *(arg0 + 16), and casts of these such as (u32)arg1. \
-Conditions: comparisons such as VALUE == NUMBER, combined with && and ||. \
+Conditions: numbers that are not 0, such as VALUE == 1, @NAME[KEY] or comm == \"bash\", combined with && and ||. \
 Maps add up all places of a probe, in bpftrace's words: @NAME[KEY, …] = count(), sum(VALUE), avg(VALUE), min(VALUE), max(VALUE) or hist(VALUE), \
-separated by semicolons; NAME and [KEY, …] may be left out. \
+separated by semicolons; NAME and [KEY, …] may be left out. Also stats(VALUE) and lhist(VALUE, FROM, TO, STEP). \
+Maps keep numbers: @NAME[KEY, …] = NUMBER, +=, ++, delete(@NAME[KEY, …]); variables too: $NAME = NUMBER. \
+Numbers are computed as in C. if (CONDITION) { … } else { … } runs one of two blocks. \
 Keys and arguments are values, str(VALUE) or str(VALUE, N) (the text at an address), ustack or ustack(N) (the stack with at most N frames), usym(VALUE), comm, func, probe; \
 arguments also nsecs, elapsed and strftime(\"FORMAT\", nsecs). A probe of uretprobe:FILE:FUNCTION runs where the function returns. \
 Several probes may follow each other, in a file too, with comments and with BEGIN { printf(\"…\") } and END { printf(\"…\") }.
@@ -61,6 +63,7 @@ Example:
   refit probe -p 4711 -e 'uprobe:libc:malloc /arg0 > 4096/ { count, histogram arg0, by tid }' --interval 1s
   refit probe -p 4711 -e 'uprobe:libc:*alloc { @calls[tid] = count(); @bytes = sum(arg0) }'
   refit probe -p 4711 -e 'uprobe:libsqlite3:sqlite3_prepare_v2 { printf(\"%d %s\\n\", tid, str(arg1)) }'
+  refit probe -p 4711 -e 'uprobe:libc:getaddrinfo { @start[tid] = nsecs } uretprobe:libc:getaddrinfo /@start[tid]/ { @us = hist((nsecs - @start[tid]) / 1000); delete(@start[tid]) }'
   refit probe -p 4711 -e 'uprobe:libc:malloc { @bytes[ustack] = sum(arg0) }' --for 10s --svg malloc.svg
   refit probe -e 'uprobe:libsqlite3:sqlite3_step { latency, cpu }' -- sqlite3 db 'select 1'
   refit probe -p 4711 -e 'uprobe:nginx:ngx_http_* { span }' -o nginx.trace --for 5s

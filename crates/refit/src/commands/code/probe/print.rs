@@ -1,10 +1,10 @@
 //! The results of probes, for people and for programs.
 
+use refit_probe::action::{Do, Folding};
 use refit_probe::argument::Argument;
 use refit_probe::datum::Datum;
 use refit_probe::reading::Reading;
 use refit_probe::stacks::StackFrame;
-use refit_probe::statement::{Do, Folding};
 use refit_splice::UNKNOWN_FRAME;
 use serde::Serialize;
 

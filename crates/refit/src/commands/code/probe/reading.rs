@@ -1,12 +1,12 @@
 //! The readings of probes so far.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
+use refit_probe::action::Do;
 use refit_probe::datum::Datum;
 use refit_probe::reading::Reading;
-use refit_probe::statement::Do;
 use refit_probe::steps::Watching;
 use refit_probe::watch::{Watch, Watched as Place};
 use refit_splice::process::Program;

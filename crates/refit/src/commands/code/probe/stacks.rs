@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use refit_instruments::export;
+use refit_probe::action::Do;
 use refit_probe::argument::Argument;
 use refit_probe::datum::Datum;
 use refit_probe::reading::Reading;
 use refit_probe::spec::Spec;
 use refit_probe::stacks::StackFrame;
-use refit_probe::statement::Do;
 
 use super::super::flame;
 use super::reading::{Key, Read};

@@ -1,0 +1,89 @@
+//! Values that are kept from one probe to the next, and what is computed of them, in a program that
+//! nobody here has written.
+
+use super::probes::objects;
+use super::shell::{run, text};
+
+const COMMAND: [&str; 4] = ["--", "sqlite3", ":memory:", "select 6 * 7; selec 1;"];
+
+/// The pattern of bpftrace's tools: what was stored at the entry is used at the exit.
+const SCRIPT: &str = r#"
+BEGIN { printf("%-8s %-22s %s\n", "THREAD", "FUNCTION", "US") }
+uprobe:libsqlite3:sqlite3_prepare_v2
+{
+    @start[tid] = nsecs;
+    @text[tid] = arg1;
+    @which[tid] = func;   // for the exit
+}
+uretprobe:libsqlite3:sqlite3_prepare_v2 /@start[tid] != 0/
+{
+    $us = (nsecs - @start[tid]) / 1000;
+    if ((int32)retval == 0) {
+        @fine[@which[tid]] = lhist($us, 0, 1000000, 100000);
+        printf("%-8d %-22s %d %s\n", tid, @which[tid], $us < 60000000, str(@text[tid]));
+    } else {
+        @failed[str(@text[tid])] = stats($us < 0 ? 1 : 2);
+    }
+    @all++;
+    delete(@start[tid]); delete(@text, tid);
+}
+uprobe:libsqlite3:sqlite3_step /comm == "sqlite3" && str(@text[tid]) != "select"/ { @steps += 10 }
+END { clear(@start); clear(@text); }
+"#;
+
+#[test]
+fn what_an_entry_stored_is_used_at_the_exit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("prepare.bt");
+    std::fs::write(&path, SCRIPT).expect("a file");
+    let file = path.to_str().expect("a path");
+    let output = run(&[&["probe", file], &COMMAND[..]].concat());
+    let (shown, said) = (text(&output.stdout), text(&output.stderr));
+    // sqlite3 itself fails, since that is no statement.
+    let line = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().skip(1).collect();
+        words.join(" ") == "sqlite3_prepare_v2 1 select 6 * 7; selec 1;"
+    };
+    assert!(shown.lines().any(line), "{shown}{said}");
+    assert!(!shown.contains("@start") && !shown.contains("@text"), "{shown}");
+    assert!(shown.contains("@which") && shown.contains("lhist($us, 0, 1000000, 100000) at @fine"));
+    let output = run(&[&["--json", "probe", file], &COMMAND[..]].concat());
+    let records = objects(&output.stdout);
+    let map = |name: &str| records.iter().filter(|one| one["map"] == name).collect::<Vec<_>>();
+    let [fine] = &map("fine")[..] else { panic!("{records:#?}") };
+    assert_eq!(fine["key"], "sqlite3_prepare_v2");
+    let buckets: Vec<_> = fine["buckets"].as_array().into_iter().flatten().collect();
+    let sum: u64 = buckets.iter().filter_map(|count| count.as_u64()).sum();
+    assert!(buckets.len() == 12 && sum > 0, "{buckets:?}");
+    let failed = map("failed");
+    let [failed] = &failed[..] else { panic!("{records:#?}") };
+    assert_eq!(failed["key"].as_str().map(str::trim), Some("selec 1;"));
+    assert_eq!((&failed["mean"], &failed["result"]), (&2.0.into(), &2.into()));
+    let [all] = &map("all")[..] else { panic!("{records:#?}") };
+    assert_eq!(all["result"].as_u64(), Some(sum + 1));
+    let [steps] = &map("steps")[..] else { panic!("{records:#?}") };
+    assert!(steps["result"].as_u64().is_some_and(|steps| steps >= 10 && steps % 10 == 0));
+}
+
+#[test]
+fn maps_that_do_not_fit_are_refused_before_anything_changes() {
+    for (probe, what) in [
+        ("uprobe:*:sqlite3_step { @x = count(); @x = 1 }", "cannot use the map @x: it counts"),
+        ("uprobe:*:sqlite3_step { printf(\"%d\", @x[tid]) }", "nothing is assigned to it"),
+        ("uprobe:*:sqlite3_step { @x[tid] = 1; @y = @x }", "its keys are"),
+    ] {
+        let refused = run(&[&["probe", "-e", probe], &COMMAND[..]].concat());
+        let said = text(&refused.stderr);
+        assert!(refused.status.code() == Some(1) && said.contains(what), "{said}");
+    }
+    for (probe, what) in [
+        ("uprobe:*:sqlite3_step { @x = lhist(arg0, 0, 10, 0) }", "has not 1 to 1000 ranges"),
+        ("uprobe:*:sqlite3_step { @x = lhist(arg0, 10) }", "needs a value, from, to, and step"),
+        ("uprobe:*:sqlite3_step { if arg0 { count } }", "no `(condition)` after `if`"),
+        ("uprobe:*:sqlite3_step { printf(\"%d\", $x) }", "`$x` was assigned nothing"),
+    ] {
+        let wrong = run(&[&["probe", "-e", probe], &COMMAND[..]].concat());
+        let said = text(&wrong.stderr);
+        assert!(wrong.status.code() == Some(2) && said.contains(what), "{said}");
+    }
+}
