@@ -47,7 +47,7 @@ pub(crate) struct Probes {
 }
 
 /// The measured probes; `count`, `latency` and stacks have to reach a limit.
-pub(crate) const PROBES: [&str; 12] = [
+pub(crate) const PROBES: [&str; 15] = [
     "{ count }",
     "{ latency }",
     "{ histogram arg0 }",
@@ -60,6 +60,9 @@ pub(crate) const PROBES: [&str; 12] = [
     STACKS,
     TEXTS,
     MESSAGES,
+    "{ @start[tid] = nsecs }",
+    "{ @calls[tid]++ }",
+    "{ $n = arg0 * 3 + 1; if ($n > 1000 && tid) { @sum = sum($n / 10) } }",
 ];
 /// The stack of the probe, of which there are at least as many frames.
 pub(crate) const STACKS: &str = "{ @[ustack(20)] = count() }";

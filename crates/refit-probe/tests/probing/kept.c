@@ -2,6 +2,7 @@
 // commands, one per line, and answers with numbers of calls.
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ APART long t_get(long key, long value) {
 }
 APART long t_nap(long micros) {
 	calls++;
-	usleep(micros);
+	if (micros < 1000000) usleep(micros);
 	return micros;
 }
 
@@ -71,8 +72,32 @@ static void *own(void *which) {
 		t_put(key, -number);
 		t_get(key, -number);
 		t_put(key, 0);
-		t_get(key, 0);
+		// While others put their keys in the place of this one.
+		for (int i = 0; i < 8; i++) t_get(key, 0);
 	}
+	return 0;
+}
+// Two threads add to the same new key at once, while a third one makes room for it in one entry or
+// another. Its keys are searched from the next entry on.
+enum { ROUNDS = 20000, FULL = 16 };
+static long keys[ROUNDS + FULL], room[5];
+static volatile long there, over;
+static void meet(void) {
+	long goal = (__atomic_fetch_add(&there, 1, __ATOMIC_SEQ_CST) | 1) + 1;
+	while (there < goal) sched_yield();
+}
+static void *same(void *which) {
+	for (long i = FULL; i < ROUNDS + FULL && (long)which < 2; i++) {
+		meet();
+		t_put(keys[i], 1);
+		meet();
+		if (which) continue;
+		t_get(keys[i], 2);
+		t_nap(keys[i]);
+	}
+	if ((long)which < 2) over = 1;
+	while (!over)
+		for (long i = 1; i < 5; i++) t_put(room[i], 1), t_nap(room[i]);
 	return 0;
 }
 // All threads store and delete the value of the same key.
@@ -124,6 +149,23 @@ int main(void) {
 				if (right) t_put(key << 4, 0);
 			}
 		if (sscanf(line, "own %d", &together) == 1) in_threads(own, 4, 1, 0);
+		if (!strcmp(line, "same\n")) {
+			long key = 1L << 40;
+			for (long i = 0; i < ROUNDS + FULL; i++) {
+				while (home(++key) != 100) {}
+				keys[i] = key;
+			}
+			for (long i = 0; i < 5; i++) {
+				while (home(++key) != 101) {}
+				room[i] = key;
+			}
+			// Every entry gets a key, and all but a few keep theirs.
+			for (long i = 0; i < FULL; i++) t_put(keys[i], 1);
+			t_put(room[0], 1);
+			for (long i = 0; i < 6; i++) t_nap(keys[i]);
+			there = over = calls = 0;
+			in_threads(same, 3, 1, 0);
+		}
 		if (!strcmp(line, "shared\n")) in_threads(shared, 4, 1, 0);
 		printf("%ld\n", calls);
 		fflush(stdout);

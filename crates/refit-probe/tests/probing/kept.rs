@@ -289,15 +289,35 @@ fn keys_of_several_threads_in_the_same_entries_have_their_own_numbers() {
         "uprobe:victim:t_put { @x[arg0] = arg1 }
          uprobe:victim:t_get { @wrong += @x[arg0] != arg1; @right += @x[arg0] == arg1 }",
     );
-    assert_eq!(victim.ask("own 0"), "480000");
-    assert_eq!((single(&watch, "wrong"), single(&watch, "right")), (0, 240_000));
+    assert_eq!(victim.ask("own 0"), "1040000");
+    assert_eq!((single(&watch, "wrong"), single(&watch, "right")), (0, 800_000));
     assert_eq!(map(&watch, "x"), (BTreeMap::new(), 0));
     // A thread that is preempted while it replaces a key makes others lose theirs.
-    assert_eq!(victim.ask("own 1"), "480000");
+    assert_eq!(victim.ask("own 1"), "1040000");
     let (numbers, lost) = map(&watch, "x");
     let wrong = single(&watch, "wrong").cast_unsigned();
     assert_eq!((numbers.len(), wrong), (0, lost));
     assert!(lost < 24_000, "{lost}");
+    watch.remove(&victim.program()).expect("removed");
+}
+
+#[test]
+fn a_new_key_that_two_threads_store_at_once_is_there_once() {
+    let mut victim = Victim::of(program());
+    let watch = watch(
+        &victim,
+        "uprobe:victim:t_put { @x[arg0] += arg1 }
+         uprobe:victim:t_nap { delete(@x[arg0]) }
+         uprobe:victim:t_get { @wrong += @x[arg0] != arg1; @right += @x[arg0] == arg1 }",
+    );
+    victim.ask("same");
+    let (numbers, lost) = map(&watch, "x");
+    let [wrong, right] = ["wrong", "right"].map(|name| single(&watch, name).cast_unsigned());
+    assert_eq!(wrong + right, 20_000);
+    // Both need the same lock, whose holder can be preempted.
+    assert!(wrong <= lost && lost < 4000, "{wrong} {lost}");
+    // The keys that keep their entries.
+    assert_eq!(numbers.len(), 11, "{numbers:?}");
     watch.remove(&victim.program()).expect("removed");
 }
 
