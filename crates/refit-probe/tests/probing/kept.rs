@@ -270,10 +270,13 @@ fn deleted_keys_make_room_and_others_are_counted_as_lost() {
     let watch = watch(&victim, "uprobe:victim:t_put { @x[arg0] = arg1 }");
     victim.ask("keys 40000 1");
     assert_eq!(map(&watch, "x"), (BTreeMap::new(), 0));
+    // The only key that no entry can have.
+    victim.ask("put -1 5");
+    assert_eq!(map(&watch, "x"), (BTreeMap::new(), 1));
     victim.ask("keys 20000 0");
     let (numbers, lost) = map(&watch, "x");
-    assert_eq!(numbers.len() as u64 + lost, 20_000);
-    assert!(numbers.len() > 3000 && lost > 0, "{}", numbers.len());
+    assert_eq!(numbers.len() as u64 + lost, 20_001);
+    assert!(numbers.len() > 3000 && lost > 1, "{}", numbers.len());
     let is_own = |(key, number): (&Vec<Datum>, &i64)| {
         key[..] == [Datum::Number(((number - 1) << 4).cast_unsigned())]
     };
