@@ -9,7 +9,7 @@ use refit_splice::remains::Remains;
 pub(crate) fn probe(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match text.parse::<Script>() {
-        Ok(Script { begin, probes, end }) => {
+        Ok(Script { begin, probes, end, clear: _ }) => {
             for action in probes.iter().flat_map(|probe| &probe.actions) {
                 let _ = (action.what.to_string(), action.what.is_timed());
             }

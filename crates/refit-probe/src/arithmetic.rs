@@ -47,6 +47,16 @@ pub(crate) fn choice(text: &str) -> Option<[&str; 3]> {
     None
 }
 
+/// Counts the operators and brackets outside of quotes.
+pub(crate) fn signs(text: &str) -> usize {
+    let mut quotes = Quotes::default();
+    let signs = text.chars().filter(|&sign| {
+        quotes.pass(sign);
+        !quotes.within && "|^&=!<>+-*/%~?([".contains(sign)
+    });
+    signs.count()
+}
+
 /// Divides a text at each `sign` outside of brackets and quotes.
 pub(crate) fn split_at<'t>(text: &'t str, sign: &str) -> Vec<&'t str> {
     let outside = outside(text);

@@ -21,6 +21,8 @@ use crate::quotes::Quotes;
 
 /// The most bytes of a text.
 const MOST_TEXT: u8 = 200;
+/// The most operators and brackets of an expression, each of which may be within another.
+const MOST_SIGNS: usize = 200;
 /// The most bytes of a thread's name.
 const MOST_NAME: u8 = 15;
 /// Functions and names that are no values.
@@ -39,6 +41,10 @@ impl Argument {
     /// The part that is not understood.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
+        if arithmetic::signs(text) > MOST_SIGNS {
+            let begin: String = text.chars().take(20).collect();
+            return Err(format!("`{begin}` begins more than {MOST_SIGNS} operators and brackets"));
+        }
         if let Some(parts) = arithmetic::choice(text) {
             let [condition, one, other] = parts.map(|part| Self::number(part, text));
             return Ok(Self::Choice(Box::new([condition?, one?, other?])));
@@ -99,12 +105,16 @@ impl Argument {
     /// # Errors
     /// The part that is not understood, or no number.
     pub(crate) fn number(text: &str, whole: &str) -> Result<Self, String> {
-        let parsed = Self::parse(text)?;
-        match parsed {
+        Self::parse(text)?.checked(text, whole)
+    }
+
+    /// Returns it if it is a number; it was written as `text`, a part of `whole`.
+    fn checked(self, text: &str, whole: &str) -> Result<Self, String> {
+        match self {
             Self::Value(operand) if operand.is_stack() => {
                 Err(format!("`{}` can only be a key (write e.g. @[ustack] = count())", text.trim()))
             }
-            _ if parsed.is_number() => Ok(parsed),
+            _ if self.is_number() => Ok(self),
             _ if text.trim() == whole.trim() => Err(format!("`{}` is no number", text.trim())),
             _ => Err(format!("`{}` is no number, in `{}`", text.trim(), whole.trim())),
         }
@@ -144,18 +154,23 @@ impl Argument {
 
 /// Parses a computed number, or a comparison of a text.
 fn computed(text: &str, left: &str, operator: Operator, right: &str) -> Result<Argument, String> {
-    if let Operator::Compare(relation @ (Relation::Equal | Relation::Unequal)) = operator {
-        let both = [Argument::parse(left)?, Argument::parse(right)?];
-        if let [text, Argument::Quoted(other)] | [Argument::Quoted(other), text] = both {
+    let parsed = (Argument::parse(left)?, Argument::parse(right)?);
+    match (operator, parsed) {
+        (
+            Operator::Compare(relation @ (Relation::Equal | Relation::Unequal)),
+            (text, Argument::Quoted(other)) | (Argument::Quoted(other), text),
+        ) => {
             let same = same(text, other)?;
-            return Ok(match relation {
+            Ok(match relation {
                 Relation::Unequal => Argument::Unary(Unary::Not, Box::new(same)),
                 _ => same,
-            });
+            })
+        }
+        (_, (one, other)) => {
+            let left = Box::new(one.checked(left, text)?);
+            Ok(Argument::Computed(left, operator, Box::new(other.checked(right, text)?)))
         }
     }
-    let [left, right] = [left, right].map(|part| Argument::number(part, text).map(Box::new));
-    Ok(Argument::Computed(left?, operator, right?))
 }
 
 /// Returns the comparison of a text with one that does not change.
@@ -319,6 +334,10 @@ mod tests {
             ("arg0 + comm", "`comm` is no number, in `arg0 + comm`"),
             ("arg0 + argx", "unknown value `argx`"),
             ("\"\\q\"", "unknown escape `\\q`"),
+            (&"!".repeat(201), "begins more than 200 operators"),
+            (&"(".repeat(100_000), "begins more than 200 operators"),
+            (&["1"; 5000].join("-"), "begins more than 200 operators"),
+            (&["a ? 1 "; 5000].join(":"), "begins more than 200 operators"),
             ("func == \"main\"", "`func` cannot be compared"),
             ("str(arg0, 2) == \"GET\"", "\"GET\" is longer than"),
             ("str(arg0, 1, 2)", "more than a value and a length"),

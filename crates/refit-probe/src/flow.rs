@@ -58,13 +58,19 @@ fn alternative(text: &str) -> Result<(&str, &str), String> {
     if let Some(inner) = enclosed(text, '{', '}') {
         return Ok(inner);
     }
-    let what = "no `{ }` or `if` after `else`";
-    let block = begins_with(text, "if").ok_or(what)?;
-    let (_, behind) = enclosed(block, '(', ')').ok_or("no `(condition)` after `if`")?;
-    let (_, mut behind) = enclosed(behind, '{', '}').ok_or("no `{ }` after `if (…)`")?;
-    if let Some(other) = begins_with(behind.trim_start(), "else") {
-        (_, behind) = alternative(other)?;
-    }
+    let mut rest = text;
+    let behind = loop {
+        if let Some((_, behind)) = enclosed(rest, '{', '}') {
+            break behind;
+        }
+        let block = begins_with(rest, "if").ok_or("no `{ }` or `if` after `else`")?;
+        let (_, behind) = enclosed(block, '(', ')').ok_or("no `(condition)` after `if`")?;
+        let (_, behind) = enclosed(behind, '{', '}').ok_or("no `{ }` after `if (…)`")?;
+        match begins_with(behind.trim_start(), "else") {
+            Some(other) => rest = other.trim_start(),
+            None => break behind,
+        }
+    };
     Ok((&text[..text.len() - behind.len()], behind))
 }
 

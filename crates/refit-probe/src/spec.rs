@@ -347,6 +347,19 @@ mod tests {
     }
 
     #[test]
+    fn blocks_are_within_each_other_up_to_a_limit() {
+        let within = |count| "if (1) { ".repeat(count) + "count " + &"}".repeat(count);
+        let after = |count| "if (1) { count }".to_owned() + &" else if (1) { count }".repeat(count);
+        for body in [within(40), after(20_000)] {
+            let error = format!("uprobe:a:b {{ {body} }}").parse::<Spec>().expect_err("too deep");
+            assert!(error.what.contains("more than 30 blocks"), "{}", error.what);
+        }
+        for body in [within(20), after(20)] {
+            parse(&format!("uprobe:a:b {{ {body} }}"));
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         for (text, what) in [
             ("uprobe:a:b", "no `{ action }`"),

@@ -101,6 +101,9 @@ struct Parser<'l> {
     tested: Vec<Operand>,
 }
 
+/// The most blocks within each other; what follows `else` is within its `if`.
+const MOST_BLOCKS: usize = 30;
+
 /// A change of a map or a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
@@ -132,6 +135,9 @@ impl Parser<'_> {
         bodies: [&str; 2],
         when: &Condition,
     ) -> Result<(), String> {
+        if self.tested.len() >= MOST_BLOCKS {
+            return Err(format!("more than {MOST_BLOCKS} blocks (`if`) within each other"));
+        }
         let number = Argument::number(condition, condition)?;
         let lowered = self.lowering.value(number)?;
         let no_value = || format!("`{condition}` is no condition");

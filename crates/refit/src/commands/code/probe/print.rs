@@ -415,7 +415,7 @@ fn histograms(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), 
             (bits, _) if timed => format::nanos(1 << (bits - 1)),
             (bits, _) => format::count(1 << (bits - 1)),
         };
-        bars(&sizes[..], from).iter().try_for_each(|line| out.line(line))?;
+        bars(sizes, from).iter().try_for_each(|line| out.line(line))?;
     }
     Ok(())
 }
