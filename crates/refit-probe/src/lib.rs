@@ -27,7 +27,7 @@
 //! - [`operand`], `quotes`, [`arithmetic`], [`argument`], [`expression`], [`datum`]: values and
 //!   texts, as they are asked for and as they are read.
 //! - [`lowering`]: locals for what is computed.
-//! - [`format`], [`action`]: messages, and everything that is done at places.
+//! - [`mod@format`], [`action`]: messages, and everything that is done at places.
 //! - `flow`, [`statement`], [`spec`], [`script`]: the language, from text to places, conditions and
 //!   actions.
 //! - `kept_maps`: the maps that keep values, and whether their uses fit each other.

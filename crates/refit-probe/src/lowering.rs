@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use refit_splice::{Base, LOCALS, Relation, Test, Value, Width};
+use refit_splice::{Base, LOCALS, Relation, Test, Width};
 
 use crate::argument::{Argument, MOST_GATHERED, gathered};
 use crate::arithmetic;
@@ -269,8 +269,7 @@ fn of_local(local: u8, value: &Argument) -> Operand {
     let read = value.operands();
     let leaving = read.iter().any(|operand| operand.leaving);
     let lasting = read.iter().all(|operand| operand.lasting);
-    let value = Value { base: Base::Local(local), width: Width::Whole };
-    Operand { value, leaving, lasting }
+    Operand { leaving, lasting, ..Operand::new(Base::Local(local), Width::Whole) }
 }
 
 /// Returns the condition under which both hold.
@@ -309,7 +308,7 @@ mod tests {
     #[test]
     fn numbers_become_locals_and_are_shown_as_they_were_written() {
         let (value, assignments) = lower("arg1");
-        assert_eq!((value.to_string().as_str(), assignments.len()), ("rsi", 0));
+        assert_eq!((value.to_string().as_str(), assignments.len()), ("arg1", 0));
         let (value, assignments) = lower("(nsecs - @start[tid]) / 1000");
         assert_eq!(value.to_string(), "((nsecs - @start[tid]) / 1000)");
         assert_eq!(assignments.len(), 1);

@@ -23,6 +23,8 @@ pub struct Operand {
     pub leaving: bool,
     /// Whether it exists wherever a thread is in a function.
     pub lasting: bool,
+    /// Whether it is named as an argument of the function, not by its register.
+    pub argument: bool,
 }
 
 /// Names of the general registers by their numbers.
@@ -37,6 +39,8 @@ const HALVES: [&str; 16] = [
 ];
 /// Registers in which the System V ABI passes the first six arguments.
 const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
+/// Names of these arguments.
+const NAMES: [&str; 6] = ["arg0", "arg1", "arg2", "arg3", "arg4", "arg5"];
 /// Register in which it returns a value.
 const RESULT: u8 = 0;
 
@@ -70,8 +74,10 @@ const RELATIONS: [(&str, Relation); 6] = [
 ];
 
 impl Operand {
-    fn register(number: u8) -> Self {
-        Self { value: Value::register(number), leaving: false, lasting: false }
+    /// Returns a value at the entry, named by its register.
+    pub(crate) fn new(base: Base, width: Width) -> Self {
+        let value = Value { base, width };
+        Self { value, leaving: false, lasting: false, argument: false }
     }
 
     /// Whether it is the same wherever a thread is in a function.
@@ -108,8 +114,7 @@ impl Operand {
                 "`{text}` is no stack (write ustack, or ustack(N) for N frames, at most {FRAMES})"
             )
         })?;
-        let value = Value { base: Base::Stack(depth), width: Width::Whole };
-        Ok(Self { value, leaving: false, lasting: true })
+        Ok(Self { lasting: true, ..Self::new(Base::Stack(depth), Width::Whole) })
     }
 
     /// Parses a value.
@@ -128,25 +133,24 @@ impl Operand {
                 format!("`{text}` is not a field (write e.g. *arg0 or *(arg0 + 16))")
             });
         }
-        let lasting = |base| {
-            let value = Value { base, width: Width::Whole };
-            Self { value, leaving: false, lasting: true }
-        };
+        let whole = |base| Self::new(base, Width::Whole);
+        let lasting = |base| Self { lasting: true, ..whole(base) };
         match text {
             "cpu" => return Ok(lasting(Base::Processor)),
             "pid" => return Ok(lasting(Base::Process)),
             "tid" => return Ok(lasting(Base::Thread)),
-            "retval" => return Ok(Self { leaving: true, ..Self::register(RESULT) }),
+            "retval" => return Ok(Self { leaving: true, ..whole(Base::Register(RESULT)) }),
             _ => {}
         }
         if let Some(number) = HALVES.iter().position(|&name| name == text) {
-            let value = Value { base: Base::Register(number as u8), width: Width::U32 };
-            return Ok(Self { value, leaving: false, lasting: false });
+            return Ok(Self::new(Base::Register(number as u8), Width::U32));
         }
         if text.starts_with("ustack") {
             return Err(format!("`{text}` can only be a key (write e.g. @[ustack] = count())"));
         }
-        whole(text).map(Self::register).ok_or_else(|| {
+        let named = register(text)
+            .map(|(number, argument)| Self { argument, ..whole(Base::Register(number)) });
+        named.ok_or_else(|| {
             format!(
                 "unknown value `{text}` (known: arg0 … arg5, retval, pid, tid, cpu, registers, and fields such as *(arg0 + 8))"
             )
@@ -154,12 +158,16 @@ impl Operand {
     }
 }
 
-/// Returns the register that holds a whole argument, or the register with this name.
-fn whole(text: &str) -> Option<u8> {
+/// Returns the register that holds a whole argument, or the register with this name; and whether it
+/// is named as an argument.
+fn register(text: &str) -> Option<(u8, bool)> {
     let argument = text.strip_prefix("arg").and_then(|number| number.parse::<usize>().ok());
     match argument {
-        Some(number) => ARGUMENTS.get(number).copied(),
-        None => REGISTERS.iter().position(|&name| name == text).map(|number| number as u8),
+        Some(number) => ARGUMENTS.get(number).map(|register| (*register, true)),
+        None => {
+            let found = REGISTERS.iter().position(|&name| name == text);
+            found.map(|number| (number as u8, false))
+        }
     }
 }
 
@@ -181,12 +189,15 @@ fn field(pointer: &str) -> Option<Operand> {
         }
         None => (inner, 0),
     };
-    let (register, leaving) = match name.trim() {
-        "retval" => (RESULT, true),
-        name => (whole(name)?, false),
+    let (register, argument, leaving) = match name.trim() {
+        "retval" => (RESULT, false, true),
+        name => {
+            let (register, argument) = register(name)?;
+            (register, argument, false)
+        }
     };
-    let value = Value { base: Base::Memory { register, offset }, width: Width::Whole };
-    Some(Operand { value, leaving, lasting: false })
+    let base = Base::Memory { register, offset };
+    Some(Operand { leaving, argument, ..Operand::new(base, Width::Whole) })
 }
 
 /// Parses a number: decimal, with a power of ten (`1e6`), or hexadecimal after `0x`. Numbers from
@@ -213,8 +224,9 @@ pub(crate) fn test(text: &str) -> Option<(Operand, Test)> {
 
 impl fmt::Display for Operand {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let register = |number: u8| match (self.leaving, number) {
-            (true, RESULT) => "retval",
+        let register = |number: u8| match ARGUMENTS.iter().position(|&one| one == number) {
+            Some(argument) if self.argument => NAMES[argument],
+            _ if self.leaving && number == RESULT => "retval",
             _ => REGISTERS[usize::from(number & 15)],
         };
         let width = WIDTHS.iter().find(|(_, width)| *width == self.value.width);
@@ -245,17 +257,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_understood_and_said_as_registers() {
+    fn values_are_understood_and_shown_as_they_are_named() {
         for (text, said) in [
-            ("arg0", "rdi"),
+            ("arg0", "arg0"),
+            ("rdi", "rdi"),
             ("r15", "r15"),
             ("edi", "(u32)rdi"),
-            ("(i16) arg1", "(i16)rsi"),
-            ("(int8)arg1", "(i8)rsi"),
+            ("(i16) arg1", "(i16)arg1"),
+            ("(int8)rsi", "(i8)rsi"),
             ("retval", "retval"),
             ("pid", "pid"),
-            ("*arg2", "*rdx"),
-            ("(u8)*(arg0 + 16)", "(u8)*(rdi + 16)"),
+            ("*arg2", "*arg2"),
+            ("(u8)*(arg0 + 16)", "(u8)*(arg0 + 16)"),
+            ("*(r9 + 16)", "*(r9 + 16)"),
             ("*(rbp-0x10)", "*(rbp - 16)"),
             ("*(retval+8)", "*(retval + 8)"),
         ] {

@@ -10,8 +10,8 @@
 //!
 //! `uretprobe` places are the exits of functions.
 //!
-//! [`statement`] defines statements, [`operand`] values and conditions. Where bpftrace and perf
-//! have a word for a concept, it is used here.
+//! [`statement`] defines statements, [`crate::operand`] values, [`crate::lowering`] conditions. Where
+//! bpftrace and perf have a word for a concept, it is used here.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(done(&spec)[1].to_string(), "histogram cpu");
         let spec = parse("uprobe:a:b { sum arg0, avg (i32)arg1, min arg2, max arg3, by tid }");
         let said: Vec<_> = done(&spec).iter().map(Do::to_string).collect();
-        assert_eq!(said, ["sum rdi", "avg (i32)rsi", "min rdx", "max rcx"]);
+        assert_eq!(said, ["sum arg0", "avg (i32)arg1", "min arg2", "max arg3"]);
         let spec = parse("uprobe:a:b /retval < 0/ { count, histogram retval }");
         assert!(spec.leaving);
         for text in ["uprobe:a:b { histogram arg1 }", "uprobe:a:b { event }"] {
@@ -320,15 +320,15 @@ mod tests {
             said,
             [
                 (Some("calls"), some("tid"), "count".to_owned()),
-                (Some(""), None, "histogram rsi".to_owned()),
-                (Some("max"), None, "max (i32)rdi".to_owned()),
+                (Some(""), None, "histogram arg1".to_owned()),
+                (Some("max"), None, "max (i32)arg0".to_owned()),
                 (None, some("pid"), "count".to_owned()),
             ]
         );
         let spec =
             parse("uprobe:a:b { @[tid, str(arg0, 8), func] = count(); printf(\"%d;\", arg1) }");
         let by: Vec<_> = spec.actions[0].by.iter().map(ToString::to_string).collect();
-        assert_eq!(by, ["tid", "str(rdi, 8)", "func"]);
+        assert_eq!(by, ["tid", "str(arg0, 8)", "func"]);
         assert_eq!(spec.actions[1].what.to_string(), "printf(\"%d;\", arg1)");
         let spec = parse("uprobe:a:b { @[retval] = count(); @entered = count() }");
         assert_eq!(spec.actions.iter().map(Statement::leaves).collect::<Vec<_>>(), [true, false]);

@@ -272,7 +272,9 @@ impl Step {
         let items = self.items().count();
         let gathered = if items > 0 { 4 + 2 * items } else { 0 };
         let computed = self.formula().map_or(0, |formula| 6 + 2 * formula.compared().len());
-        64 + MOVE * (values.sum::<usize>() + gathered + computed)
+        // Each exchange of an entry moves a value to another register and back.
+        let kept = 2 * self.kept().len();
+        64 + MOVE * (values.sum::<usize>() + gathered + computed + kept)
     }
 
     /// Whether it walks the stack.

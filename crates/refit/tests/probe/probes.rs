@@ -37,7 +37,7 @@ fn a_function_of_a_running_program_is_counted_timed_and_left_as_it_was() {
     assert_eq!(by("count")["count"], 20);
     assert_eq!((&by("latency")["count"], &by("latency")["inside"]), (&20.into(), &0.into()));
     assert!(by("latency")["nanos"].as_u64().expect("a number") > 0);
-    for histogram in ["histogram rdi", "histogram latency", "histogram cpu"] {
+    for histogram in ["histogram arg0", "histogram latency", "histogram cpu"] {
         let records = by(histogram);
         let bits = records["bits"].as_array().expect("cells").iter();
         assert_eq!(bits.map(|cell| cell.as_u64().expect("a number")).sum::<u64>(), 20);
