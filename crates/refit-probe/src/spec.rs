@@ -10,8 +10,8 @@
 //!
 //! `uretprobe` places are the exits of functions.
 //!
-//! [`statement`] defines statements, [`crate::operand`] values, [`crate::lowering`] conditions. Where
-//! bpftrace and perf have a word for a concept, it is used here.
+//! [`statement`] defines statements, [`crate::operand`] values, [`crate::lowering`] conditions.
+//! Where bpftrace and perf have a word for a concept, it is used here.
 
 use std::collections::BTreeSet;
 use std::fmt;
