@@ -2,18 +2,22 @@
 
 use std::io;
 
-use refit_probe::script::{self, Script};
+use refit_probe::script::{self, Outside, Script};
 use refit_splice::remains::Remains;
 
 /// Parses the bytes as a script of probes.
 pub(crate) fn probe(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match text.parse::<Script>() {
-        Ok(Script { begin, probes, end, clear: _ }) => {
-            for action in probes.iter().flat_map(|probe| &probe.actions) {
+        Ok(script) => {
+            for action in script.probes.iter().flat_map(|probe| &probe.actions) {
                 let _ = (action.what.to_string(), action.what.is_timed());
             }
-            begin.iter().chain(&end).for_each(|message| drop(script::render(message)));
+            for action in script.outside() {
+                if let Outside::Message(message) = action {
+                    let _ = script::render(message);
+                }
+            }
         }
         Err(error) => assert!(error.to_string().contains("write e.g. "), "{error}"),
     }

@@ -116,6 +116,26 @@ impl Reading {
         }
     }
 
+    /// Subtracts what the same action had counted before. Numbers that are no counts or sums become 0.
+    pub fn subtract(&mut self, before: &Self, what: &Do) {
+        let less = |sums: &mut [u64], parts: &[u64]| {
+            sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum = sum.saturating_sub(*part));
+        };
+        match (self, before) {
+            (Self::Count(sum), Self::Count(part)) => *sum = sum.saturating_sub(*part),
+            (Self::Histogram(sums), Self::Histogram(parts)) => less(&mut sums[..], &parts[..]),
+            (Self::Linear(sums), Self::Linear(parts)) => less(sums, parts),
+            (Self::Folded { values, result }, Self::Folded { values: less, result: part }) => {
+                let sums = !matches!(what, Do::Fold(Folding::Least | Folding::Greatest, _));
+                *values = if sums { values.saturating_sub(*less) } else { 0 };
+                *result = if sums { result.wrapping_sub(*part) } else { 0 };
+            }
+            (Self::Kept(number), _) => *number = 0,
+            // Maps have no other readings.
+            _ => {}
+        }
+    }
+
     /// Whether nothing was counted.
     pub fn is_zero(&self) -> bool {
         match self {

@@ -1,8 +1,10 @@
 //! Scripts: several probes one after the other, with comments, as bpftrace has them.
 //!
 //! ```text
-//! script := (probe | 'BEGIN' '{' messages '}' | 'END' '{' (message | 'clear' '(' map ')')* '}'
-//!           | 'config' '=' '{' … '}')*
+//! script   := (probe | 'BEGIN' outside | 'END' outside | 'interval' ':' unit ':' number outside
+//!             | 'config' '=' '{' … '}')*
+//! outside  := '{' ((message | ('print' | 'clear') '(' map ')') (',' | ';'))* '}'
+//! unit     := 's' | 'ms' | 'us' | 'hz'
 //! ```
 //!
 //! A comment begins with `//`, and ends with the line, or is between `/*` and `*/`. It begins a
@@ -10,8 +12,9 @@
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
+use std::time::Duration;
 
-use crate::action::Do;
+use crate::action::{Do, Folding};
 use crate::datum::{Datum, constant};
 use crate::expression::{self, call};
 use crate::flow::{self, Part};
@@ -21,17 +24,37 @@ use crate::quotes::Quotes;
 use crate::spec::{NotUnderstood, Spec};
 use crate::statement;
 
-/// Several probes, and the messages before and after them.
+/// Several probes, and the actions before, after and between them, which refit itself does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
-    /// Messages that are printed once the probes are installed.
-    pub begin: Vec<Format>,
+    /// Done once the probes are installed.
+    pub begin: Vec<Outside>,
     /// The probes.
     pub probes: Vec<Spec>,
-    /// Messages that are printed when the probes are removed.
-    pub end: Vec<Format>,
-    /// The maps that END clears, whose results are not printed.
-    pub clear: Vec<String>,
+    /// Done again and again.
+    pub intervals: Vec<Interval>,
+    /// Done when the probes are removed, before the results are printed.
+    pub end: Vec<Outside>,
+}
+
+/// An action that refit does itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outside {
+    /// Prints a message.
+    Message(Format),
+    /// Prints a map.
+    Print(String),
+    /// Clears a map.
+    Clear(String),
+}
+
+/// Actions that are done at an interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// The time from one to the next.
+    pub every: Duration,
+    /// The actions.
+    pub actions: Vec<Outside>,
 }
 
 impl Script {
@@ -39,8 +62,37 @@ impl Script {
     pub fn extend(&mut self, other: Self) {
         self.begin.extend(other.begin);
         self.probes.extend(other.probes);
+        self.intervals.extend(other.intervals);
         self.end.extend(other.end);
-        self.clear.extend(other.clear);
+    }
+
+    /// Returns all actions that refit does itself.
+    pub fn outside(&self) -> impl Iterator<Item = &Outside> {
+        let between = self.intervals.iter().flat_map(|interval| &interval.actions);
+        self.begin.iter().chain(between).chain(&self.end)
+    }
+
+    /// Says which map is to be cleared between, and cannot be.
+    fn check(&self) -> Result<(), String> {
+        let between = self.intervals.iter().flat_map(|interval| &interval.actions);
+        let cleared = between.filter_map(|action| match action {
+            Outside::Clear(map) => Some(map),
+            _ => None,
+        });
+        let statements = || self.probes.iter().flat_map(|probe| &probe.actions);
+        let stays = |map: &String| {
+            let mut of = statements().filter(|one| one.map.as_ref() == Some(map));
+            of.any(|one| {
+                let least = matches!(one.what, Do::Fold(Folding::Least | Folding::Greatest, _));
+                least || matches!(one.what, Do::Keep { .. })
+            })
+        };
+        match cleared.into_iter().find(|map| stays(map)) {
+            None => Ok(()),
+            Some(map) => Err(format!(
+                "`clear(@{map})` is possible at intervals for counts, sums and histograms only"
+            )),
+        }
     }
 }
 
@@ -54,23 +106,23 @@ impl FromStr for Script {
         let mut script = Self::default();
         for probe in blocks(&plain).map_err(|what| wrong(text, what))? {
             let (head, _) = probe.split_once('{').unwrap_or((probe, ""));
+            let outside = || outside(probe).map_err(|what| wrong(probe, what));
             match head.trim() {
-                "BEGIN" => {
-                    let begin = self::messages(probe, None);
-                    script.begin.extend(begin.map_err(|what| wrong(probe, what))?);
-                }
-                "END" => {
-                    let end = self::messages(probe, Some(&mut script.clear));
-                    script.end.extend(end.map_err(|what| wrong(probe, what))?);
-                }
+                "BEGIN" => script.begin.extend(outside()?),
+                "END" => script.end.extend(outside()?),
                 // Settings of bpftrace's own.
                 head if head.strip_prefix("config").is_some_and(|rest| rest.trim() == "=") => {}
+                head if head.starts_with("interval:") => {
+                    let every = interval(head).map_err(|what| wrong(probe, what))?;
+                    script.intervals.push(Interval { every, actions: outside()? });
+                }
                 _ => script.probes.push(Spec::parse(probe, &functions)?),
             }
         }
         if script.probes.is_empty() {
             return Err(wrong(text, "no probe".to_owned()));
         }
+        script.check().map_err(|what| wrong(text, what))?;
         Ok(script)
     }
 }
@@ -81,27 +133,49 @@ pub fn render(format: &Format) -> String {
     format.render(&data.unwrap_or_default())
 }
 
-/// Parses a block of messages that need no program. END may also clear maps.
-fn messages(block: &str, mut clear: Option<&mut Vec<String>>) -> Result<Vec<Format>, String> {
+/// Parses an interval: `interval:s:1`.
+fn interval(head: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_millis(20);
+    let parts: Vec<&str> = head.trim().split(':').collect();
+    let wrong = || format!("`{head}` is no interval of 20 ms or more (write e.g. interval:s:1)");
+    let [_, unit, number] = parts[..] else { return Err(wrong()) };
+    let number: u32 = number.trim().parse().ok().filter(|number| *number > 0).ok_or_else(wrong)?;
+    let every = match unit {
+        "s" => Duration::from_secs(number.into()),
+        "ms" => Duration::from_millis(number.into()),
+        "us" => Duration::from_micros(number.into()),
+        "hz" => Duration::from_secs(1) / number,
+        _ => return Err(wrong()),
+    };
+    Some(every).filter(|every| *every >= LEAST).ok_or_else(wrong)
+}
+
+/// Parses a block of actions that need no program.
+fn outside(block: &str) -> Result<Vec<Outside>, String> {
     let (_, rest) = block.split_once('{').ok_or("no `{`")?;
     let body = rest.trim_end().strip_suffix('}').unwrap_or(rest);
-    let mut messages = Vec::new();
+    let mut actions = Vec::new();
     for part in flow::divide(body)? {
         let Part::Action(item) = part else {
-            return Err("`if` is not possible in BEGIN and END".to_owned());
+            return Err("`if` is not possible outside of a program".to_owned());
         };
-        if let (Some(map), Some(clear)) = (call(item, "clear"), &mut clear) {
+        let name = |map: &str| {
             let name = map.trim().strip_prefix('@').ok_or_else(|| format!("`{map}` is no map"))?;
-            clear.push(expression::name(name, map)?);
-            continue;
-        }
-        let mut lowering = Lowering::new(item, &BTreeSet::new());
-        let parsed = statement::parse(item, &mut lowering, &Condition::new())?;
-        for statement in parsed {
-            messages.push(known(statement.what)?);
+            expression::name(name, map)
+        };
+        match (call(item, "print"), call(item, "clear")) {
+            (Some(map), _) => actions.push(Outside::Print(name(map)?)),
+            (_, Some(map)) => actions.push(Outside::Clear(name(map)?)),
+            _ => {
+                let mut lowering = Lowering::new(item, &BTreeSet::new());
+                let parsed = statement::parse(item, &mut lowering, &Condition::new())?;
+                for statement in parsed {
+                    actions.push(Outside::Message(known(statement.what)?));
+                }
+            }
         }
     }
-    Ok(messages)
+    Ok(actions)
 }
 
 /// Returns a message that needs no program.
@@ -208,17 +282,29 @@ uprobe:libc:calloc
 }
 uretprobe:libc:free { @ = count() } END { printf("over\n"); clear(@); clear(@x); } "#,
         );
-        assert_eq!(
-            script.begin.iter().map(render).collect::<String>(),
-            "PID    TEXT // no comment\n"
-        );
-        assert_eq!(script.end.iter().map(render).collect::<String>(), "over\n");
+        let [Outside::Message(begin)] = &script.begin[..] else { panic!("{script:#?}") };
+        assert_eq!(render(begin), "PID    TEXT // no comment\n");
+        let [Outside::Message(end), first, second] = &script.end[..] else { panic!("{script:#?}") };
+        assert_eq!(render(end), "over\n");
+        let clear = |name: &str| Outside::Clear(name.to_owned());
+        assert_eq!([first, second], [&clear(""), &clear("x")]);
         let [first, second] = &script.probes[..] else { panic!("{script:#?}") };
         assert_eq!((first.places.len(), first.actions.len()), (2, 2));
         assert!(first.actions.iter().all(|one| one.when.len() == 1));
-        assert_eq!(script.clear, ["", "x"]);
         assert_eq!(first.places[0].module.as_deref(), Some("/usr/lib/*/libc.so.6"));
         assert!(second.leaving && !first.leaving);
+    }
+
+    #[test]
+    fn actions_can_be_done_at_intervals() {
+        let script = parse(
+            "uprobe:a:b { @ = count() } interval:s:1 { print(@); clear(@) } interval:ms:20 {} interval:hz:50 { time() }",
+        );
+        let every: Vec<_> = script.intervals.iter().map(|one| one.every.as_millis()).collect();
+        assert_eq!(every, [1000, 20, 20]);
+        let actions = &script.intervals[0].actions;
+        assert_eq!(*actions, [Outside::Print(String::new()), Outside::Clear(String::new())]);
+        assert_eq!((script.intervals[2].actions.len(), script.outside().count()), (1, 3));
     }
 
     #[test]
@@ -232,7 +318,12 @@ uretprobe:libc:free { @ = count() } END { printf("over\n"); clear(@); clear(@x);
             ("uprobe:a:b { count } uprobe:c:d", "no `{ action }`"),
             ("uprobe:a:b { count } uprobe:c:d { count", "no closing `}`"),
             ("BEGIN { count } uprobe:a:b { count }", "`count` is not possible in BEGIN"),
-            ("BEGIN { clear(@x) } uprobe:a:b { count }", "unknown action `clear(@x)`"),
+            ("interval:s:0 { } uprobe:a:b { count }", "`interval:s:0` is no interval"),
+            ("interval:hz:51 { } uprobe:a:b { count }", "is no interval of 20 ms"),
+            ("interval:h:1 { } uprobe:a:b { count }", "is no interval"),
+            ("interval:s:1 { print(x) } uprobe:a:b { count }", "`x` is no map"),
+            ("interval:s:1 { clear(@x) } uprobe:a:b { @x = max(arg0) }", "`clear(@x)` is possible"),
+            ("interval:s:1 { clear(@x) } uprobe:a:b { @x = 1 }", "counts, sums and histograms"),
             ("END { clear(x) } uprobe:a:b { count }", "`x` is no map"),
             ("END { if (1) { } } uprobe:a:b { count }", "`if` is not possible"),
             ("END { printf(\"%d\", tid) } uprobe:a:b { count }", "`tid` is not known in BEGIN"),

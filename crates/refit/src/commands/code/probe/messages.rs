@@ -1,7 +1,6 @@
 //! The messages that probes write while they are watched.
 
-use refit_probe::format::Format;
-use refit_probe::script::{self, Script};
+use refit_probe::script::{Outside, Script};
 use refit_probe::spec::Spec;
 use serde::Serialize;
 
@@ -24,8 +23,9 @@ struct MessageRecord<'w> {
 
 /// Whether a script writes messages.
 pub(super) fn are_written(script: &Script) -> bool {
-    let Script { begin, probes, end, .. } = script;
-    !begin.is_empty() || !end.is_empty() || probes.iter().any(Spec::prints)
+    let mut outside = script.outside();
+    outside.any(|action| matches!(action, Outside::Message(_)))
+        || script.probes.iter().any(Spec::prints)
 }
 
 /// Prints the messages that came since the last call. Those of several programs are in the order of
@@ -55,16 +55,6 @@ pub(super) fn print(watched: &[Watched<'_>], out: &mut Output) -> Result<(), Fai
         }
     }
     if all.is_empty() { Ok(()) } else { out.flush() }
-}
-
-/// Prints the messages before or after all others.
-pub(super) fn print_all(messages: &[Format], out: &mut Output) -> Result<(), Failure> {
-    // Programs read objects.
-    if out.json() || messages.is_empty() {
-        return Ok(());
-    }
-    messages.iter().try_for_each(|message| out.raw(script::render(message).as_bytes()))?;
-    out.flush()
 }
 
 /// Says how many messages were lost.

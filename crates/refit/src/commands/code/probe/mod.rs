@@ -2,6 +2,7 @@
 
 mod messages;
 mod metrics;
+mod outside;
 mod print;
 mod reading;
 mod repair;
@@ -36,6 +37,7 @@ use crate::output::Output;
 pub(crate) use repair::{RepairArgs, repair};
 pub(crate) use tell::{failure, tell_kept};
 
+use outside::Actions;
 use reading::Watched;
 use tell::tell_refused;
 use trace::Trace;
@@ -56,7 +58,7 @@ Maps keep numbers: @NAME[KEY, …] = NUMBER, +=, ++, delete(@NAME[KEY, …]); va
 Numbers are computed as in C. if (CONDITION) { … } else { … } runs one of two blocks. \
 Keys and arguments are values, str(VALUE) or str(VALUE, N) (the text at an address), ustack or ustack(N) (the stack with at most N frames), usym(VALUE), comm, func, probe; \
 arguments also nsecs, elapsed and strftime(\"FORMAT\", nsecs). A probe of uretprobe:FILE:FUNCTION runs where the function returns. \
-Several probes may follow each other, in a file too, with comments and with BEGIN { printf(\"…\") } and END { printf(\"…\") }.
+Several probes may follow each other, in a file too, with comments, and with BEGIN { printf(\"…\") }, END { … } and interval:s:1 { print(@NAME); clear(@NAME) }.
 
 Example:
   refit probe -p 4711 -e 'uprobe:redis-server:lookupKey* { count }'
@@ -189,6 +191,7 @@ fn watch(
     };
     let trace = Trace::begin(&script.probes, args.output.as_deref(), command)?;
     let mut watched = Vec::new();
+    let mut actions = Actions::new(script);
     let seen = programs
         .iter()
         .try_for_each(|program| {
@@ -196,8 +199,8 @@ fn watch(
             watched.push(Watched { program, watch });
             Ok(())
         })
-        .and_then(|()| messages::print_all(&script.begin, out))
-        .and_then(|()| follow(args, &programs, &watched, interrupted, out));
+        .and_then(|()| actions.begin(&watched, out))
+        .and_then(|()| follow(args, &programs, &watched, &mut actions, interrupted, out));
     // In spite of errors of the output, the programs get their code back.
     let removed: Vec<Result<(), Failure>> = watched
         .iter()
@@ -211,9 +214,8 @@ fn watch(
     let ended = trace.map(|trace| trace.end(out));
     seen?;
     messages::print(&watched, out)?;
-    messages::print_all(&script.end, out)?;
-    let mut read = reading::read(&watched)?;
-    read.retain(|one| !script.clear.iter().any(|map| one.is_of(map)));
+    actions.end(&watched, out)?;
+    let read = actions.read(&watched)?;
     print::print(args.openmetrics, &read, watched.len() > 1, out)?;
     args.svg.as_deref().map_or(Ok(()), |file| stacks::draw(&read, file))?;
     removed.into_iter().collect::<Result<(), _>>()?;
@@ -226,6 +228,7 @@ fn follow(
     args: &ProbeArgs,
     programs: &[Program],
     watched: &[Watched<'_>],
+    actions: &mut Actions<'_>,
     interrupted: &AtomicBool,
     out: &mut Output,
 ) -> Result<(), Failure> {
@@ -233,11 +236,14 @@ fn follow(
     let course = Course { launched, time: args.time, interval: args.interval };
     course.follow(programs, interrupted, |turn| match turn {
         Turn::Tell => {
-            let read = reading::read(watched)?;
+            let read = actions.read(watched)?;
             print::print(args.openmetrics, &read, watched.len() > 1, out)?;
             out.flush()
         }
-        Turn::Look => messages::print(watched, out),
+        Turn::Look => {
+            messages::print(watched, out)?;
+            actions.between(watched, out)
+        }
     })
 }
 

@@ -29,9 +29,12 @@ pub(super) struct Read<'w> {
 }
 
 impl Read<'_> {
-    /// Whether it is a result of the map with this name.
-    pub(super) fn is_of(&self, map: &str) -> bool {
-        matches!(self.from, Source::Map(name) if name == map)
+    /// Returns the name of the map that it is a result of.
+    pub(super) fn map(&self) -> Option<&str> {
+        match self.from {
+            Source::Map(name) => Some(name),
+            Source::Place { .. } => None,
+        }
     }
 }
 
