@@ -116,7 +116,8 @@ impl Reading {
         }
     }
 
-    /// Subtracts what the same action had counted before. Numbers that are no counts or sums become 0.
+    /// Subtracts what the same action had counted before. Numbers that are no counts or sums become
+    /// 0.
     pub fn subtract(&mut self, before: &Self, what: &Do) {
         let less = |sums: &mut [u64], parts: &[u64]| {
             sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum = sum.saturating_sub(*part));

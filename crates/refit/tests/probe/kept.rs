@@ -1,8 +1,11 @@
 //! Values that are kept from one probe to the next, and what is computed of them, in a program that
 //! nobody here has written.
 
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+
 use super::probes::objects;
-use super::shell::{run, text};
+use super::shell::{Shell, interrupt, refit, run, text, verified, watching};
 
 const COMMAND: [&str; 4] = ["--", "sqlite3", ":memory:", "select 6 * 7; selec 1;"];
 
@@ -86,4 +89,41 @@ fn maps_that_do_not_fit_are_refused_before_anything_changes() {
         let said = text(&wrong.stderr);
         assert!(wrong.status.code() == Some(2) && said.contains(what), "{said}");
     }
+}
+
+#[test]
+fn what_is_printed_and_cleared_at_intervals_adds_up() {
+    let mut shell = Shell::start();
+    let id = shell.id();
+    let script = r#"
+uprobe:*:sqlite3_prepare_v2 { @all = count(); @by[str(arg1)] = count(); @twice = sum(2); @last = nsecs; }
+interval:ms:20 { print(@all); clear(@all); print(@by); print(@twice); clear(@by); clear(@twice) }
+END { clear(@last) }"#;
+    let mut child = refit(&["--json", "probe", "-p", &id, "-e", script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("refit");
+    let mut told = watching(&mut child);
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let (mut number, mut printed) = (0, String::new());
+    // Until several intervals have passed.
+    while printed.lines().filter(|line| line.contains("\"all\"")).count() < 3 {
+        shell.ask("select 1;");
+        number += 1;
+        output.read_line(&mut printed).expect("a result");
+    }
+    interrupt(&child);
+    output.read_to_string(&mut printed).expect("the end");
+    let mut said = String::new();
+    told.read_to_string(&mut said).expect("the end");
+    assert!(child.wait().expect("refit").success(), "{said}");
+    let records = objects(printed.as_bytes());
+    let sum = |map: &str, field: &str| -> u64 {
+        let of = records.iter().filter(|one| one["map"] == map);
+        of.filter_map(|one| one[field].as_u64()).sum()
+    };
+    assert_eq!((sum("all", "count"), sum("by", "count")), (number, number), "{printed}");
+    assert_eq!((sum("twice", "result"), sum("last", "result")), (2 * number, 0), "{printed}");
+    verified(&id);
 }

@@ -65,6 +65,12 @@ impl<'s> Actions<'s> {
     /// Reads all results, without what was cleared.
     pub(super) fn read<'w>(&self, watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Failure> {
         let mut read = reading::read(watched)?;
+        self.leave_out(&mut read);
+        Ok(read)
+    }
+
+    /// Leaves out what was cleared.
+    fn leave_out(&self, read: &mut Vec<Read<'_>>) {
         read.retain_mut(|one| {
             let cleared = self.name(one).and_then(|name| self.cleared.get(&name));
             cleared.is_none_or(|cleared| {
@@ -72,7 +78,6 @@ impl<'s> Actions<'s> {
                 !one.reading.is_zero()
             })
         });
-        Ok(read)
     }
 
     /// Names a result of a map.
@@ -86,21 +91,23 @@ impl<'s> Actions<'s> {
         watched: &[Watched<'_>],
         out: &mut Output,
     ) -> Result<(), Failure> {
+        let reads = |action: &Outside| !matches!(action, Outside::Message(_));
+        // Read once, so that what is counted between printing and clearing is not lost.
+        let all = if actions.iter().any(reads) { reading::read(watched)? } else { Vec::new() };
         for action in actions {
             match action {
                 Outside::Message(_) if out.json() => {}
                 Outside::Message(format) => out.raw(script::render(format).as_bytes())?,
                 Outside::Print(map) => {
-                    let mut read = self.read(watched)?;
-                    read.retain(|one| one.map() == Some(map));
+                    let of = all.iter().filter(|one| one.map() == Some(map));
+                    let mut read = of.cloned().collect();
+                    self.leave_out(&mut read);
                     print::print(false, &read, watched.len() > 1, out)?;
                 }
                 Outside::Clear(map) => {
-                    let read = reading::read(watched)?;
-                    for one in read.into_iter().filter(|one| one.map() == Some(map)) {
-                        if let Some(name) = self.name(&one) {
-                            self.cleared.insert(name, one.reading);
-                        }
+                    for one in all.iter().filter(|one| one.map() == Some(map)) {
+                        let name = self.name(one);
+                        self.cleared.extend(name.map(|name| (name, one.reading.clone())));
                     }
                 }
             }

@@ -21,6 +21,7 @@ pub(super) struct Watched<'p> {
 }
 
 /// The result of one action at one place, or at all places of a map, under one key or none.
+#[derive(Clone, Debug)]
 pub(super) struct Read<'w> {
     pub(super) from: Source<'w>,
     pub(super) watching: &'w Watching,
