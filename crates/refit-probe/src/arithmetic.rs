@@ -2,7 +2,7 @@
 
 use refit_splice::{Operator, Relation};
 
-use crate::quotes::Quotes;
+use crate::quotes::{self, Quotes};
 
 /// Operators by precedence, as in C, the loosest first.
 const LEVELS: [&[(&str, Operator)]; 10] = [
@@ -112,18 +112,11 @@ fn is_cast(text: &str) -> bool {
 
 /// Says for each byte whether it is outside of brackets and quotes.
 fn outside(text: &str) -> Vec<bool> {
-    let (mut depth, mut quotes) = (0_usize, Quotes::default());
-    let each = text.chars().flat_map(|sign| {
-        quotes.pass(sign);
-        match sign {
-            _ if quotes.within => {}
-            '(' | '[' => depth += 1,
-            ')' | ']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        std::iter::repeat_n(depth == 0 && !quotes.within, sign.len_utf8())
-    });
-    each.collect()
+    let mut outside = vec![false; text.len()];
+    for (at, sign) in quotes::outside(text) {
+        outside[at..at + sign.len_utf8()].fill(true);
+    }
+    outside
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use refit_splice::{Operator, Relation, Unary};
 use crate::argument::{Argument, TEXT};
 use crate::arithmetic;
 use crate::operand::{Operand, number};
-use crate::quotes::Quotes;
+use crate::quotes;
 
 /// The most bytes of a text.
 const MOST_TEXT: u8 = 200;
@@ -221,16 +221,12 @@ pub(crate) fn quoted(text: &str) -> Option<&str> {
 
 /// Splits at commas and semicolons outside of brackets and quotes.
 pub(crate) fn split(text: &str) -> impl Iterator<Item = &str> {
-    let (mut depth, mut quotes) = (0_usize, Quotes::default());
-    text.split(move |sign| {
-        quotes.pass(sign);
-        match sign {
-            _ if quotes.within => {}
-            '[' | '(' => depth += 1,
-            ']' | ')' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        depth == 0 && !quotes.within && matches!(sign, ',' | ';')
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let end = quotes::end(text);
+        rest = text.get(end + 1..);
+        Some(&text[..end])
     })
 }
 

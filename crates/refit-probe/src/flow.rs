@@ -5,7 +5,7 @@
 //! block := 'if' '(' condition ')' '{' body '}' ['else' ('{' body '}' | block)]
 //! ```
 
-use crate::quotes::Quotes;
+use crate::quotes::{self, Quotes};
 
 /// A part of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(crate) fn divide(body: &str) -> Result<Vec<Part<'_>>, String> {
             rest = rest.strip_prefix(';').unwrap_or(rest).trim_start();
             continue;
         }
-        let end = end_of_action(rest);
+        let end = quotes::end(rest);
         parts.push(Part::Action(rest[..end].trim()));
         rest = rest.get(end + 1..).unwrap_or_default().trim_start();
     }
@@ -97,22 +97,6 @@ fn enclosed(text: &str, opens: char, closes: char) -> Option<(&str, &str)> {
         }
     }
     None
-}
-
-/// Returns the place of the comma or semicolon with which the first action ends.
-fn end_of_action(text: &str) -> usize {
-    let (mut depth, mut quotes) = (0_usize, Quotes::default());
-    let ends = text.char_indices().find(|&(_, sign)| {
-        quotes.pass(sign);
-        match sign {
-            _ if quotes.within => {}
-            '[' | '(' => depth += 1,
-            ']' | ')' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        depth == 0 && !quotes.within && matches!(sign, ',' | ';')
-    });
-    ends.map_or(text.len(), |(at, _)| at)
 }
 
 #[cfg(test)]
