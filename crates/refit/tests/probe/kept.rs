@@ -92,6 +92,25 @@ fn maps_that_do_not_fit_are_refused_before_anything_changes() {
 }
 
 #[test]
+fn a_path_may_have_symbolic_links() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let link = folder.path().join("bin");
+    std::os::unix::fs::symlink("/usr/bin", &link).expect("a link");
+    let place =
+        |function: &str| format!("uprobe:{}/sqlite3:{function} {{ @ = count() }}", link.display());
+    let probe = place("main");
+    let output = run(&[&["--json", "probe", "-e", &probe], &COMMAND[..]].concat());
+    let records = objects(&output.stdout);
+    let counted = records.iter().any(|one| one["map"] == "" && one["count"] == 1);
+    // Without symbols, the file has no function of this name.
+    let found = counted || text(&output.stderr).contains("no function is called main");
+    assert!(found, "{}", text(&output.stderr));
+    let other = place("main").replace("sqlite3", "sqlite4");
+    let refused = run(&[&["probe", "-e", &other], &COMMAND[..]].concat());
+    assert!(text(&refused.stderr).contains("no code of a file called"));
+}
+
+#[test]
 fn what_is_printed_and_cleared_at_intervals_adds_up() {
     let mut shell = Shell::start();
     let id = shell.id();
