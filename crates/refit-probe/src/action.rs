@@ -83,21 +83,28 @@ impl Buckets {
             return Err(format!("`{whole}` needs three numbers after its value: from, to, step"));
         };
         let room = end.checked_sub(least).filter(|room| *room > 0 && step > 0);
-        match room.map(|room| room.div_euclid(step) + i64::from(room % step > 0)) {
-            Some(1..=Self::MOST) => Ok(Self { least, end, step }),
-            _ => Err(format!("`{whole}` has not 1 to {} ranges", Self::MOST)),
+        let buckets = room.map(|_| Self { least, end, step });
+        match buckets.filter(|buckets| buckets.ranges() <= Self::MOST) {
+            Some(buckets) => Ok(buckets),
+            None => Err(format!("`{whole}` has not 1 to {} ranges", Self::MOST)),
         }
+    }
+
+    /// Returns the number of ranges; the last one may be smaller.
+    fn ranges(self) -> i64 {
+        let room = self.end - self.least;
+        room / self.step + i64::from(room % self.step > 0)
     }
 
     /// Returns the number of buckets.
     pub fn number(self) -> u32 {
-        let room = self.end - self.least;
-        (room / self.step + i64::from(room % self.step > 0) + 2) as u32
+        self.ranges() as u32 + 2
     }
 
     /// Returns the least number of a bucket, from the second on.
     pub fn from(self, bucket: usize) -> i64 {
-        self.end.min(self.least + (bucket as i64 - 1) * self.step)
+        // The last range may end beyond all numbers.
+        self.end.min(self.least.saturating_add((bucket as i64 - 1).saturating_mul(self.step)))
     }
 
     /// Returns the formula of the bucket of a value.
@@ -108,7 +115,8 @@ impl Buckets {
         };
         let less = compute(value, Operator::Compare(Relation::Less), self.least);
         let more = compute(value, Operator::Compare(Relation::AtLeast), self.end);
-        let above = compute(value, Operator::Subtract, self.least - self.step);
+        // Snippets wrap around too.
+        let above = compute(value, Operator::Subtract, self.least.wrapping_sub(self.step));
         let inside = compute(&above, Operator::Divide, self.step);
         let last = Argument::Number(i64::from(self.number()) - 1);
         let rest = Argument::Choice(Box::new([more, last, inside]));
@@ -233,5 +241,21 @@ impl fmt::Display for Do {
                 Ok(())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_may_be_at_the_ends_of_all_numbers() {
+        let parse = |texts| Buckets::parse(texts, "lhist");
+        let least = parse(["-9223372036854775808", "-9223372036854775798", "5"]).expect("ranges");
+        assert_eq!((least.number(), least.from(2)), (4, i64::MIN + 5));
+        assert!(least.bucket(&Argument::Time).to_string().contains("nsecs"));
+        let most = parse(["0", "9223372036854775807", "5000000000000000000"]).expect("ranges");
+        assert_eq!((most.number(), most.from(3)), (4, i64::MAX));
+        assert!(parse(["-9223372036854775808", "0", "1"]).is_err());
     }
 }

@@ -109,7 +109,10 @@ impl Argument {
     }
 
     /// Returns it if it is a number; it was written as `text`, a part of `whole`.
-    fn checked(self, text: &str, whole: &str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// It is none.
+    pub(crate) fn checked(self, text: &str, whole: &str) -> Result<Self, String> {
         match self {
             Self::Value(operand) if operand.is_stack() => {
                 Err(format!("`{}` can only be a key (write e.g. @[ustack] = count())", text.trim()))

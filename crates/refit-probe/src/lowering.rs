@@ -236,8 +236,11 @@ impl Lowering {
         Ok((condition, operands))
     }
 
-    /// Parses a number, and returns the test that it is not 0.
-    fn is_not_0(&mut self, text: &str) -> Result<(Operand, Test), String> {
+    /// Parses a number, and returns its value with the test that it is not 0.
+    ///
+    /// # Errors
+    /// The part that is not understood.
+    pub(crate) fn is_not_0(&mut self, text: &str) -> Result<(Operand, Test), String> {
         let number = Argument::number(text, text)?;
         let lowered = self.value(number)?;
         let operand = lowered.operand().copied();

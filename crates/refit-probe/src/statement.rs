@@ -138,14 +138,11 @@ impl Parser<'_> {
         if self.tested.len() >= MOST_BLOCKS {
             return Err(format!("more than {MOST_BLOCKS} blocks (`if`) within each other"));
         }
-        let number = Argument::number(condition, condition)?;
-        let lowered = self.lowering.value(number)?;
-        let no_value = || format!("`{condition}` is no condition");
-        let operand = *lowered.operand().ok_or_else(no_value)?;
+        let (operand, holds) = self.lowering.is_not_0(condition)?;
         self.assign_pending(when);
         self.tested.push(operand);
-        for (body, relation) in bodies.into_iter().zip([Relation::Unequal, Relation::Equal]) {
-            let test = Test { value: operand.value, relation, than: 0 };
+        let fails = Test { relation: Relation::Equal, ..holds };
+        for (body, test) in bodies.into_iter().zip([holds, fails]) {
             self.body(body, &both(when, &vec![vec![test]]))?;
         }
         self.tested.pop();
@@ -276,7 +273,7 @@ impl Parser<'_> {
         let number = match Argument::parse(value)? {
             // Functions are kept by their addresses.
             function @ (Argument::Function | Argument::Symbol(_)) if change == Change::Set => function,
-            _ => Argument::number(value, value).map_err(|what| {
+            other => other.checked(value, value).map_err(|what| {
                 format!("{what}; a map keeps numbers (of a text, the address: write str(…) where it is printed)")
             })?,
         };

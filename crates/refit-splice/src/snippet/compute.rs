@@ -74,7 +74,6 @@ impl Writer<'_> {
         let result = self.scratch(0);
         self.deepen(bytes)?;
         self.compute(formula, 0, unreadable)?;
-        // Read before the bit is cleared: the formula may have the local's last value.
         self.put(Instruction::with2(Code::Mov_r64_rm64, result, word(0)))?;
         self.deepen(-bytes)?;
         self.put(Instruction::with2(Code::Mov_rm64_r64, self.local_word(local + 1), result))?;
