@@ -40,6 +40,11 @@ mount --make-rprivate / && mount -t tmpfs none /mnt && mount -t tmpfs none /run 
 export HOME=$PWD; unset REFIT_RUNTIME_DIR XDG_RUNTIME_DIR
 exec 3>&1 1>>said 2>&1 </dev/null
 serves() { until mountpoint -q "$1" || ! kill -0 $!; do sleep 0.02; done; }
+# A job is a copy of this shell, which has a libc too, until it becomes its program.
+loaded() {
+    until ! [ /proc/$!/exe -ef /proc/$$/exe ] && grep -q "r-xp.*libc" /proc/$!/maps || ! kill -0 $!
+    do sleep 0.02; done
+}
 follows() { until refit ps 2>/dev/null | grep -q " $! " || ! kill -0 $!; do sleep 0.02; done; }
 tidy() {
     exec 8<&- 9<&-
