@@ -9,26 +9,37 @@ use crate::failures::Two;
 use crate::stage::Stage;
 use crate::stage::running::{build, until};
 
-/// A program whose two threads count in randomly assigned words until they are told to end, and
-/// that prints whether a count is lost.
+/// A program whose two threads write to the same pages, first by turns of their own, however the
+/// host schedules them, until they are told to end; then both at once. It prints whether a count is
+/// lost.
 const WRITES: &str = r#"#include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <unistd.h>
-enum { PAGES = 400, WORDS = 512 };
+enum { PAGES = 400, WORDS = 512, BATCH = 100, AT_ONCE = 20000 };
 static _Alignas(4096) uint64_t words[PAGES * WORDS];
-static volatile int over;
-static void *count(void *seed) {
-    uint64_t state = (uintptr_t)seed, counted = 0;
-    for (; !over; counted++) {
-        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-        __atomic_fetch_add(&words[state % (PAGES * WORDS)], 1, __ATOMIC_RELAXED);
+static _Alignas(4096) volatile int over;
+static _Alignas(4096) uintptr_t turn;
+static void add(uint64_t word) { __atomic_fetch_add(&words[word], 1, __ATOMIC_RELAXED); }
+static void *count(void *who) {
+    uintptr_t own = (uintptr_t)who, counted = 0;
+    for (; !over; __atomic_store_n(&turn, !own, __ATOMIC_RELEASE)) {
+        while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) != own)
+            if (over) goto at_once; else sched_yield();
+        for (int i = 0; i < BATCH; i++, counted++) add(i * 37 % PAGES * WORDS + own);
     }
-    return (void *)(uintptr_t)counted;
+at_once:;
+    uint64_t state = own * 77 + 1;
+    for (int i = 0; i < AT_ONCE; i++, counted++) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        add(state % (PAGES * WORDS));
+    }
+    return (void *)counted;
 }
 int main(void) {
     pthread_t threads[2];
-    for (uintptr_t one = 0; one < 2; one++) pthread_create(&threads[one], 0, count, (void *)(one * 77 + 1));
+    for (uintptr_t one = 0; one < 2; one++) pthread_create(&threads[one], 0, count, (void *)one);
     char byte;
     if (read(0, &byte, 1) < 0) return 1;
     over = 1;
