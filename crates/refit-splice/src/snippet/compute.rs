@@ -104,6 +104,11 @@ impl Writer<'_> {
                 self.copy(result, Register::RDX)?;
             }
             Formula::Same { item, words } => self.same(item, words, nowhere)?,
+            Formula::Read(place, width) => {
+                self.compute(place, at, nowhere)?;
+                self.put(Instruction::with2(Code::Mov_r64_rm64, result, word(at)))?;
+                self.fetch(result, *width, nowhere)?;
+            }
             Formula::Unary(unary, inner) => {
                 self.compute(inner, at, nowhere)?;
                 return self.unary(*unary, at);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::item::Item;
 use super::key::Key;
-use super::registers::{Needs, Set};
-use super::value::{Base, Relation, Value};
+use super::registers::{FETCHING, Needs, Set};
+use super::value::{Base, Relation, Value, Width};
 
 /// A number that a snippet computes: signed, of 64 bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,9 @@ pub enum Formula {
         /// As many words as the item has.
         words: Arc<[u64]>,
     },
+    /// The number of this width at an address. The kernel copies it: a formula that reads what
+    /// cannot be read fails, and does no harm.
+    Read(Box<Self>, Width),
     /// The result of an operator on one number.
     Unary(Unary, Box<Self>),
     /// The result of an operator on two numbers.
@@ -115,7 +118,7 @@ impl Formula {
         while let Some(&part) = parts.get(next) {
             next += 1;
             match part {
-                Self::Unary(_, inner) => parts.push(inner),
+                Self::Read(inner, _) | Self::Unary(_, inner) => parts.push(inner),
                 Self::Binary(_, both) => parts.extend(both.iter()),
                 Self::Choice(all) => parts.extend(all.iter()),
                 Self::Number(_) | Self::Value(_) | Self::Kept(_) | Self::Same { .. } => {}
@@ -155,7 +158,7 @@ impl Formula {
     pub fn words(&self) -> usize {
         match self {
             Self::Number(_) | Self::Value(_) | Self::Kept(_) | Self::Same { .. } => 1,
-            Self::Unary(_, inner) => inner.words(),
+            Self::Read(inner, _) | Self::Unary(_, inner) => inner.words(),
             Self::Binary(Operator::Both | Operator::Either, both) => {
                 both.iter().map(Self::words).max().unwrap_or(1)
             }
@@ -164,10 +167,16 @@ impl Formula {
         }
     }
 
+    /// Whether it reads memory at an address that it computes.
+    fn fetches(&self) -> bool {
+        self.parts().iter().any(|part| matches!(part, Self::Read(..)))
+    }
+
     /// Whether computing it can fail.
     pub(super) fn fails(&self) -> bool {
         let keys = self.kept().into_iter().filter_map(|kept| kept.key.as_ref());
-        self.values().iter().any(|value| value.fails())
+        self.fetches()
+            || self.values().iter().any(|value| value.fails())
             || self.compared().iter().any(|item| item.fails())
             || keys.map(Key::values).any(|values| values.iter().any(|value| value.fails()))
     }
@@ -179,6 +188,9 @@ impl Formula {
         if !self.kept().is_empty() {
             needs.take(Kept::NEEDS);
         }
+        if self.fetches() {
+            needs.take(FETCHING);
+        }
         needs
     }
 
@@ -186,7 +198,7 @@ impl Formula {
     pub(super) fn most_bytes(&self) -> u64 {
         let own = |part: &Self| match part {
             Self::Number(_) | Self::Value(_) | Self::Unary(..) => 40,
-            Self::Kept(_) => 224,
+            Self::Kept(_) | Self::Read(..) => 224,
             Self::Same { words, .. } => 64 + 24 * words.len() as u64,
             Self::Binary(..) | Self::Choice(_) => 80,
         };

@@ -1,6 +1,6 @@
 //! The items of messages and of keys, and the texts among them.
 
-use super::registers::{Needs, Set};
+use super::registers::{FETCHING, Needs, Set};
 use super::value::Value;
 
 /// An item of a message, or of a key of several items.
@@ -52,14 +52,7 @@ pub fn text(words: &[u64]) -> Text {
 
 /// Words of a thread's name: `TASK_COMM_LEN` bytes.
 pub(super) const NAME_WORDS: usize = 2;
-/// Number of registers and the registers by which texts are read: those of a system call with six
-/// arguments.
-const TEXT: Needs = Needs {
-    scratch: 1,
-    fixed: Set(Set::SYSCALL.0 | 1 << 2 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10),
-    reads: Set::NONE,
-    stack: true,
-};
+
 impl Item {
     /// Returns the number of its words.
     pub fn words(&self) -> usize {
@@ -81,7 +74,7 @@ impl Item {
     pub(super) fn needs(&self) -> Needs {
         match self {
             Self::Value(_) => Needs { scratch: 1, fixed: Set::NONE, reads: Set::NONE, stack: true },
-            Self::Text { .. } | Self::ThreadName => TEXT,
+            Self::Text { .. } | Self::ThreadName => FETCHING,
         }
     }
 

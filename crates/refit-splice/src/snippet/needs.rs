@@ -1,7 +1,7 @@
 //! Says which registers and how much stack steps need.
 
 use super::formula::Kept;
-use super::registers::{Needs, Set};
+use super::registers::{FETCHING, Needs, Set};
 use super::setting::{Lane, Setting};
 use super::step::{Action, Clock, Fold, Step};
 use super::value::Base;
@@ -84,9 +84,7 @@ impl Base {
             Self::Processor if lane != Lane::One => call(Set::NONE, false),
             Self::Processor => call(Set::SYSCALL | Set::of(&[2, 6, 7]), true),
             Self::Thread | Self::Process | Self::Context => call(Set::SYSCALL, false),
-            Self::Memory { .. } | Self::Stack(_) => {
-                call(Set::SYSCALL | Set::of(&[2, 6, 7, 8, 9, 10]), true)
-            }
+            Self::Memory { .. } | Self::Stack(_) => FETCHING,
         }
     }
 }

@@ -58,3 +58,11 @@ impl Needs {
 
 /// Bytes below the stack pointer that a leaf function may use (System V ABI §3.2.2).
 pub(super) const RED_ZONE: i64 = 128;
+
+/// Registers and stack of a system call that copies memory, which has six arguments.
+pub(super) const FETCHING: Needs = Needs {
+    scratch: 1,
+    fixed: Set(Set::SYSCALL.0 | 1 << 2 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10),
+    reads: Set::NONE,
+    stack: true,
+};

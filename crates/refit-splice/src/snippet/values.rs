@@ -85,7 +85,7 @@ impl Writer<'_> {
                     let place = MemoryOperand::with_base_displ(into, offset.into());
                     self.put(Instruction::with2(Code::Lea_r64_m, into, place))?;
                 }
-                self.fetch(into, value.width.bytes(), nowhere)?;
+                return self.fetch(into, value.width, nowhere);
             }
         }
         self.extend(into, value.width)
@@ -126,9 +126,15 @@ impl Writer<'_> {
         self.put(Instruction::with2(Code::Mov_r32_rm32, into.full_register32(), place))
     }
 
-    /// Replaces an address by the `bytes` bytes stored there; jumps if it is not mapped. Uses
+    /// Replaces an address by the number stored there; jumps if it is not mapped. Uses
     /// `process_vm_readv` on the process itself, which fails where a load would kill the program.
-    fn fetch(&mut self, place: Register, bytes: i32, nowhere: Label) -> Result<(), Why> {
+    pub(super) fn fetch(
+        &mut self,
+        place: Register,
+        width: Width,
+        nowhere: Label,
+    ) -> Result<(), Why> {
+        let bytes = width.bytes();
         // Words on the stack: the value; its address and length; the address and length of the
         // source.
         let at = |word: i64| MemoryOperand::with_base_displ(Register::RSP, word * 8);
@@ -149,7 +155,8 @@ impl Writer<'_> {
         self.put(Instruction::with2(Code::Mov_r64_rm64, place, at(0)))?;
         self.deepen(-40)?;
         self.put(Instruction::with2(Code::Cmp_rm64_imm8, Register::RAX, bytes))?;
-        self.jump(Code::Jne_rel32_64, nowhere)
+        self.jump(Code::Jne_rel32_64, nowhere)?;
+        self.extend(place, width)
     }
 
     fn extend(&mut self, value: Register, width: Width) -> Result<(), Why> {
