@@ -25,6 +25,8 @@
 //! - `survey` finds all functions of a file, by [`flow`] and [`live`], and summarises each.
 //! - [`cache`] stores the result of a survey on disk, keyed by the content of the file.
 //! - [`lines`] maps instructions to lines of source, where debug information exists.
+//! - [`types`] tells what data is, where debug information exists: members of structures,
+//!   parameters of functions.
 //!
 //! Each module imports only from those above it in this list; [`Module`] puts them together.
 //!
@@ -47,6 +49,7 @@ mod module;
 mod nearest;
 mod registers;
 mod survey;
+pub mod types;
 
 pub use flow::Flow;
 pub use functions::{Function, FunctionId};

@@ -7,3 +7,4 @@ mod damaged;
 mod hazards;
 mod lines;
 mod live;
+mod types;
