@@ -34,6 +34,9 @@ cat >"$seeds/two.cc" <<'END'
 extern "C" void hold(void *), fail();
 struct Held { ~Held() { hold(this); } };
 extern "C" int guarded(int n) { Held held; try { if (n) fail(); } catch (int k) { return k; } return n; }
+namespace ns { struct inner : Held { short x, y; }; }
+struct list { list *next; unsigned a : 3; int b : 9; char name[4][2]; union { int i; long l; }; ns::inner in; };
+extern "C" int of(list *list, Held from, int n) { return list->in.y + n; }
 END
 ( cd "$seeds"
 	small="-Os -nostdlib -fno-stack-protector -fcf-protection -Wl,-z,noseparate-code"
@@ -42,6 +45,7 @@ END
 	cc $small -pie -fPIE -s one.c -o programs/stripped
 	cc $small -shared -fPIC -g -gdwarf-4 -gz=zlib one.c -o programs/library
 	c++ $small -O1 -shared -fPIC -g two.cc -o programs/exceptions
+	c++ $small -O0 -shared -fPIC -gdwarf-5 -fdebug-types-section two.cc -o programs/types
 	cc -Os one.c -nostartfiles -o programs/libc
 	# Go's function table: two functions.
 	perl -e 'print pack("L<C4Q<8", 0xfffffff1, 0, 0, 1, 8, 2, 0, 0x1000, 72, 0, 0, 0, 96),
@@ -52,12 +56,12 @@ cargo build --locked -q -p refit --bin refit
 "${CARGO_TARGET_DIR:-target}/debug/refit" record --no-switches -o "$seeds/traces/one" -- true >/dev/null
 
 status=0
-[ $# -gt 0 ] || set -- analyse_code read_lines remember_analysis read_probe read_patch_area read_trace read_message \
+[ $# -gt 0 ] || set -- analyse_code read_lines read_types remember_analysis read_probe read_patch_area read_trace read_message \
 	read_composition read_peer read_rings inspect_plugin
 mkdir -p fuzz/artifacts
 for target; do
 	case $target in
-	analyse_code | read_lines | inspect_plugin) from=$seeds/programs ;;
+	analyse_code | read_lines | read_types | inspect_plugin) from=$seeds/programs ;;
 	read_trace) from=$seeds/traces ;;
 	*) from=fuzz/seeds/$target ;;
 	esac

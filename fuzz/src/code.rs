@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use refit_analysis::image::Image;
 use refit_analysis::lines::Lines;
+use refit_analysis::types::{Kind, Shape, TypeId, Types};
 use refit_analysis::{FunctionId, Module};
 use refit_probe::{body, sites};
 use refit_splice::{Action, Plan, Step};
@@ -97,6 +98,40 @@ pub(crate) fn lines(bytes: &[u8]) {
                 let _ = origin.to_string();
             }
         }
+    }
+}
+
+/// Reads the bytes as a program with types.
+pub(crate) fn types(bytes: &[u8]) {
+    let (_file, path) = file::holding(bytes);
+    let Ok(image) = Image::open(&path) else { return };
+    let Some(types) = Types::of(&image) else { return };
+    for symbol in image.symbols().iter().take(8) {
+        for name in ["n", "from", "list"] {
+            if let Ok(parameter) = types.parameter(symbol.address, name) {
+                follow(&types, parameter.of, 8);
+            }
+        }
+    }
+    for kind in [None, Some(Kind::Structure), Some(Kind::Union), Some(Kind::Enumeration)] {
+        for name in ["list", "Held", "ns::inner", "color", "int"] {
+            let _ = types.named(kind, name).map(|of| follow(&types, of, 8));
+        }
+    }
+}
+
+/// Asks everything about a type and those that it refers to, some steps far.
+fn follow(types: &Types, of: TypeId, steps: u32) {
+    let Some(steps) = steps.checked_sub(1) else { return };
+    let _ = types.size(of);
+    match types.shape(of) {
+        Shape::Pointer(Some(inner)) | Shape::Array { of: inner, .. } => follow(types, inner, steps),
+        Shape::Structure => {
+            for name in types.members(of).iter().take(4) {
+                let _ = types.member(of, name).map(|member| follow(types, member.of, steps));
+            }
+        }
+        Shape::Pointer(None) | Shape::Number { .. } | Shape::Other(_) => {}
     }
 }
 

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
-use refit_splice::{Base, Formula, Item, Kept, Key, Operator, Relation, Unary, Value, Width};
+use refit_splice::{Item, Kept, Key, Operator, Relation, Unary};
 
 use crate::arithmetic::sign;
 use crate::operand::Operand;
+use crate::type_name::TypeName;
 
 /// An argument of a message, a part of a key, or a number that is computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,19 +50,58 @@ pub enum Argument {
     Variable(String),
     /// A number that the snippet has computed before, and where it is.
     Local(Box<Self>, Operand),
+    /// A number of the program whose place its types tell.
+    Member(Member),
+}
+
+/// A value that is reached through types of the program: `args->request->tries[2].code`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Where the way begins.
+    pub root: Root,
+    /// The way from there.
+    pub hops: Vec<Hop>,
+    /// The part of it that is asked for.
+    pub want: Want,
+}
+
+/// A value whose type is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Root {
+    /// A parameter of the function, by its name. The operand stands for any place at the entry.
+    Parameter(String, Operand),
+    /// A number that is said to be of a type.
+    Cast(TypeName, Box<Argument>),
+    /// A variable, or its local, and what was assigned to it first.
+    Variable(Box<Argument>, Option<Arc<Member>>),
+}
+
+/// A step on the way to a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hop {
+    /// To the member of the structure at an address.
+    Arrow(String),
+    /// To the member of a structure.
+    Dot(String),
+    /// To an element of an array.
+    Index(Argument),
+    /// To the value at an address.
+    Deref,
+}
+
+/// The part of a member that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// The number.
+    Number,
+    /// The address of a text: a pointer, or that of an array.
+    Text,
+    /// The address of what is there.
+    Address,
 }
 
 /// The numbers of the maps that keep values, by name.
 pub type Maps = BTreeMap<String, u16>;
-
-/// Facts that formulas at a place have without the snippet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts<'f> {
-    /// The maps that keep values.
-    pub(crate) maps: &'f Maps,
-    /// Address of the place in the program.
-    pub(crate) address: u64,
-}
 
 /// Maximum number of bytes that snippets gather on the stack: a message, or a key.
 pub(crate) const MOST_GATHERED: usize = 512;
@@ -86,16 +127,40 @@ impl Argument {
             Self::Computed(left, _, right) => vec![left, right],
             Self::Choice(all) => all.iter().collect(),
             Self::Kept(_, key) => key.iter().collect(),
+            Self::Member(member) => {
+                let root = match &member.root {
+                    Root::Parameter(..) => None,
+                    Root::Cast(_, of) | Root::Variable(of, _) => Some(&**of),
+                };
+                let indexes = member.hops.iter().filter_map(|hop| match hop {
+                    Hop::Index(index) => Some(index),
+                    _ => None,
+                });
+                root.into_iter().chain(indexes).collect()
+            }
             _ => Vec::new(),
         }
     }
 
     /// Returns the values that it reads.
     pub fn operands(&self) -> Vec<&Operand> {
+        let own = match self {
+            Self::Member(Member { root: Root::Parameter(_, operand), .. }) => Some(operand),
+            _ => self.operand(),
+        };
         match self.operand() {
             Some(operand) => vec![operand],
-            None => self.inner().into_iter().flat_map(Self::operands).collect(),
+            None => {
+                let inner = self.inner().into_iter().flat_map(Self::operands);
+                own.into_iter().chain(inner).collect()
+            }
         }
+    }
+
+    /// Whether it needs the entry of a function: it names a parameter.
+    pub(crate) fn names_parameter(&self) -> bool {
+        let own = matches!(self, Self::Member(Member { root: Root::Parameter(..), .. }));
+        own || self.inner().into_iter().any(Self::names_parameter)
     }
 
     /// Returns the names of the maps of values that it reads, with their keys.
@@ -130,6 +195,7 @@ impl Argument {
             | Self::Same(..)
             | Self::Kept(..)
             | Self::Variable(_)
+            | Self::Member(_)
             | Self::Local(..) => true,
             Self::Text(..)
             | Self::ThreadName
@@ -148,7 +214,7 @@ impl Argument {
                 !matches!(operator, Operator::Compare(_) | Operator::Both | Operator::Either)
             }
             Self::Unary(..) | Self::Choice(_) | Self::Same(..) => false,
-            Self::Kept(..) | Self::Variable(_) => false,
+            Self::Kept(..) | Self::Variable(_) | Self::Member(_) => false,
             _ => true,
         };
         own && self.inner().into_iter().all(Self::is_outside)
@@ -170,32 +236,6 @@ impl Argument {
             _ => Vec::new(),
         }
     }
-
-    /// Returns the formula by which a snippet computes it.
-    pub(crate) fn formula(&self, facts: Facts<'_>) -> Formula {
-        let boxed = |inner: &Self| Box::new(inner.formula(facts));
-        match self {
-            Self::Value(operand) | Self::Local(_, operand) => Formula::Value(operand.value),
-            Self::Time => Formula::Value(Value { base: Base::Time, width: Width::Whole }),
-            Self::Number(number) => Formula::Number(*number),
-            Self::Function => Formula::Number(facts.address.cast_signed()),
-            Self::Symbol(inner) => inner.formula(facts),
-            Self::Computed(left, operator, right) => {
-                Formula::Binary(*operator, Box::new([left.formula(facts), right.formula(facts)]))
-            }
-            Self::Unary(unary, inner) => Formula::Unary(*unary, boxed(inner)),
-            Self::Choice(all) => {
-                Formula::Choice(Box::new(all.each_ref().map(|one| one.formula(facts))))
-            }
-            Self::Kept(name, by) => Formula::Kept(kept(name, by, facts.maps)),
-            Self::Same(text, to) => match text.items()[..] {
-                [item] => Formula::Same { item, words: words(to, item.words()).into() },
-                _ => Formula::Number(0),
-            },
-            // Formulas have none of these: they are no numbers, or not known in snippets.
-            _ => Formula::Number(0),
-        }
-    }
 }
 
 /// Returns where the value under a key of a map is.
@@ -214,7 +254,7 @@ pub(crate) fn key(by: &[Argument]) -> Option<Key> {
 }
 
 /// Returns the words of an item that is this text.
-fn words(text: &str, count: usize) -> Vec<u64> {
+pub(crate) fn words(text: &str, count: usize) -> Vec<u64> {
     let mut bytes = text.as_bytes().to_vec();
     bytes.resize(count * 8, 0);
     let (words, _) = bytes.as_chunks();
@@ -258,6 +298,29 @@ impl fmt::Display for Argument {
             }
             Self::Variable(name) => write!(to, "${name}"),
             Self::Local(of, _) => of.fmt(to),
+            Self::Member(member) => member.fmt(to),
         }
+    }
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = match &self.root {
+            Root::Parameter(name, _) => format!("args->{name}"),
+            Root::Cast(name, of) if self.hops.is_empty() => format!("({name}){of}"),
+            Root::Cast(name, of) => format!("(({name}){of})"),
+            Root::Variable(of, _) => of.to_string(),
+        };
+        for (at, hop) in self.hops.iter().enumerate() {
+            match hop {
+                Hop::Arrow(name) => shown.push_str(&format!("->{name}")),
+                Hop::Dot(name) => shown.push_str(&format!(".{name}")),
+                Hop::Index(index) => shown.push_str(&format!("[{index}]")),
+                Hop::Deref if at + 1 == self.hops.len() => shown.insert(0, '*'),
+                Hop::Deref => shown = format!("(*{shown})"),
+            }
+        }
+        to.write_str(if self.want == Want::Address { "&" } else { "" })?;
+        to.write_str(&shown)
     }
 }

@@ -3,6 +3,7 @@
 use refit_splice::{Operator, Relation};
 
 use crate::quotes::{self, Quotes};
+use crate::type_name::TypeName;
 
 /// Operators by precedence, as in C, the loosest first.
 const LEVELS: [&[(&str, Operator)]; 10] = [
@@ -86,6 +87,11 @@ fn operator<'t>(
     at: usize,
     level: &[(&str, Operator)],
 ) -> Option<(&'t str, Operator, &'t str)> {
+    // The arrow before a member.
+    let arrow = |before: &str, behind: &str| before.ends_with('-') && behind.starts_with('>');
+    if arrow(&text[..at], &text[at..]) || text[at..].starts_with("->") {
+        return None;
+    }
     // `<` is no operator where `<<` or `<=` is one.
     let here = LEVELS.iter().flat_map(|level| level.iter());
     let here = here.filter(|(sign, _)| text[at..].starts_with(sign));
@@ -100,14 +106,10 @@ fn operator<'t>(
     (operand && !behind.trim().is_empty()).then_some((before, *operator, behind))
 }
 
-/// Whether a text ends with a cast, such as `(u32)`.
+/// Whether a text ends with a cast, such as `(u32)` or `(struct request *)`.
 fn is_cast(text: &str) -> bool {
-    let inner = text.rfind('(').map(|at| text[at + 1..text.len() - 1].trim());
-    inner.is_some_and(|inner| {
-        let signs = ["uint", "int", "u", "i"];
-        let bits = signs.iter().find_map(|sign| inner.strip_prefix(sign));
-        bits.is_some_and(|bits| matches!(bits, "8" | "16" | "32" | "64"))
-    })
+    let inner = text.rfind('(').map(|at| &text[at + 1..text.len() - 1]);
+    inner.and_then(TypeName::parse).is_some_and(|name| name.is_certain())
 }
 
 /// Says for each byte whether it is outside of brackets and quotes.
@@ -139,6 +141,10 @@ mod tests {
             ("arg0 - -1", "arg0", "-", "-1"),
             ("arg0 * *(arg1 + 8)", "arg0", "*", "*(arg1 + 8)"),
             ("(u32)arg0 + 1", "(u32)arg0", "+", "1"),
+            ("args->a->b * 2", "args->a->b", "*", "2"),
+            ("$a - $p->b", "$a", "-", "$p->b"),
+            ("$a > $p->b", "$a", ">", "$p->b"),
+            ("1 + *(int *)arg0", "1", "+", "*(int *)arg0"),
             ("str(arg0) + \"a + b\"", "str(arg0)", "+", "\"a + b\""),
         ] {
             let wanted = (left.to_owned(), sign, right.to_owned());
@@ -150,6 +156,10 @@ mod tests {
             "*arg0",
             "(u32)*(arg0 + 4)",
             "(int8)*arg0",
+            "args->a",
+            "*(struct s *)arg0",
+            "(struct s *)*arg0",
+            "((struct s *)arg0)->a->b",
             "-1",
             "\"a+b\"",
             "(a + b)",

@@ -5,19 +5,21 @@
 //!           | ('-' | '~' | '!') argument | value | number | 'nsecs' | 'elapsed'
 //!           | '@' [NAME] ['[' argument (',' argument)* ']'] | '$' NAME
 //!           | 'str' '(' argument [',' N] ')' | 'usym' '(' argument ')' | 'ustack' ['(' [N] ')']
-//!           | 'comm' | 'func' | 'probe' | '"' text '"'
+//!           | 'comm' | 'func' | 'probe' | '"' text '"' | path
 //!           | 'strftime' '(' '"' format '"' ',' 'nsecs' ')'
 //! ```
 //!
-//! [`arithmetic`] has the operators. A text (`str`, `comm`) can be compared with a text that does
-//! not change.
+//! `path` divides the ways to members of structures, [`arithmetic`] has the operators. A text
+//! (`str`, `comm`) can be compared with a text that does not change.
 
 use refit_splice::{Operator, Relation, Unary};
 
-use crate::argument::{Argument, TEXT};
+use crate::argument::{Argument, Hop, Member, Root, TEXT, Want};
 use crate::arithmetic;
 use crate::operand::{Operand, number};
+use crate::path::{self, Path};
 use crate::quotes;
+use crate::type_name::TypeName;
 
 /// The most bytes of a text.
 const MOST_TEXT: u8 = 200;
@@ -80,6 +82,13 @@ impl Argument {
                 return Ok(Self::Unary(unary, Box::new(Self::number(inner, text)?)));
             }
         }
+        let operand = match Operand::parse_key(text) {
+            Ok(operand) => return Ok(Self::Value(operand)),
+            Err(what) => what,
+        };
+        if let Some(path) = path::divide(text) {
+            return member(path, text, &operand).map(Self::Member);
+        }
         if let Some(name) = text.strip_prefix('$') {
             return self::name(name, text).map(Self::Variable);
         }
@@ -91,12 +100,11 @@ impl Argument {
         if let Some(Ok(computed)) = whole.map(Self::parse) {
             return Ok(computed);
         }
-        let operand = Operand::parse_key(text);
-        operand.map(Self::Value).map_err(|what| match what.strip_suffix(')') {
-            Some(known) if what.starts_with("unknown value") => {
-                format!("{known}, ustack, str(…), usym(…), comm, func, probe, nsecs, elapsed)")
-            }
-            _ => what,
+        Err(match operand.strip_suffix(')') {
+            Some(known) if operand.starts_with("unknown value") => format!(
+                "{known}, args->NAME, ustack, str(…), usym(…), comm, func, probe, nsecs, elapsed)"
+            ),
+            _ => operand,
         })
     }
 
@@ -251,8 +259,65 @@ fn string(text: &str, inner: &str) -> Result<Argument, String> {
         }
         _ => return Err(format!("`{text}` has more than a value and a length")),
     };
-    let pointer = Argument::number(pointer, text)?;
+    let pointer = match Argument::number(pointer, text)? {
+        // An array of characters is a text, as its address is.
+        Argument::Member(member) if member.want == Want::Number => {
+            Argument::Member(Member { want: Want::Text, ..member })
+        }
+        pointer => pointer,
+    };
     Ok(Argument::Text(Box::new(pointer), most))
+}
+
+/// Parses the way to a member; `wrong` says why it is no value either.
+fn member(path: Path<'_>, text: &str, wrong: &str) -> Result<Member, String> {
+    let begin = |root| Member { root, hops: Vec::new(), want: Want::Number };
+    let then = |of: &str, hop| {
+        let mut member = typed(of)?;
+        member.hops.push(hop);
+        Ok(member)
+    };
+    match path {
+        Path::Parameter(name) => {
+            let register = Operand::parse("arg0").map_err(|_| wrong.to_owned())?;
+            Ok(begin(Root::Parameter(name.to_owned(), register)))
+        }
+        Path::Cast(name, of) => Ok(begin(Root::Cast(name, Box::new(Argument::number(of, text)?)))),
+        Path::Address(of) => match typed(of)? {
+            member if member.want == Want::Number => Ok(Member { want: Want::Address, ..member }),
+            _ => Err(format!("`{text}` is the address of an address")),
+        },
+        Path::Deref(of) => {
+            let mut member = match Argument::number(of, text).map_err(|_| wrong.to_owned())? {
+                Argument::Member(member) if member.want == Want::Number => member,
+                variable @ Argument::Variable(_) => begin(Root::Variable(Box::new(variable), None)),
+                number => {
+                    let name = TypeName { kind: None, name: "u64".to_owned(), pointers: 1 };
+                    begin(Root::Cast(name, Box::new(number)))
+                }
+            };
+            member.hops.push(Hop::Deref);
+            Ok(member)
+        }
+        Path::Arrow(of, name) => then(of, Hop::Arrow(name.to_owned())),
+        Path::Dot(of, name) => then(of, Hop::Dot(name.to_owned())),
+        Path::Index(of, index) => then(of, Hop::Index(Argument::number(index, text)?)),
+    }
+}
+
+/// Parses a value of a type.
+fn typed(text: &str) -> Result<Member, String> {
+    let text = text.trim();
+    match Argument::parse(text)? {
+        Argument::Member(member) if member.want == Want::Number => Ok(member),
+        variable @ Argument::Variable(_) => {
+            let root = Root::Variable(Box::new(variable), None);
+            Ok(Member { root, hops: Vec::new(), want: Want::Number })
+        }
+        _ => Err(format!(
+            "nothing says what type `{text}` has (write e.g. ((struct request *){text})->uri)"
+        )),
+    }
 }
 
 /// Replaces the escapes of C that texts of scripts have.
@@ -312,6 +377,13 @@ mod tests {
             ("arg0 ? 1 : arg1 ? 2 : 3", "(arg0 ? 1 : (arg1 ? 2 : 3))", 0),
             ("comm == \"a ? b : c\"", "(comm == \"a ? b : c\")", 0),
             ("\"GET\" != str(@name[tid, pid], 8)", "!(str(@name[tid, pid], 3) == \"GET\")", 0),
+            ("args->size + 1", "(args->size + 1)", 0),
+            ("((struct s*)arg0)->a.b[1]", "((struct s *)arg0)->a.b[1]", 0),
+            ("(u8)@x[tid]", "(u8)@x[tid]", 0),
+            ("*(int *)(arg0 + 4)", "*((int *)(arg0 + 4))", 0),
+            ("**$p", "*(*$p)", 0),
+            ("&(*$p).a", "&(*$p).a", 0),
+            ("*(arg0 + arg1)", "*((u64 *)(arg0 + arg1))", 0),
             ("strftime(\"%H:%M\", nsecs)", "strftime(\"%H:%M\", nsecs)", 0),
             ("strftime(\"%S.%f%%f\",nsecs)", "strftime(\"%S.%6f%%f\", nsecs)", 0),
         ] {
@@ -337,6 +409,11 @@ mod tests {
             (&"(".repeat(100_000), "begins more than 200 operators"),
             (&["1"; 5000].join("-"), "begins more than 200 operators"),
             (&["a ? 1 "; 5000].join(":"), "begins more than 200 operators"),
+            ("arg0->a", "nothing says what type `arg0` has"),
+            ("@x[1]->a", "nothing says what type `@x[1]` has"),
+            ("args", "unknown value `args`"),
+            ("&&$p", "nothing says what type `&$p` has"),
+            ("$p[comm]", "`comm` is no number"),
             ("func == \"main\"", "`func` cannot be compared"),
             ("str(arg0, 2) == \"GET\"", "\"GET\" is longer than"),
             ("str(arg0, 1, 2)", "more than a value and a length"),

@@ -11,7 +11,7 @@ use std::fmt;
 
 use refit_sys::printable;
 
-use crate::argument::{Argument, MOST_GATHERED, gathered};
+use crate::argument::{Argument, MOST_GATHERED, Member, TEXT, Want, gathered};
 use crate::datum::Datum;
 use crate::expression::{quoted, split, unescape};
 use crate::lowering::Lowering;
@@ -86,7 +86,15 @@ impl Format {
             let (asked, given) = (conversions.len(), arguments.len());
             return Err(format!("printf has {asked} conversions (`%`) and {given} values"));
         }
-        let named: Vec<_> = arguments.into_iter().map(|one| lowering.named(one)).collect();
+        let named = arguments.into_iter().zip(&conversions).map(|(one, conversion)| match one {
+            // A text that is a member needs no `str`.
+            Argument::Member(member) if conversion.kind == Kind::Text => {
+                let member = Argument::Member(Member { want: Want::Text, ..member });
+                Argument::Text(Box::new(member), TEXT)
+            }
+            one => lowering.named(one),
+        });
+        let named: Vec<_> = named.collect();
         let both = sources.into_iter().zip(&named);
         for (conversion, (source, argument)) in conversions.into_iter().zip(both) {
             let text = conversion.kind == Kind::Text;

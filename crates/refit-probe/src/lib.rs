@@ -24,9 +24,10 @@
 //!
 //! - [`modules`]: the files whose code a program runs, and their load addresses.
 //! - [`stacks`]: the table by which snippets walk stacks, and the names of frames.
-//! - [`operand`], `quotes`, [`arithmetic`], [`argument`], [`expression`], [`datum`]: values and
-//!   texts, as they are asked for and as they are read.
+//! - [`operand`], `quotes`, [`type_name`], [`arithmetic`], [`argument`], `path`, [`expression`],
+//!   [`datum`]: values and texts, as they are asked for and as they are read.
 //! - [`lowering`]: locals for what is computed.
+//! - [`computing`]: formulas for these, with members of structures.
 //! - [`mod@format`], [`action`]: messages, and everything that is done at places.
 //! - `flow`, [`statement`], [`spec`], [`script`]: the language, from text to places, conditions and
 //!   actions.
@@ -59,6 +60,7 @@ pub mod argument;
 pub mod arithmetic;
 pub mod body;
 mod code;
+pub mod computing;
 pub mod cover;
 pub mod datum;
 pub mod drcov;
@@ -73,6 +75,7 @@ mod kept_maps;
 pub mod lowering;
 pub mod modules;
 pub mod operand;
+mod path;
 pub mod printing;
 mod quotes;
 pub mod reading;
@@ -85,4 +88,5 @@ pub mod spec;
 pub mod stacks;
 pub mod statement;
 pub mod steps;
+pub mod type_name;
 pub mod watch;

@@ -1,11 +1,12 @@
 //! Lowers what is computed to what snippets do: a number that no register or field has becomes a
 //! *local* of the snippet, which an action before its first use assigns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use refit_splice::{Base, LOCALS, Relation, Test, Width};
 
-use crate::argument::{Argument, MOST_GATHERED, gathered};
+use crate::argument::{Argument, Hop, MOST_GATHERED, Member, Root, gathered};
 use crate::arithmetic;
 use crate::expression::{self, call};
 use crate::operand::{self, Operand};
@@ -36,6 +37,8 @@ pub(crate) struct Lowering {
     pending: Vec<Assignment>,
     /// The maps that keep functions.
     functions: BTreeSet<String>,
+    /// The members that were assigned to variables first, which have their types.
+    types: BTreeMap<String, Arc<Member>>,
 }
 
 impl Lowering {
@@ -55,7 +58,8 @@ impl Lowering {
             }
         }
         let next = variables.len();
-        Self { variables, next, pending: Vec::new(), functions: functions.clone() }
+        let functions = functions.clone();
+        Self { variables, next, functions, ..Self::default() }
     }
 
     /// Returns a mark for [`release`](Self::release).
@@ -160,7 +164,18 @@ impl Lowering {
     /// # Errors
     /// As [`value`](Self::value).
     pub(crate) fn assign(&mut self, name: &str, value: Argument) -> Result<Assignment, String> {
+        let copied = match &value {
+            Argument::Variable(other) => self.types.get(other).cloned(),
+            _ => None,
+        };
         let value = self.parts(value)?;
+        let of = match &value {
+            Argument::Member(member) => Some(Arc::new(member.clone())),
+            _ => copied,
+        };
+        if let Some(of) = of {
+            self.types.entry(name.to_owned()).or_insert(of);
+        }
         let at = self.variables.iter().position(|(known, _)| known == name);
         let local = at.and_then(|at| u8::try_from(at).ok()).filter(|local| *local < LOCALS);
         let local = local.ok_or_else(|| format!("`${name}` is one variable too many"))?;
@@ -202,11 +217,32 @@ impl Lowering {
                 let operand = operand.ok_or_else(|| format!("`${name}` was assigned nothing"))?;
                 Argument::Local(Box::new(Argument::Variable(name)), operand)
             }
+            Argument::Member(member) => Argument::Member(self.member(member)?),
             Argument::Elapsed => {
                 return Err("`elapsed` can only be printed; write nsecs".to_owned());
             }
             other => other,
         })
+    }
+
+    /// Lowers the numbers on the way to a member.
+    fn member(&mut self, member: Member) -> Result<Member, String> {
+        let root = match member.root {
+            Root::Parameter(..) => member.root,
+            Root::Cast(name, of) => Root::Cast(name, Box::new(self.parts(*of)?)),
+            Root::Variable(of, _) => {
+                let assigned = match &*of {
+                    Argument::Variable(name) => self.types.get(name).cloned(),
+                    _ => None,
+                };
+                Root::Variable(Box::new(self.parts(*of)?), assigned)
+            }
+        };
+        let hops = member.hops.into_iter().map(|hop| match hop {
+            Hop::Index(index) => self.parts(index).map(Hop::Index),
+            hop => Ok(hop),
+        });
+        Ok(Member { root, hops: hops.collect::<Result<_, String>>()?, want: member.want })
     }
 
     /// Parses a condition. Also returns the values that it compares.

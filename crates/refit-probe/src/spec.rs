@@ -165,6 +165,10 @@ fn check(spec: &Spec, statement: &Statement, tested: &[Operand]) -> Result<(), S
     let what = &statement.what;
     let functions = spec.places.iter().all(|place| matches!(place.what, What::Functions(_)));
     let leaves = spec.leaving || statement.leaves();
+    let arguments = what.arguments().iter().chain(&statement.by);
+    if let Some(argument) = arguments.into_iter().find(|one| one.names_parameter() && !functions) {
+        return Err(format!("`{argument}` needs the entry of a function, not an instruction"));
+    }
     if (leaves || what.is_timed()) && !functions {
         return Err(format!("`{what}` needs functions, not instructions"));
     }

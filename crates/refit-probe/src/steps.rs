@@ -8,7 +8,8 @@ use refit_instruments::session::{Described, Kind, Session};
 use refit_splice::{Action, Base, Clock, Key, Step, TIMER, Value, Width};
 
 use crate::action::Do;
-use crate::argument::{self, Argument, Facts, Maps};
+use crate::argument::{self, Argument};
+use crate::computing::Facts;
 use crate::spec::Spec;
 use crate::statement::Statement;
 
@@ -39,10 +40,8 @@ pub struct About<'a> {
     pub messages: u32,
     /// Session that receives records.
     pub session: Option<&'a Session>,
-    /// The maps that keep values.
-    pub maps: &'a Maps,
-    /// Address of the place in the program.
-    pub address: u64,
+    /// Facts for formulas.
+    pub facts: Facts<'a>,
 }
 
 /// An action at a place, with the cells that it counts into.
@@ -82,9 +81,14 @@ impl Watching {
     }
 }
 
-/// There is no room for another event.
-#[derive(Clone, Copy, Debug)]
-pub struct NoEvent;
+/// Why an action is not possible at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoSteps {
+    /// There is no session for its records, or the session is full of events.
+    NoEvent,
+    /// A number is not known there.
+    NoNumber(String),
+}
 
 /// Name of the manager of the events of probes.
 const MANAGER: &str = "probe";
@@ -93,12 +97,12 @@ impl Steps {
     /// Returns the steps of `spec` at a place; cells are numbered from `first` on.
     ///
     /// # Errors
-    /// [`NoEvent`]: there is no session, or it is full of events.
+    /// [`NoSteps`]: an action is not possible there.
     pub fn new(
         spec: &Spec,
         about: &About<'_>,
         first: u32,
-    ) -> Result<(Self, Vec<Watching>), NoEvent> {
+    ) -> Result<(Self, Vec<Watching>), NoSteps> {
         let mut steps = Self::default();
         let (mut all, mut cell) = (Vec::new(), first);
         let mut about = *about;
@@ -123,7 +127,7 @@ impl Steps {
         statement: &Statement,
         about: &About<'_>,
         cell: u32,
-    ) -> Result<Watching, NoEvent> {
+    ) -> Result<Watching, NoSteps> {
         let Statement { what, by, map, .. } = statement;
         let cell = if what.is_timed() { cell.next_multiple_of(TIMER) } else { cell };
         let (entry, exit) = match what {
@@ -146,7 +150,7 @@ impl Steps {
 }
 
 /// Returns the step of an action that is not timed.
-fn single(statement: &Statement, about: &About<'_>, cell: u32) -> Result<Step, NoEvent> {
+fn single(statement: &Statement, about: &About<'_>, cell: u32) -> Result<Step, NoSteps> {
     let Statement { what, by, map, when, .. } = statement;
     let action = match what {
         Do::Histogram(number) => Action::Histogram { cell, value: value(number) },
@@ -155,13 +159,13 @@ fn single(statement: &Statement, about: &About<'_>, cell: u32) -> Result<Step, N
         }
         Do::Fold(fold, number) => Action::Fold { cell, value: value(number), fold: fold.kept() },
         Do::Assign { local, value, first } => {
-            let facts = Facts { maps: about.maps, address: about.address };
-            let formula = Arc::new(value.formula(facts));
+            let formula = value.formula(&about.facts).map_err(NoSteps::NoNumber)?;
+            let formula = Arc::new(formula);
             Action::Assign { local: *local, formula, first: *first }
         }
         Do::Keep { value: number, adds } => {
             let name = map.as_deref().unwrap_or_default();
-            let kept = argument::kept(name, by, about.maps);
+            let kept = argument::kept(name, by, about.facts.maps);
             Action::Keep { kept, value: value(number), adds: *adds }
         }
         Do::Poison => return Ok(Action::POISON.into()),
@@ -188,7 +192,7 @@ fn timed(
     statement: &Statement,
     about: &About<'_>,
     cell: u32,
-) -> Result<(Step, Option<Step>), NoEvent> {
+) -> Result<(Step, Option<Step>), NoSteps> {
     let Statement { what, by, when, .. } = statement;
     let step = |action, key| Step { when: when.clone(), key, action };
     if *what == Do::Span {
@@ -227,7 +231,7 @@ fn value(number: &Argument) -> Value {
 }
 
 /// Defines the event that the records of a place have, and returns its word for a phase.
-fn define(about: &About<'_>, numbers: &[Argument], phase: Phase) -> Result<u32, NoEvent> {
+fn define(about: &About<'_>, numbers: &[Argument], phase: Phase) -> Result<u32, NoSteps> {
     let names: Vec<String> = numbers.iter().map(Argument::to_string).collect();
     let signed = |number| matches!(value(number).width, Width::I8 | Width::I16 | Width::I32);
     let kind = |number| if signed(number) { FieldKind::I64 } else { FieldKind::U64 };
@@ -240,6 +244,7 @@ fn define(about: &About<'_>, numbers: &[Argument], phase: Phase) -> Result<u32, 
         fields: &fields,
         parent: 0,
     };
-    let id = about.session.and_then(|session| session.define(&described)).ok_or(NoEvent)?;
+    let id =
+        about.session.and_then(|session| session.define(&described)).ok_or(NoSteps::NoEvent)?;
     Ok(What::new(id, phase).word())
 }

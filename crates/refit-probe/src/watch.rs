@@ -1,12 +1,14 @@
 //! Watches programs: resolves specifications to sites, installs these together, and reads their
 //! counts while the program runs.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use rayon::prelude::*;
 use refit_analysis::Module;
 use refit_analysis::functions::Convention;
+use refit_analysis::types::Types;
 use refit_instruments::session::Session;
 use refit_splice::process::Program;
 use refit_splice::remains::Removed;
@@ -14,6 +16,7 @@ use refit_splice::{At, DURATIONS, Installed, Key, Plan, Site, StopTimes, TIMER, 
 
 use crate::action::Do;
 use crate::argument::{Argument, Maps};
+use crate::computing::Facts;
 use crate::datum::{Context, Datum, Moment};
 pub use crate::error::Error;
 use crate::kept_maps;
@@ -24,7 +27,7 @@ use crate::session::ProbeSession;
 use crate::sites::{self, CodePlace, NoSite};
 use crate::spec::{Place, Spec, What};
 use crate::stacks::{Images, StackFrame};
-use crate::steps::{About, NoEvent, Steps, Watching};
+use crate::steps::{About, NoSteps, Steps, Watching};
 
 /// Maximum number of similar names that an error lists.
 const NEAR: usize = 5;
@@ -155,9 +158,11 @@ pub fn prepare<'s>(
     let maps = kept_maps::number(specs)?;
     let mut wanted = Wanted { session, threads, refused: missing, maps, ..Wanted::default() };
     let mut asked = Vec::with_capacity(places.len());
+    let mut types = BTreeMap::<usize, OnceCell<Option<Types>>>::new();
     for (spec, index, found) in places {
         let (module, bias) = &opened[&index];
         let at = (index, found.address.wrapping_add(*bias));
+        let module = (module, &*types.entry(index).or_default());
         asked.extend(wanted.ask(mapped[index].name(), module, at, found, spec)?);
     }
     // The functions are analysed on all processors.
@@ -240,7 +245,7 @@ impl<'s> Wanted<'s> {
     fn ask(
         &mut self,
         name: String,
-        module: &Module,
+        (module, types): (&Module, &OnceCell<Option<Types>>),
         (file, address): (usize, u64),
         found: CodePlace,
         spec: &Spec,
@@ -255,14 +260,24 @@ impl<'s> Wanted<'s> {
             return Ok(None);
         }
         let Self { threads, session, messages, ref maps, .. } = *self;
-        let about = About { name: &label, go, threads, messages, session, maps, address };
-        let (steps, own) = Steps::new(spec, &about, self.cells).map_err(|NoEvent| {
-            let why = match self.session {
-                Some(_) => "there are too many events; name fewer places",
-                None => "records go into traces: see `refit record -e`",
-            };
-            Error::NoEvent { name: label.clone(), why }
-        })?;
+        let find = || types.get_or_init(|| Types::of(module.image())).as_ref();
+        let in_file = found.address;
+        let facts = Facts { maps, address, in_file, module: &name, types: &find };
+        let about = About { name: &label, go, threads, messages, session, facts };
+        let (steps, own) = match Steps::new(spec, &about, self.cells) {
+            Ok(steps) => steps,
+            Err(NoSteps::NoNumber(why)) => {
+                self.refused.push((label, why));
+                return Ok(None);
+            }
+            Err(NoSteps::NoEvent) => {
+                let why = match self.session {
+                    Some(_) => "there are too many events; name fewer places",
+                    None => "records go into traces: see `refit record -e`",
+                };
+                return Err(Error::NoEvent { name: label, why });
+            }
+        };
         self.cells = own.last().map_or(self.cells, Watching::end);
         self.messages += own.iter().filter(|one| one.what.prints()).count() as u32;
         Ok(Some(Asked { label, module: name, file, found, steps, own }))

@@ -16,7 +16,7 @@ fn program() -> &'static Path {
     BUILT.get_or_init(|| build("cc", "probing/kept.c", &["-pthread"])).path()
 }
 
-fn watch(victim: &Victim, script: &str) -> Watch {
+pub(super) fn watch(victim: &Victim, script: &str) -> Watch {
     let program = victim.program();
     let script: Script = script.parse().unwrap_or_else(|what| panic!("{what}"));
     let prepared = watch::prepare(&program, &script.probes, None).expect("prepared");
@@ -25,7 +25,7 @@ fn watch(victim: &Victim, script: &str) -> Watch {
 }
 
 /// The texts of all messages since the last call.
-fn texts(watch: &Watch) -> Vec<String> {
+pub(super) fn texts(watch: &Watch) -> Vec<String> {
     watch.printed().expect("read").into_iter().map(|one| one.text).collect()
 }
 

@@ -4,6 +4,7 @@ mod copies;
 mod cover;
 mod drill;
 mod kept;
+mod members;
 mod messages;
 mod program;
 mod sequences;

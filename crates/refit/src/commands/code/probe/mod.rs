@@ -51,6 +51,7 @@ FILE is the file name of a library or of the program, or * for all. \
 Actions: count, latency (calls and time from entry to exit), cpu (the same in CPU time), concurrency (threads inside), \
 printf(\"FORMAT\", ARGUMENT, …), time(\"FORMAT\"), sum VALUE, avg VALUE, min VALUE, max VALUE, histogram VALUE (or latency or cpu, for the durations of calls), event [VALUE [, VALUE]] and span (records in the trace of --output). \
 Values: arg0 … arg5, retval, pid, tid, cpu, registers, fields such as *(arg0 + 16), and casts of these such as (u32)arg1. \
+With debug information, parameters by name and members: args->request->uri, ((struct request *)arg0)->sizes[1]. \
 Conditions: numbers that are not 0, such as VALUE == 1, @NAME[KEY] or comm == \"bash\", combined with && and ||. \
 Maps add up all places of a probe, in bpftrace's words: @NAME[KEY, …] = count(), sum(VALUE), avg(VALUE), min(VALUE), max(VALUE) or hist(VALUE), \
 separated by semicolons; NAME and [KEY, …] may be left out. Also stats(VALUE) and lhist(VALUE, FROM, TO, STEP). \
