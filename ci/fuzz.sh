@@ -36,7 +36,11 @@ struct Held { ~Held() { hold(this); } };
 extern "C" int guarded(int n) { Held held; try { if (n) fail(); } catch (int k) { return k; } return n; }
 namespace ns { struct inner : Held { short x, y; }; }
 struct list { list *next; unsigned a : 3; int b : 9; char name[4][2]; union { int i; long l; }; ns::inner in; };
-extern "C" int of(list *list, Held from, int n) { return list->in.y + n; }
+extern "C" int of(list *list, Held from, int n) {
+	__asm__ volatile("1: nop\n.pushsection .note.stapsdt,\"\",\"note\"\n.balign 4\n.4byte 8, 3f - 2f, 3\n.asciz \"stapsdt\"\n"
+		"2: .8byte 1b, 0, 0\n.asciz \"a\", \"b\", \"-4@%0 8@8(%%rsp,%%rcx,4) 1@$3\"\n3: .balign 4\n.popsection" ::"r"(n));
+	return list->in.y + n;
+}
 END
 ( cd "$seeds"
 	small="-Os -nostdlib -fno-stack-protector -fcf-protection -Wl,-z,noseparate-code"

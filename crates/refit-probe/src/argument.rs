@@ -70,6 +70,9 @@ pub struct Member {
 pub enum Root {
     /// A parameter of the function, by its name. The operand stands for any place at the entry.
     Parameter(String, Operand),
+    /// An argument of a static tracepoint, or of a function that is on the stack. The operand stands
+    /// for any place.
+    Given(u8, Operand),
     /// A number that is said to be of a type.
     Cast(TypeName, Box<Argument>),
     /// A variable, or its local, and what was assigned to it first.
@@ -129,7 +132,7 @@ impl Argument {
             Self::Kept(_, key) => key.iter().collect(),
             Self::Member(member) => {
                 let root = match &member.root {
-                    Root::Parameter(..) => None,
+                    Root::Parameter(..) | Root::Given(..) => None,
                     Root::Cast(_, of) | Root::Variable(of, _) => Some(&**of),
                 };
                 let indexes = member.hops.iter().filter_map(|hop| match hop {
@@ -145,7 +148,10 @@ impl Argument {
     /// Returns the values that it reads.
     pub fn operands(&self) -> Vec<&Operand> {
         let own = match self {
-            Self::Member(Member { root: Root::Parameter(_, operand), .. }) => Some(operand),
+            Self::Member(Member {
+                root: Root::Parameter(_, operand) | Root::Given(_, operand),
+                ..
+            }) => Some(operand),
             _ => self.operand(),
         };
         match self.operand() {
@@ -157,10 +163,16 @@ impl Argument {
         }
     }
 
-    /// Whether it needs the entry of a function: it names a parameter.
-    pub(crate) fn names_parameter(&self) -> bool {
-        let own = matches!(self, Self::Member(Member { root: Root::Parameter(..), .. }));
-        own || self.inner().into_iter().any(Self::names_parameter)
+    /// Whether it needs the entry of a function: it names a parameter, or one on the stack unless it
+    /// is `given` by a tracepoint.
+    pub(crate) fn needs_entry(&self, given: bool) -> bool {
+        let own = match self {
+            Self::Member(Member { root: Root::Parameter(..), .. }) => true,
+            Self::Member(Member { root: Root::Given(..), .. }) => !given,
+            Self::Local(of, _) => of.needs_entry(given),
+            _ => false,
+        };
+        own || self.inner().into_iter().any(|inner| inner.needs_entry(given))
     }
 
     /// Returns the names of the maps of values that it reads, with their keys.
@@ -307,6 +319,7 @@ impl fmt::Display for Member {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = match &self.root {
             Root::Parameter(name, _) => format!("args->{name}"),
+            Root::Given(number, _) => format!("arg{number}"),
             Root::Cast(name, of) if self.hops.is_empty() => format!("({name}){of}"),
             Root::Cast(name, of) => format!("(({name}){of})"),
             Root::Variable(of, _) => of.to_string(),

@@ -3,6 +3,7 @@
 //! Members of structures are found here, and not when a probe is parsed: each place has the types
 //! of its own file.
 
+use refit_analysis::image::{Given, GivenAt, Tracepoint};
 use refit_analysis::types::{Bits, Member as Found, Shape, TypeId, Types, Whereabouts};
 use refit_splice::{Base, Formula, Operator, Value, Width};
 
@@ -11,6 +12,8 @@ use crate::type_name::TypeName;
 
 /// Number of the stack pointer.
 const STACK_POINTER: u8 = 4;
+/// Number of arguments that are passed in registers.
+const IN_REGISTERS: usize = 6;
 /// The most names that an error lists.
 const TOLD: usize = 8;
 
@@ -25,6 +28,8 @@ pub struct Facts<'f> {
     pub in_file: u64,
     /// Name of the file.
     pub module: &'f str,
+    /// The static tracepoint that the place is, if it is one.
+    pub tracepoint: Option<&'f Tracepoint>,
     /// Finds the types of the file; `None` if it has no debug information.
     pub types: &'f dyn Fn() -> Option<&'f Types>,
 }
@@ -112,6 +117,24 @@ impl<'f> Facts<'f> {
         })
     }
 
+    /// Returns the formula of an argument of the tracepoint, or of one on the stack.
+    fn given(&self, number: usize) -> Result<Formula, String> {
+        let Some(tracepoint) = self.tracepoint else {
+            // Above the return address, and behind those in registers.
+            let offset = number.checked_sub(IN_REGISTERS).map(|behind| 8 + 8 * behind as i64);
+            let offset = offset.ok_or_else(|| "it is in a register".to_owned())?;
+            let top = Formula::Value(Value::register(STACK_POINTER));
+            return Ok(read(add(top, offset), Width::Whole));
+        };
+        match tracepoint.arguments.get(number) {
+            Some(Some(given)) => Ok(argument(given)),
+            Some(None) => {
+                Err("it is in no general register, and not in memory that refit knows".to_owned())
+            }
+            None => Err(format!("the tracepoint has {} arguments", tracepoint.arguments.len())),
+        }
+    }
+
     /// Returns the type with a name.
     fn named(&self, name: &TypeName) -> Result<Type, String> {
         let plain = match (name.number(), &*name.name) {
@@ -188,6 +211,10 @@ impl Root {
                         Typed { in_memory: true, ..value(add(top, offset.into()), of) }
                     }
                 })
+            }
+            Self::Given(number, _) => {
+                let of = Type::Number { bytes: 8, signed: true };
+                facts.given(usize::from(*number)).map(|formula| value(formula, of))
             }
             Self::Cast(name, of) => Ok(value(of.formula(facts)?, facts.named(name)?)),
             Self::Variable(of, Some(assigned)) => {
@@ -295,6 +322,31 @@ impl Typed {
             }
         };
         Ok(Self { formula, in_memory: true, bits: None, of })
+    }
+}
+
+/// Returns the formula of an argument of a tracepoint.
+fn argument(given: &Given) -> Formula {
+    let Given { bytes, signed, at } = *given;
+    let register = |number| Formula::Value(Value::register(number));
+    match at {
+        GivenAt::Constant(number) => Formula::Number(number),
+        GivenAt::Register(number, 0) => narrow(register(number), bytes, signed),
+        GivenAt::Register(number, first) => {
+            field(register(number), Bits { first, count: bytes * 8 }, signed)
+        }
+        GivenAt::Memory { base, index, offset } => {
+            let scaled = index
+                .map(|(number, scale)| binary(Operator::Multiply, register(number), scale.into()));
+            let place = match (base.map(register), scaled) {
+                (Some(base), Some(scaled)) => {
+                    Formula::Binary(Operator::Add, Box::new([base, scaled]))
+                }
+                (Some(one), None) | (None, Some(one)) => one,
+                (None, None) => Formula::Number(0),
+            };
+            read(add(place, offset), width(bytes, signed))
+        }
     }
 }
 

@@ -43,8 +43,8 @@ pub(crate) struct Context<'a> {
     pub(crate) module: &'a str,
     /// The name of the place.
     pub(crate) name: &'a str,
-    /// Whether the place is where the function is left.
-    pub(crate) exits: bool,
+    /// The kind of the place, as probes name it.
+    pub(crate) kind: &'static str,
     /// The moment.
     pub(crate) moment: Moment,
 }
@@ -114,7 +114,7 @@ impl Context<'_> {
             Argument::Symbol(_) => name(&self.symbol(word)),
             Argument::Function => name(self.name),
             Argument::Probe => {
-                let kind = if self.exits { "uretprobe" } else { "uprobe" };
+                let kind = self.kind;
                 name(&format!("{kind}:{}:{}", self.module, self.name))
             }
             Argument::Time => Datum::Number(self.moment.monotonic),

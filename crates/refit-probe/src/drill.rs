@@ -132,8 +132,12 @@ pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
     let place = Place::new(module, spot.function, bias);
     let nothing = |why: String| Error::Nothing { first: format!("{name}: {why}") };
     let function = module.function(spot.function);
-    let found =
-        CodePlace { name: function.name(), function: spot.function, address: function.entry };
+    let found = CodePlace {
+        name: function.name(),
+        function: spot.function,
+        address: function.entry,
+        tracepoint: None,
+    };
     let timers = Timers::new(function.convention);
     let steps = Steps {
         here: vec![timers.step(0, true)],

@@ -55,6 +55,14 @@ pub enum Error {
     /// Messages and events go to different buffers.
     #[error("printf and records (event, span) cannot be combined")]
     Mixed,
+    /// No static tracepoint has this name.
+    #[error("no static tracepoint is called {wanted}{}", listed(.there))]
+    NoTracepoint {
+        /// The name, or pattern.
+        wanted: String,
+        /// Those that there are.
+        there: Vec<String>,
+    },
     /// A map is used in ways that do not fit each other.
     #[error("cannot use the map @{name}: {why}")]
     Map {
@@ -88,3 +96,16 @@ impl From<Refusal> for Error {
 fn nearest(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; there is: {}", near.join(", ")) }
 }
+
+fn listed(there: &[String]) -> String {
+    match there {
+        [] => "; the file has none".to_owned(),
+        [first @ .., _] if first.len() >= TOLD => {
+            format!("; there is: {}, …", first[..TOLD].join(", "))
+        }
+        all => format!("; there is: {}", all.join(", ")),
+    }
+}
+
+/// The most tracepoints that an error lists.
+const TOLD: usize = 12;

@@ -12,7 +12,7 @@
 //! `path` divides the ways to members of structures, [`arithmetic`] has the operators. A text
 //! (`str`, `comm`) can be compared with a text that does not change.
 
-use refit_splice::{Operator, Relation, Unary};
+use refit_splice::{Operator, Relation, Unary, Width};
 
 use crate::argument::{Argument, Hop, Member, Root, TEXT, Want};
 use crate::arithmetic;
@@ -25,6 +25,8 @@ use crate::type_name::TypeName;
 const MOST_TEXT: u8 = 200;
 /// The most operators and brackets of an expression, each of which may be within another.
 const MOST_SIGNS: usize = 200;
+/// The most arguments of a function, and of a static tracepoint.
+const MOST_GIVEN: u8 = 12;
 /// The most bytes of a thread's name.
 const MOST_NAME: u8 = 15;
 /// Functions and names that are no values.
@@ -86,6 +88,10 @@ impl Argument {
             Ok(operand) => return Ok(Self::Value(operand)),
             Err(what) => what,
         };
+        if let Some(number) = behind_registers(text) {
+            let root = Root::Given(number, Operand::parse("arg0")?);
+            return Ok(Self::Member(Member { root, hops: Vec::new(), want: Want::Number }));
+        }
         if let Some(path) = path::divide(text) {
             return member(path, text, &operand).map(Self::Member);
         }
@@ -269,6 +275,12 @@ fn string(text: &str, inner: &str) -> Result<Argument, String> {
     Ok(Argument::Text(Box::new(pointer), most))
 }
 
+/// Returns the number of an argument after the six in registers: of a function, those on the stack.
+fn behind_registers(text: &str) -> Option<u8> {
+    let number = text.strip_prefix("arg")?.parse().ok()?;
+    (6..MOST_GIVEN).contains(&number).then_some(number)
+}
+
 /// Parses the way to a member; `wrong` says why it is no value either.
 fn member(path: Path<'_>, text: &str, wrong: &str) -> Result<Member, String> {
     let begin = |root| Member { root, hops: Vec::new(), want: Want::Number };
@@ -291,10 +303,7 @@ fn member(path: Path<'_>, text: &str, wrong: &str) -> Result<Member, String> {
             let mut member = match Argument::number(of, text).map_err(|_| wrong.to_owned())? {
                 Argument::Member(member) if member.want == Want::Number => member,
                 variable @ Argument::Variable(_) => begin(Root::Variable(Box::new(variable), None)),
-                number => {
-                    let name = TypeName { kind: None, name: "u64".to_owned(), pointers: 1 };
-                    begin(Root::Cast(name, Box::new(number)))
-                }
+                number => begin(Root::Cast(TypeName::of(Width::Whole, 1), Box::new(number))),
             };
             member.hops.push(Hop::Deref);
             Ok(member)
@@ -399,7 +408,7 @@ mod tests {
         for (text, what) in [
             ("str(arg0, 0)", "no length from 1 to 200"),
             ("str(arg0, 201)", "no length"),
-            ("str(arg9)", "unknown value `arg9`"),
+            ("str(arg12)", "unknown value `arg12`"),
             ("str(ustack)", "can only be"),
             ("strs", "ustack, str(…)"),
             ("arg0 + comm", "`comm` is no number, in `arg0 + comm`"),

@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use refit_splice::{Base, LOCALS, Relation, Test, Width};
+use refit_splice::{Base, LOCALS, Operator, Relation, Test, Width};
 
-use crate::argument::{Argument, Hop, MOST_GATHERED, Member, Root, gathered};
+use crate::argument::{Argument, Hop, MOST_GATHERED, Member, Root, Want, gathered};
 use crate::arithmetic;
 use crate::expression::{self, call};
 use crate::operand::{self, Operand};
 use crate::quotes::Quotes;
+use crate::type_name::TypeName;
 
 /// Alternatives, each of tests that all have to hold; empty for no condition.
 pub type Condition = Vec<Vec<Test>>;
@@ -39,6 +40,8 @@ pub(crate) struct Lowering {
     functions: BTreeSet<String>,
     /// The members that were assigned to variables first, which have their types.
     types: BTreeMap<String, Arc<Member>>,
+    /// Whether the places are static tracepoints, which say where their arguments are.
+    given: bool,
 }
 
 impl Lowering {
@@ -60,6 +63,39 @@ impl Lowering {
         let next = variables.len();
         let functions = functions.clone();
         Self { variables, next, functions, ..Self::default() }
+    }
+
+    /// Takes the arguments from where static tracepoints say they are.
+    pub(crate) fn take_given(&mut self) {
+        self.given = true;
+    }
+
+    /// Returns a value, or what it is at static tracepoints.
+    fn at_place(&self, operand: Operand) -> Argument {
+        let Some((number, offset)) = operand.given().filter(|_| self.given) else {
+            return Argument::Value(operand);
+        };
+        let whole = Operand::new(operand.value.base, Width::Whole);
+        let begin = |root, hops| Argument::Member(Member { root, hops, want: Want::Number });
+        let given = begin(Root::Given(number, whole), Vec::new());
+        let cast = |pointers, of, hops| {
+            let name = TypeName::of(operand.value.width, pointers);
+            begin(Root::Cast(name, Box::new(of)), hops)
+        };
+        match offset {
+            None if operand.value.width == Width::Whole => given,
+            None => cast(0, given, Vec::new()),
+            Some(offset) => {
+                let offset = Box::new(Argument::Number(offset.into()));
+                let place = Argument::Computed(Box::new(given), Operator::Add, offset);
+                cast(1, place, vec![Hop::Deref])
+            }
+        }
+    }
+
+    /// Whether it reads an argument of a static tracepoint.
+    fn is_given(&self, argument: &Argument) -> bool {
+        self.given && argument.operands().iter().any(|operand| operand.given().is_some())
     }
 
     /// Returns a mark for [`release`](Self::release).
@@ -93,6 +129,10 @@ impl Lowering {
     /// # Errors
     /// The part that cannot be computed.
     pub(crate) fn value(&mut self, argument: Argument) -> Result<Argument, String> {
+        let argument = match argument {
+            Argument::Value(operand) => self.at_place(operand),
+            other => other,
+        };
         if argument.operand().is_some() {
             return Ok(argument);
         }
@@ -117,7 +157,7 @@ impl Lowering {
     pub(crate) fn printed(&mut self, argument: Argument) -> Result<Argument, String> {
         match argument {
             Argument::Text(..) | Argument::Symbol(_) => self.parts(argument),
-            _ if argument.is_outside() => Ok(argument),
+            _ if argument.is_outside() && !self.is_given(&argument) => Ok(argument),
             _ => self.value(argument),
         }
     }
@@ -133,7 +173,8 @@ impl Lowering {
             }
             argument @ Argument::Number(_) if kept => self.value(argument),
             argument @ (Argument::Text(..) | Argument::Symbol(_)) => self.parts(argument),
-            argument @ (Argument::Value(_) | Argument::Number(_)) => Ok(argument),
+            argument @ Argument::Number(_) => Ok(argument),
+            argument if argument.is_stack() => Ok(argument),
             argument if argument.is_number() => self.value(argument),
             argument => Ok(argument),
         }
@@ -194,6 +235,10 @@ impl Lowering {
     fn parts(&mut self, argument: Argument) -> Result<Argument, String> {
         let mut boxed = |inner: Box<Argument>| self.parts(*inner).map(Box::new);
         Ok(match argument {
+            Argument::Value(operand) => match self.at_place(operand) {
+                Argument::Member(member) => Argument::Member(self.member(member)?),
+                value => value,
+            },
             Argument::Unary(unary, inner) => Argument::Unary(unary, boxed(inner)?),
             Argument::Computed(left, operator, right) => {
                 Argument::Computed(boxed(left)?, operator, boxed(right)?)
@@ -228,7 +273,7 @@ impl Lowering {
     /// Lowers the numbers on the way to a member.
     fn member(&mut self, member: Member) -> Result<Member, String> {
         let root = match member.root {
-            Root::Parameter(..) => member.root,
+            Root::Parameter(..) | Root::Given(..) => member.root,
             Root::Cast(name, of) => Root::Cast(name, Box::new(self.parts(*of)?)),
             Root::Variable(of, _) => {
                 let assigned = match &*of {
@@ -260,7 +305,9 @@ impl Lowering {
             }
         };
         let mut test = |text: &str| {
-            let (operand, test) = match operand::test(text) {
+            let simple = operand::test(text);
+            let simple = simple.filter(|(operand, _)| !self.given || operand.given().is_none());
+            let (operand, test) = match simple {
                 Some(test) => test,
                 None => self.is_not_0(text)?,
             };

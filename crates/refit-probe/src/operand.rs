@@ -90,6 +90,18 @@ impl Operand {
         matches!(self.value.base, Base::Local(_))
     }
 
+    /// Returns the number of the argument that it is, or that points to it with an offset; `None` if
+    /// it is neither.
+    pub(crate) fn given(self) -> Option<(u8, Option<i32>)> {
+        let (register, offset) = match self.value.base {
+            Base::Register(register) => (register, None),
+            Base::Memory { register, offset } => (register, Some(offset)),
+            _ => return None,
+        };
+        let number = ARGUMENTS.iter().position(|one| *one == register);
+        number.filter(|_| self.argument).map(|number| (number as u8, offset))
+    }
+
     /// Whether it is the number of a stack.
     pub fn is_stack(self) -> bool {
         matches!(self.value.base, Base::Stack(_))
@@ -152,7 +164,7 @@ impl Operand {
             .map(|(number, argument)| Self { argument, ..whole(Base::Register(number)) });
         named.ok_or_else(|| {
             format!(
-                "unknown value `{text}` (known: arg0 … arg5, retval, pid, tid, cpu, registers, and fields such as *(arg0 + 8))"
+                "unknown value `{text}` (known: arg0 … arg11, retval, pid, tid, cpu, registers, and fields such as *(arg0 + 8))"
             )
         })
     }

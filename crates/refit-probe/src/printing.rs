@@ -36,8 +36,8 @@ const RECORDS: usize = 1 << 17;
 struct Kind {
     /// Index of the place.
     place: usize,
-    /// Whether that is where the function is left.
-    exits: bool,
+    /// The kind of the place, as probes name it.
+    kind: &'static str,
     format: Format,
     /// Number of words.
     words: usize,
@@ -69,8 +69,8 @@ impl Printing {
             let at = *what as usize;
             kinds.resize(kinds.len().max(at + 1), None);
             let words = items.iter().map(Item::words).sum();
-            let exits = watching.exits;
-            kinds[at] = Some(Kind { place, exits, format: format.clone(), words });
+            let (kind, format) = (watching.kind, format.clone());
+            kinds[at] = Some(Kind { place, kind, format, words });
         }
         if kinds.is_empty() {
             return Ok(None);
@@ -89,22 +89,22 @@ impl Printing {
     }
 
     /// Takes the messages that are complete. `context` returns what is known of a place, by its
-    /// index and whether the function is left there, and of a time.
+    /// index and kind, and of a time.
     pub(crate) fn take<'a>(
         &self,
-        context: impl Fn(usize, bool, Moment) -> Context<'a>,
+        context: impl Fn(usize, &'static str, Moment) -> Context<'a>,
     ) -> io::Result<Vec<Printed>> {
-        let kind = |what: u32| self.kinds.get(what as usize)?.as_ref();
-        let all = self.messages.lock().take(|what| Some(kind(what)?.words));
+        let known = |what: u32| self.kinds.get(what as usize)?.as_ref();
+        let all = self.messages.lock().take(|what| Some(known(what)?.words));
         let (now, wall, ticks) = (clock::monotonic(), clock::wall(), clock::counter());
         let mut printed = Vec::with_capacity(all.len());
         for message in all {
-            let Some(Kind { place, exits, format, .. }) = kind(message.what) else { continue };
+            let Some(Kind { place, kind, format, .. }) = known(message.what) else { continue };
             let ago = clock::nanos(ticks.saturating_sub(message.time));
             let elapsed = clock::nanos(message.time.saturating_sub(self.began));
             let time = now.saturating_sub(ago);
             let moment = Moment { monotonic: time, elapsed, wall: wall.saturating_sub(ago) };
-            let context = context(*place, *exits, moment);
+            let context = context(*place, kind, moment);
             let text = format.render(&context.decode(format.arguments(), &message.words)?);
             printed.push(Printed { time, thread: message.thread, place: *place, text });
         }

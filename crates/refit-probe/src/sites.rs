@@ -7,9 +7,11 @@ use std::sync::Arc;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
 use refit_analysis::flow::{Edge, EdgeKind, Flow, Marks, Target};
 use refit_analysis::functions::{Convention, Sources};
+use refit_analysis::image::Tracepoint;
 use refit_analysis::live::Live;
 use refit_analysis::{FunctionId, Module};
 use refit_splice::{At, Body, Displaced, Procedures, Site, Springboard, Step};
+use refit_sys::glob;
 
 use crate::body::body;
 use crate::code::{behind_mark, decode, entered_inside, padding};
@@ -26,6 +28,8 @@ pub struct CodePlace {
     pub function: FunctionId,
     /// Address in the file of the instruction before which actions run.
     pub address: u64,
+    /// Index of the static tracepoint of the file that it is, if it is one.
+    pub tracepoint: Option<usize>,
 }
 
 /// Why a place cannot be watched.
@@ -77,7 +81,7 @@ pub fn find(module: &Module, what: &What) -> Vec<CodePlace> {
         let function = module.function(id);
         let name = function.name();
         let name = if offset == 0 { name } else { format!("{name}+{offset:#x}") };
-        CodePlace { name, function: id, address: function.entry + offset }
+        CodePlace { name, function: id, address: function.entry + offset, tracepoint: None }
     };
     match what {
         What::Functions(pattern) => {
@@ -89,6 +93,20 @@ pub fn find(module: &Module, what: &What) -> Vec<CodePlace> {
         }
         What::Behind(name, offset) => {
             module.find(name).into_iter().map(|id| entry(id, *offset)).collect()
+        }
+        What::Tracepoint { provider, name } => {
+            let like = |wanted: &str, one: &str| glob::matches(wanted.as_bytes(), one.as_bytes());
+            let all = module.image().tracepoints().iter().enumerate();
+            let named = all.filter(|(_, one)| {
+                let provided = provider.as_deref().is_none_or(|name| like(name, &one.provider));
+                provided && like(name, &one.name)
+            });
+            let place = |(at, one): (usize, &Tracepoint)| {
+                let function = module.function_at(one.address)?;
+                let name = format!("{}:{}", one.provider, one.name);
+                Some(CodePlace { name, function, address: one.address, tracepoint: Some(at) })
+            };
+            named.filter_map(place).collect()
         }
         What::At(address) => {
             let function = module.function_at(*address).into_iter();

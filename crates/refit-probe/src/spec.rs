@@ -4,6 +4,7 @@
 //! ```text
 //! specification := place (',' place)* ['/' condition '/'] '{' statements '}'
 //! place         := ('uprobe' | 'uretprobe' | 'func' | 'insn') ':' [module ':'] what
+//!                | 'usdt' ':' [module ':'] [provider ':'] name of a static tracepoint
 //! what          := name of a function, with * and ? for any characters
 //!                | 0xADDRESS | NAME+0xOFFSET
 //! ```
@@ -19,7 +20,7 @@ use std::fmt;
 use refit_splice::Base;
 
 use crate::argument::Argument;
-use crate::lowering::{self, Condition, Lowering};
+use crate::lowering::{self, Lowering};
 use crate::operand::Operand;
 use crate::statement::{self, Statement};
 
@@ -35,6 +36,15 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// Returns the kind of its places.
+    pub fn kind(&self) -> &'static str {
+        match self.places.first().map(|place| &place.what) {
+            Some(What::Tracepoint { .. }) => "usdt",
+            _ if self.leaving => "uretprobe",
+            _ => "uprobe",
+        }
+    }
+
     /// Whether an action writes messages.
     pub fn prints(&self) -> bool {
         self.actions.iter().any(|one| one.what.prints())
@@ -65,15 +75,28 @@ pub enum What {
     Behind(String, u64),
     /// One instruction, by its address in the file.
     At(u64),
+    /// Every static tracepoint whose name matches.
+    Tracepoint {
+        /// Name of what it belongs to, or any.
+        provider: Option<String>,
+        /// Its own name.
+        name: String,
+    },
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{}:", self.module.as_deref().unwrap_or("*"))?;
-        match &self.what {
-            What::Functions(name) => to.write_str(name),
-            What::Behind(name, offset) => write!(to, "{name}+{offset:#x}"),
-            What::At(address) => write!(to, "{address:#x}"),
+        write!(to, "{}:{}", self.module.as_deref().unwrap_or("*"), self.what)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Functions(name) | Self::Tracepoint { provider: None, name } => to.write_str(name),
+            Self::Behind(name, offset) => write!(to, "{name}+{offset:#x}"),
+            Self::At(address) => write!(to, "{address:#x}"),
+            Self::Tracepoint { provider: Some(provider), name } => write!(to, "{provider}:{name}"),
         }
     }
 }
@@ -137,20 +160,28 @@ fn parse(text: &str, functions: &BTreeSet<String>) -> Result<Spec, String> {
     let head = &head.replace(['\n', '\t'], " ");
     let opens = head.find(char::is_whitespace).and_then(|at| Some(at + head[at..].find(" /")?));
     let mut lowering = Lowering::new(body, functions);
-    let (places, (when, tested)) = match opens {
+    let (places, condition) = match opens {
         Some(at) => {
             let inner = head[at + 2..].trim_end().strip_suffix('/');
             let inner = inner.ok_or("no closing `/` after the condition")?;
-            (&head[..at], lowering.condition(inner)?)
+            (&head[..at], Some(inner))
         }
-        None => (head.as_str(), (Condition::new(), Vec::new())),
+        None => (head.as_str(), None),
     };
     let places: Vec<(Place, bool)> = places.split(',').map(place).collect::<Result<_, _>>()?;
     let exits = places.iter().filter(|(_, exits)| *exits).count();
     if exits != 0 && exits != places.len() {
         return Err("entries and exits (uretprobe) in one probe; write two".to_owned());
     }
-    let places = places.into_iter().map(|(place, _)| place).collect();
+    let places: Vec<Place> = places.into_iter().map(|(place, _)| place).collect();
+    let is_given = |place: &&Place| matches!(place.what, What::Tracepoint { .. });
+    match places.iter().filter(is_given).count() {
+        0 => {}
+        all if all == places.len() => lowering.take_given(),
+        _ => return Err("static tracepoints and other places in one probe; write two".to_owned()),
+    }
+    let condition = condition.map(|condition| lowering.condition(condition)).transpose()?;
+    let (when, tested) = condition.unwrap_or_default();
     // What the condition compares is computed without condition.
     let mut actions: Vec<_> = lowering.take().into_iter().map(Statement::from).collect();
     actions.extend(statement::parse(body, &mut lowering, &when)?);
@@ -165,8 +196,9 @@ fn check(spec: &Spec, statement: &Statement, tested: &[Operand]) -> Result<(), S
     let what = &statement.what;
     let functions = spec.places.iter().all(|place| matches!(place.what, What::Functions(_)));
     let leaves = spec.leaving || statement.leaves();
-    let arguments = what.arguments().iter().chain(&statement.by);
-    if let Some(argument) = arguments.into_iter().find(|one| one.names_parameter() && !functions) {
+    let given = spec.kind() == "usdt";
+    let mut arguments = what.arguments().iter().chain(&statement.by);
+    if let Some(argument) = arguments.find(|one| !functions && one.needs_entry(given)) {
         return Err(format!("`{argument}` needs the entry of a function, not an instruction"));
     }
     if (leaves || what.is_timed()) && !functions {
@@ -214,6 +246,13 @@ fn place(text: &str) -> Result<(Place, bool), String> {
     if what.is_empty() {
         return Err(format!("no function or address in the place `{text}`"));
     }
+    if kind == "usdt" {
+        let (provider, name) = what.split_once(':').map_or((None, what), |(provider, name)| {
+            (Some(provider.to_owned()).filter(|name| !name.is_empty()), name)
+        });
+        let what = What::Tracepoint { provider, name: name.to_owned() };
+        return Ok((Place { module, what }, false));
+    }
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
@@ -233,7 +272,7 @@ fn place(text: &str) -> Result<(Place, bool), String> {
         },
         _ => {
             return Err(format!(
-                "unknown kind of place `{kind}` (known: uprobe, uretprobe, func, insn)"
+                "unknown kind of place `{kind}` (known: uprobe, uretprobe, usdt, func, insn)"
             ));
         }
     };
@@ -244,6 +283,7 @@ fn place(text: &str) -> Result<(Place, bool), String> {
 mod tests {
     use super::*;
     use crate::action::Do;
+    use crate::lowering::Condition;
     use refit_splice::Clock;
 
     fn parse(text: &str) -> Spec {
@@ -374,7 +414,7 @@ mod tests {
             ("uprobe:a:b { count twice }", "unexpected `twice` after `count`"),
             ("uprobe:a:b { sum }", "sum needs a value"),
             ("uprobe:a:b { product arg0 }", "unknown action `product`"),
-            ("uprobe:a:b { printf(\"%d\", arg9) }", "unknown value `arg9`"),
+            ("uprobe:a:b { printf(\"%d\", arg12) }", "unknown value `arg12`"),
             ("uprobe:a:b { printf(\"%d\", retval, arg0) }", "1 conversions"),
             ("uprobe:a:b { printf(\"%d %d\", retval, arg0) }", "cannot be combined"),
             ("uretprobe:a:b { @[arg0] = count() }", "uretprobe cannot be combined"),
@@ -387,9 +427,9 @@ mod tests {
                 "a key of 624 bytes",
             ),
             ("uprobe:a:b { latency, by comm }", "only tid after `by`"),
-            ("uprobe:a:b { max arg9 }", "unknown value `arg9`"),
+            ("uprobe:a:b { max arg12 }", "unknown value `arg12`"),
             ("insn:a:0x10 { max retval }", "needs functions, not"),
-            ("uprobe:a:b { histogram arg9 }", "unknown value `arg9`"),
+            ("uprobe:a:b { histogram arg12 }", "unknown value `arg12`"),
             ("uprobe:a:b { histogram }", "histogram needs a value"),
             ("uprobe:a:b { event rdi, rsi, rdx }", "unknown action `rdx`"),
             ("kprobe:a:b { count }", "unknown kind of place `kprobe`"),

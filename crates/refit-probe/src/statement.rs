@@ -191,7 +191,17 @@ impl Parser<'_> {
             }
             // The text after the comma of an event's first value.
             (_, Some(Do::Event(values))) if values.len() == 1 && Operand::parse(item).is_ok() => {
-                values.push(Argument::Value(Operand::parse(item)?));
+                let value = Argument::Value(Operand::parse(item)?);
+                let value = self.lowering.value(value)?;
+                let last = self.all.pop();
+                // Before the event that needs them.
+                self.assign_pending(when);
+                self.all.extend(last.map(|mut last| {
+                    if let Do::Event(values) = &mut last.what {
+                        values.push(value);
+                    }
+                    last
+                }));
             }
             _ => {
                 let what = self.action(word, rest.trim())?;
@@ -333,12 +343,11 @@ impl Parser<'_> {
             "event" if rest.is_empty() => Do::Event(Vec::new()),
             "event" => return Ok(Do::Event(vec![self.number(rest)?])),
             _ if Folding::of(word).is_some() && rest.is_empty() => {
-                return Err(format!("{word} needs a value (arg0 … arg5, retval, or a register)"));
+                return Err(format!("{word} needs a value (arg0 … arg11, retval, or a register)"));
             }
             "histogram" if rest.is_empty() => {
-                return Err(
-                    "histogram needs a value (latency, cpu, arg0 … arg5, or a register)".to_owned()
-                );
+                return Err("histogram needs a value (latency, cpu, arg0 … arg11, or a register)"
+                    .to_owned());
             }
             "histogram" if rest == "latency" => return Ok(Do::Durations(Clock::Wall)),
             "histogram" if rest == "cpu" => return Ok(Do::Durations(Clock::Thread)),

@@ -57,8 +57,8 @@ pub struct Watching {
     pub step: Step,
     /// Number of its first cell.
     pub first: u32,
-    /// Whether its place is where a function is left (`uretprobe`).
-    pub exits: bool,
+    /// The kind of its place: `uprobe`, `uretprobe` or `usdt`.
+    pub kind: &'static str,
 }
 
 impl Watching {
@@ -134,9 +134,9 @@ impl Steps {
             _ if what.is_timed() => timed(statement, about, cell)?,
             _ => (single(statement, about, cell)?, None),
         };
-        let (what, map, exits) = (what.clone(), map.clone(), spec.leaving);
+        let (what, map, kind) = (what.clone(), map.clone(), spec.kind());
         let watching =
-            Watching { what, by: by.clone(), map, step: entry.clone(), first: cell, exits };
+            Watching { what, by: by.clone(), map, step: entry.clone(), first: cell, kind };
         if spec.leaving || statement.leaves() {
             self.returning = true;
             self.leaving.push(entry);

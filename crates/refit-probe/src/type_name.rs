@@ -3,6 +3,7 @@
 use std::fmt;
 
 use refit_analysis::types::Kind;
+use refit_splice::Width;
 
 /// A type, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +104,20 @@ impl TypeName {
         let reserved = KINDS.iter().any(|(word, _)| *word == name);
         let known = words && !reserved || found.number().is_some();
         (known && pointers <= MOST_POINTERS).then_some(found)
+    }
+
+    /// Returns the type of numbers of a width, or of their addresses.
+    pub(crate) fn of(width: Width, pointers: u8) -> Self {
+        let name = match width {
+            Width::U8 => "u8",
+            Width::U16 => "u16",
+            Width::U32 => "u32",
+            Width::Whole => "u64",
+            Width::I8 => "i8",
+            Width::I16 => "i16",
+            Width::I32 => "i32",
+        };
+        Self { kind: None, name: name.to_owned(), pointers }
     }
 
     /// Returns the bytes of a number that needs no debug information, and whether it has a sign.

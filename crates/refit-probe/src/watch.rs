@@ -48,6 +48,8 @@ pub struct Watched {
     pub name: String,
     /// Address in the program.
     pub address: u64,
+    /// Address of the semaphore that a static tracepoint has.
+    pub semaphore: Option<u64>,
     /// Its actions.
     pub actions: Vec<Watching>,
 }
@@ -105,6 +107,7 @@ struct Asked {
     /// Index of its file.
     file: usize,
     found: CodePlace,
+    semaphore: Option<u64>,
     steps: Steps,
     own: Vec<Watching>,
 }
@@ -133,7 +136,11 @@ pub fn prepare<'s>(
                 Ok(found) => {
                     places.extend(found.into_iter().map(|(index, found)| (spec, index, found)));
                 }
-                Err(error @ (Error::NoModule { .. } | Error::NoFunction { .. })) => {
+                Err(
+                    error @ (Error::NoModule { .. }
+                    | Error::NoFunction { .. }
+                    | Error::NoTracepoint { .. }),
+                ) => {
                     missing.push((place.to_string(), error.to_string()));
                     why = why.or(Some(error));
                 }
@@ -227,10 +234,19 @@ pub(crate) fn found(
         {
             near.extend(module.near(name, NEAR));
         }
+        if matches!(place.what, What::Tracepoint { .. }) {
+            let all = module.image().tracepoints().iter();
+            near.extend(all.map(|one| format!("{}:{}", one.provider, one.name)));
+        }
         all.extend(found.into_iter().map(|found| (index, found)));
     }
     if all.is_empty() {
         let wanted = match &place.what {
+            what @ What::Tracepoint { .. } => {
+                near.sort_unstable();
+                near.dedup();
+                return Err(Error::NoTracepoint { wanted: what.to_string(), there: near });
+            }
             What::Functions(name) | What::Behind(name, _) => name.clone(),
             What::At(address) => format!("{address:#x}"),
         };
@@ -262,7 +278,10 @@ impl<'s> Wanted<'s> {
         let Self { threads, session, messages, ref maps, .. } = *self;
         let find = || types.get_or_init(|| Types::of(module.image())).as_ref();
         let in_file = found.address;
-        let facts = Facts { maps, address, in_file, module: &name, types: &find };
+        let tracepoint = found.tracepoint.and_then(|at| module.image().tracepoints().get(at));
+        let semaphore = tracepoint.and_then(|one| one.semaphore);
+        let semaphore = semaphore.map(|at| at.wrapping_add(address.wrapping_sub(in_file)));
+        let facts = Facts { maps, address, in_file, module: &name, tracepoint, types: &find };
         let about = About { name: &label, go, threads, messages, session, facts };
         let (steps, own) = match Steps::new(spec, &about, self.cells) {
             Ok(steps) => steps,
@@ -280,12 +299,12 @@ impl<'s> Wanted<'s> {
         };
         self.cells = own.last().map_or(self.cells, Watching::end);
         self.messages += own.iter().filter(|one| one.what.prints()).count() as u32;
-        Ok(Some(Asked { label, module: name, file, found, steps, own }))
+        Ok(Some(Asked { label, module: name, file, found, semaphore, steps, own }))
     }
 
     /// Adds a place with its sites, unless they are not possible.
     fn add(&mut self, asked: Asked, sites: Result<Vec<Site>, NoSite>) {
-        let Asked { label, module, found, own, .. } = asked;
+        let Asked { label, module, found, semaphore, own, .. } = asked;
         let sites = match sites {
             Ok(sites) => sites,
             Err(why) => {
@@ -319,7 +338,7 @@ impl<'s> Wanted<'s> {
             Some(watched) => watched.actions.extend(own),
             None => {
                 let name = found.name;
-                self.watched.push(Watched { module, name, address, actions: own });
+                self.watched.push(Watched { module, name, address, semaphore, actions: own });
             }
         }
     }
@@ -372,6 +391,7 @@ impl Prepared<'_> {
     /// # Errors
     /// [`Error`]; the program is unchanged then.
     pub fn install(mut self, program: &Program) -> Result<Watch, Error> {
+        self.plan.raise(self.watched.iter().filter_map(|place| place.semaphore));
         let walks = self.plan.walks_stacks();
         let actions = self.watched.iter().flat_map(|place| &place.actions);
         let names = walks || actions.flat_map(Watching::arguments).any(Argument::is_symbol);
@@ -437,7 +457,7 @@ impl Watch {
             _ => Some(vec![key]),
         };
         let Some(words) = words else { return Ok(None) };
-        let context = self.context(place, watching.exits, Moment::default());
+        let context = self.context(place, watching.kind, Moment::default());
         let data = context.decode(&watching.by, &words)?;
         Ok(Some(data).filter(|data| !data.contains(&Datum::NoStack)))
     }
@@ -449,7 +469,7 @@ impl Watch {
     /// The error of reading a stack.
     pub fn printed(&self) -> std::io::Result<Vec<Printed>> {
         let Some(printing) = &self.printing else { return Ok(Vec::new()) };
-        printing.take(|place, exits, moment| self.context(&self.watched[place], exits, moment))
+        printing.take(|place, kind, moment| self.context(&self.watched[place], kind, moment))
     }
 
     /// Returns the number of messages for which there was no room so far.
@@ -457,10 +477,15 @@ impl Watch {
         self.printing.as_ref().map_or(0, Printing::lost)
     }
 
-    fn context<'a>(&'a self, place: &'a Watched, exits: bool, moment: Moment) -> Context<'a> {
+    fn context<'a>(
+        &'a self,
+        place: &'a Watched,
+        kind: &'static str,
+        moment: Moment,
+    ) -> Context<'a> {
         let (installed, images) = (&self.installed, self.images.as_ref());
         let (module, name) = (place.module.as_str(), place.name.as_str());
-        Context { installed, images, module, name, exits, moment }
+        Context { installed, images, module, name, kind, moment }
     }
 
     /// Removes the probes; their counts can still be read. Returns what has been removed from the

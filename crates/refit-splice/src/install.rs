@@ -25,7 +25,7 @@ use crate::stacks::{Stacks, Walk};
 use crate::store::Store;
 use crate::unwind::{self, Unwinding};
 use crate::why::Why;
-use crate::{debugger, generate, indices, remains, steady};
+use crate::{debugger, generate, indices, remains, semaphores, steady};
 
 /// Modules at least this distance in bytes apart get patch areas of their own.
 const SPREAD: u64 = 1 << 30;
@@ -132,7 +132,7 @@ impl Installed {
                         // A program without such a list is spliced as well.
                         first.and_then(|first| debugger::show(still, first, head));
                     }
-                    change(still, &changes)
+                    change(still, &changes, areas.first())
                 };
                 let ((), changing) = contexts::stand_still(program, STOP_TIMEOUT, work)?;
                 Ok((changes.places, changing))
@@ -183,6 +183,8 @@ impl Installed {
         for other in remains::find(program)? {
             other.list(program, &heads)?;
         }
+        let mut semaphores: Vec<_> =
+            plan.semaphores.iter().map(|address| Record::semaphore(*address)).collect();
         for (group, area) in groups.iter().zip(areas) {
             (setting.cells.base, setting.cells.first) = (area.base_word(), area.first_lane());
             setting.indices = area.base_word() + indices::AT;
@@ -219,6 +221,7 @@ impl Installed {
                 all.moves.extend(made.moves);
             }
             records.extend(others);
+            records.append(&mut semaphores);
             let (most, address) = (area.head.data - area.head.code, group[0].reach().start);
             if code.len() as u64 > most || records.len() as u64 > area.head.most_records() {
                 let reason = "the patch area is too small for it".to_owned();
@@ -264,6 +267,7 @@ fn rooms(plan: &Plan, groups: &[&[Ready]], lanes: u64) -> Vec<(Range<u64>, Room)
     };
     let mut rooms: Vec<_> = groups.iter().map(|group| (reach(group), room(group))).collect();
     if let Some((_, room)) = rooms.first_mut() {
+        room.records += plan.semaphores.len();
         room.data = PAGE_SIZE_U64 + Stored::new(plan, 0, lanes).end;
     }
     rooms
@@ -370,12 +374,13 @@ fn check(program: &Program, copied: &Copied) -> Result<(), Why> {
     Ok(())
 }
 
-/// Changes the program's bytes while it is stopped. If this fails, no bytes have changed, but
-/// program counters may have moved: those threads continue in a copy.
+/// Changes the program's bytes while it is stopped. If this fails, the bytes are as before, but
+/// program counters may have moved: those threads continue in a copy. Only if a semaphore cannot be
+/// raised, the caller has to take out what was changed.
 ///
 /// Program counters move first. The copies that they move to lead back to the original, whether it
-/// has changed by then or not.
-fn change(still: &mut Still<'_>, changes: &Changes) -> Result<(), Why> {
+/// has changed by then or not. Semaphores, which the `first` area counts, are raised last.
+fn change(still: &mut Still<'_>, changes: &Changes, first: Option<&Area>) -> Result<(), Why> {
     let change = patches::decide(still.program(), &changes.records, |record, now| match now {
         Now::Old => Ok(Some(&*record.new)),
         _ => Err(Why::Changed { address: record.address }),
@@ -383,5 +388,8 @@ fn change(still: &mut Still<'_>, changes: &Changes) -> Result<(), Why> {
     move_counters(still, &changes.moves)?;
     move_contexts(still, &changes.moves)?;
     change.make(still.program())?;
+    if let Some(Area { head, .. }) = first {
+        semaphores::raise(still.program(), head, &changes.records)?;
+    }
     Ok(())
 }

@@ -133,6 +133,7 @@ mod record;
 mod relocate;
 pub mod remains;
 mod reserved;
+mod semaphores;
 mod site;
 mod snippet;
 mod stacks;

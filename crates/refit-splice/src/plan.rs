@@ -23,6 +23,8 @@ pub struct Plan {
     pub(crate) ready: Vec<Ready>,
     /// The table for actions that read the stack.
     pub(crate) stacks: Option<Stacks>,
+    /// Addresses of semaphores that are raised.
+    pub(crate) semaphores: Vec<u64>,
 }
 
 /// A unit of installation.
@@ -121,6 +123,13 @@ impl Plan {
     /// Adds the table by which actions walk the stack ([`Base::Stack`](crate::Base::Stack)).
     pub fn walk(&mut self, stacks: Stacks) {
         self.stacks = Some(stacks);
+    }
+
+    /// Adds the semaphores of static tracepoints, by their addresses: each is raised once.
+    pub fn raise(&mut self, semaphores: impl IntoIterator<Item = u64>) {
+        self.semaphores.extend(semaphores);
+        self.semaphores.sort_unstable();
+        self.semaphores.dedup();
     }
 
     /// Adds the entry of a function that unwinders ask as a site at which they learn of generated

@@ -80,7 +80,7 @@ impl Head {
 }
 
 /// A change of the program's bytes; or, without bytes, only the addresses of further copies of
-/// instructions.
+/// instructions; or, without both, a semaphore ([`semaphores`](crate::semaphores)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) address: u64,
@@ -119,6 +119,16 @@ impl Record {
             }
         }
         records
+    }
+
+    /// Returns the record of a semaphore that is raised: neither bytes nor copies.
+    pub(crate) fn semaphore(address: u64) -> Self {
+        Self { address, ..Self::default() }
+    }
+
+    /// Whether it is the record of a semaphore.
+    pub(crate) fn is_semaphore(&self) -> bool {
+        !self.changes() && self.copies.is_empty()
     }
 
     /// Whether it changes a site rather than a springboard.
@@ -209,6 +219,9 @@ mod tests {
         let read = records.iter().map(|one| Record::from_bytes(&one.to_bytes()).expect("a record"));
         let read: Vec<_> = read.flat_map(|record| record.copies).collect();
         assert_eq!(read, copies);
+        let semaphore = Record::semaphore(0x5555_0100);
+        let read = Record::from_bytes(&semaphore.to_bytes()).expect("a record");
+        assert!(read == semaphore && read.is_semaphore() && !records[0].is_semaphore());
         assert!(records.len() < 15 && records.iter().all(|record| !record.changes()));
     }
 

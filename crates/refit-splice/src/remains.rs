@@ -19,7 +19,7 @@ use crate::patches::{self, Now};
 use crate::process::{self, Call, Program, Refusal, STOP_TIMEOUT, Still, contexts, signal_frames};
 use crate::record::{Head, Record};
 use crate::why::Why;
-use crate::{debugger, indices, move_threads};
+use crate::{debugger, indices, move_threads, semaphores};
 
 /// Number and length of the pauses in which threads may leave an area. Snippets and handlers are
 /// short, but a thread in one may have to wait for a processor.
@@ -336,6 +336,7 @@ impl Remains {
         }
         move_threads::move_contexts(still, &hops)?;
         change.make(program)?;
+        semaphores::lower(program, &self.head, &self.records);
         self.clear_threads(still)?;
         let because = match self.in_use(still)? {
             true => Some(KeptReason::InUse),

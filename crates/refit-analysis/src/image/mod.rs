@@ -20,6 +20,7 @@ mod relocations;
 mod separate;
 mod sequences;
 mod symbols;
+mod tracepoints;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ pub use language_data::LanguageData;
 pub use procedure::Procedure;
 pub use sequences::Sequence;
 pub use symbols::Symbol;
+pub use tracepoints::{Given, GivenAt, Tracepoint};
 
 /// Largest file that is read, in bytes: the contents are kept in memory.
 pub const LARGEST: u64 = 2 << 30;
@@ -92,6 +94,7 @@ pub struct Image {
     go: Vec<(u64, Box<str>)>,
     relocations: relocations::Relocations,
     sequences: Vec<Sequence>,
+    tracepoints: Vec<Tracepoint>,
 }
 
 impl Image {
@@ -131,6 +134,11 @@ impl Image {
     /// address.
     pub fn symbols(&self) -> &[Symbol] {
         &self.symbols
+    }
+
+    /// Returns the places that its authors have marked for tools.
+    pub fn tracepoints(&self) -> &[Tracepoint] {
+        &self.tracepoints
     }
 
     /// Returns frame descriptions by ascending address.

@@ -11,7 +11,7 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
 use super::elf::Elf;
 use super::error::OpenError;
 use super::{Code, Image, Kind, LARGEST, Segment, Sequence};
-use super::{contents, frames, go, relocations, separate, sequences, symbols};
+use super::{contents, frames, go, relocations, separate, sequences, symbols, tracepoints};
 
 impl Image {
     /// Reads the file at `path`.
@@ -74,6 +74,7 @@ fn read(path: &Path, data: Vec<u8>) -> Result<Image, OpenError> {
         go: Vec::new(),
         relocations: relocations::read(&elf),
         sequences: Vec::new(),
+        tracepoints: tracepoints::read(&elf),
     };
     let arrays = initialisers(&elf);
     let (go_table, text) = (go::table(&elf).map(<[u8]>::to_vec), elf.section(".text"));

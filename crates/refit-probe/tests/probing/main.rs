@@ -9,6 +9,7 @@ mod messages;
 mod program;
 mod sequences;
 mod stacks;
+mod tracepoints;
 mod unwound;
 
 #[path = "../../../refit-splice/tests/splicing/victim.rs"]

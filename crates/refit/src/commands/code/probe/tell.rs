@@ -41,6 +41,8 @@ pub(crate) fn failure(id: u32, error: &Error) -> Failure {
         Error::NoModule { .. } => "name one of these, or * for all",
         Error::Several { .. } => "name one of these",
         Error::NoFunction { .. } => "list functions with `refit funcs`",
+        Error::NoTracepoint { .. } => "name a file that has it: list its notes with `readelf -n`",
+        Error::Nothing { .. } | Error::Map { .. } | Error::Mixed => "see docs/guide/probe.md",
         Error::Splice(_) => "see the limitations in docs/guide/probe.md",
         _ => "list functions with `refit funcs`",
     };
