@@ -70,7 +70,7 @@ pub struct Member {
 pub enum Root {
     /// A parameter of the function, by its name. The operand stands for any place at the entry.
     Parameter(String, Operand),
-    /// An argument of a static tracepoint, or of a function that is on the stack. The operand stands
+    /// An argument of a static tracepoint, or one of a function on the stack. The operand stands
     /// for any place.
     Given(u8, Operand),
     /// A number that is said to be of a type.
@@ -163,8 +163,8 @@ impl Argument {
         }
     }
 
-    /// Whether it needs the entry of a function: it names a parameter, or one on the stack unless it
-    /// is `given` by a tracepoint.
+    /// Whether it needs the entry of a function: it names a parameter, or one on the stack unless a
+    /// tracepoint has `given` it.
     pub(crate) fn needs_entry(&self, given: bool) -> bool {
         let own = match self {
             Self::Member(Member { root: Root::Parameter(..), .. }) => true,

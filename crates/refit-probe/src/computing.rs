@@ -3,7 +3,7 @@
 //! Members of structures are found here, and not when a probe is parsed: each place has the types
 //! of its own file.
 
-use refit_analysis::image::{Given, GivenAt, Tracepoint};
+use refit_analysis::image::{ArgumentPlace, Tracepoint, TracepointArgument};
 use refit_analysis::types::{Bits, Member as Found, Shape, TypeId, Types, Whereabouts};
 use refit_splice::{Base, Formula, Operator, Value, Width};
 
@@ -326,16 +326,16 @@ impl Typed {
 }
 
 /// Returns the formula of an argument of a tracepoint.
-fn argument(given: &Given) -> Formula {
-    let Given { bytes, signed, at } = *given;
+fn argument(given: &TracepointArgument) -> Formula {
+    let TracepointArgument { bytes, signed, at } = *given;
     let register = |number| Formula::Value(Value::register(number));
     match at {
-        GivenAt::Constant(number) => Formula::Number(number),
-        GivenAt::Register(number, 0) => narrow(register(number), bytes, signed),
-        GivenAt::Register(number, first) => {
+        ArgumentPlace::Constant(number) => Formula::Number(number),
+        ArgumentPlace::Register(number, 0) => narrow(register(number), bytes, signed),
+        ArgumentPlace::Register(number, first) => {
             field(register(number), Bits { first, count: bytes * 8 }, signed)
         }
-        GivenAt::Memory { base, index, offset } => {
+        ArgumentPlace::Memory { base, index, offset } => {
             let scaled = index
                 .map(|(number, scale)| binary(Operator::Multiply, register(number), scale.into()));
             let place = match (base.map(register), scaled) {

@@ -24,9 +24,10 @@ use refit_splice::{
 };
 
 use crate::code::decode;
+use crate::places::CodePlace;
 use crate::session::ProbeSession;
 use crate::silent::waiting;
-use crate::sites::{self, CodePlace, Place};
+use crate::sites::{self, Place};
 use crate::steps::Steps;
 use crate::watch::Error;
 

@@ -60,7 +60,7 @@ pub enum Error {
     NoTracepoint {
         /// The name, or pattern.
         wanted: String,
-        /// Those that there are.
+        /// The names that there are.
         there: Vec<String>,
     },
     /// A map is used in ways that do not fit each other.

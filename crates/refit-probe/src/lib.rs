@@ -34,8 +34,8 @@
 //! - `kept_maps`: the maps that keep values, and whether their uses fit each other.
 //! - [`steps`]: the actions of a place as steps of a splice, at the entry and the exits of a
 //!   function.
-//! - `code`, `sequences`, [`body`], [`sites`]: from places in a file to sites, with the bytes that
-//!   may change there.
+//! - [`places`], `code`, `sequences`, [`body`], [`sites`]: from places in a file to sites, with the
+//!   bytes that may change there.
 //! - [`reading`]: from counted cells to counts, times and distributions.
 //! - [`printing`]: the messages that probes write.
 //! - [`finder`]: where unwinders learn of spliced code.
@@ -76,6 +76,7 @@ pub mod lowering;
 pub mod modules;
 pub mod operand;
 mod path;
+pub mod places;
 pub mod printing;
 mod quotes;
 pub mod reading;

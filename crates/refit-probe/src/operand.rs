@@ -90,8 +90,8 @@ impl Operand {
         matches!(self.value.base, Base::Local(_))
     }
 
-    /// Returns the number of the argument that it is, or that points to it with an offset; `None` if
-    /// it is neither.
+    /// Returns the number of the argument that it is, or that points to it with an offset; `None`
+    /// if it is neither.
     pub(crate) fn given(self) -> Option<(u8, Option<i32>)> {
         let (register, offset) = match self.value.base {
             Base::Register(register) => (register, None),

@@ -21,10 +21,11 @@ use crate::datum::{Context, Datum, Moment};
 pub use crate::error::Error;
 use crate::kept_maps;
 use crate::modules::{self, Mapped};
+use crate::places::{self, CodePlace};
 use crate::printing::{Printed, Printing};
 use crate::reading::{self, Counts};
 use crate::session::ProbeSession;
-use crate::sites::{self, CodePlace, NoSite};
+use crate::sites::{self, NoSite};
 use crate::spec::{Place, Spec, What};
 use crate::stacks::{Images, StackFrame};
 use crate::steps::{About, NoSteps, Steps, Watching};
@@ -228,7 +229,7 @@ pub(crate) fn found(
             free.insert(open(&mapped[index])?);
         }
         let (module, _) = &opened[&index];
-        let found = sites::find(module, &place.what);
+        let found = places::find(module, &place.what);
         if let (true, What::Functions(name) | What::Behind(name, _)) =
             (found.is_empty(), &place.what)
         {

@@ -8,7 +8,7 @@
 //! | records | read | 64 bytes for each change ([`Record`]), written before the change is made |
 //! | tables | read | the code described for unwinders and debuggers (`unwind`) |
 //! | code | read, run | snippets and displaced instructions |
-//! | data | read, write | [`indices`], `semaphores`, [`debugger`], the first lane's address; lanes; `store` |
+//! | data | read, write | [`indices`], `semaphores`, [`debugger`], the first lane; lanes; `store` |
 //!
 //! The first page of the data is private to each process: forked children have their own.
 //!

@@ -1,5 +1,5 @@
-//! Semaphores of static tracepoints: numbers of 16 bits that count the tools which listen. A program
-//! reaches a tracepoint only while its semaphore is not 0.
+//! Semaphores of static tracepoints: numbers of 16 bits that count the tools which listen. A
+//! program reaches a tracepoint only while its semaphore is not 0.
 //!
 //! The area has a record for each semaphore that is to be raised ([`Record::semaphore`]), and a
 //! number in its data that says how many of these, from the first on, have been. So a later process

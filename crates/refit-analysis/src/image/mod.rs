@@ -33,7 +33,7 @@ pub use language_data::LanguageData;
 pub use procedure::Procedure;
 pub use sequences::Sequence;
 pub use symbols::Symbol;
-pub use tracepoints::{Given, GivenAt, Tracepoint};
+pub use tracepoints::{ArgumentPlace, Tracepoint, TracepointArgument};
 
 /// Largest file that is read, in bytes: the contents are kept in memory.
 pub const LARGEST: u64 = 2 << 30;

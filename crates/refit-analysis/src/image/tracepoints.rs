@@ -1,5 +1,5 @@
-//! Static tracepoints: places that a program's authors have marked for tools (`sys/sdt.h`), from the
-//! notes of the file (`.note.stapsdt`).
+//! Static tracepoints: places that a program's authors have marked for tools (`sys/sdt.h`), from
+//! the notes of the file (`.note.stapsdt`).
 
 use object::LittleEndian as LE;
 use object::read::elf::SectionHeader;
@@ -25,23 +25,23 @@ pub struct Tracepoint {
     /// Address of a number of 16 bits: the place is reached only while it is not 0.
     pub semaphore: Option<u64>,
     /// The arguments; `None` for one that is in no general register and not in memory.
-    pub arguments: Vec<Option<Given>>,
+    pub arguments: Vec<Option<TracepointArgument>>,
 }
 
 /// An argument of a tracepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct TracepointArgument {
     /// Size in bytes: 1, 2, 4 or 8.
     pub bytes: u8,
     /// Whether it can be negative.
     pub signed: bool,
     /// Where it is.
-    pub at: GivenAt,
+    pub at: ArgumentPlace,
 }
 
 /// Where an argument of a tracepoint is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GivenAt {
+pub enum ArgumentPlace {
     /// Nowhere: it does not change.
     Constant(i64),
     /// In a general register, by its number in machine code, from a bit on.
@@ -104,7 +104,7 @@ fn tracepoint(text: &[u8], moved: Option<u64>, names: &mut Names) -> Option<Trac
 }
 
 /// Parses an argument: `-4@%eax`, `8@-16(%rbp,%rcx,8)`, `4@$7`.
-fn given(text: &str) -> Option<Given> {
+fn given(text: &str) -> Option<TracepointArgument> {
     let (size, place) = text.split_once('@')?;
     let signed = size.starts_with('-');
     let bytes = match size.trim_start_matches('-') {
@@ -115,18 +115,18 @@ fn given(text: &str) -> Option<Given> {
         _ => return None,
     };
     let at = if let Some(number) = place.strip_prefix('$') {
-        GivenAt::Constant(number.parse().ok()?)
+        ArgumentPlace::Constant(number.parse().ok()?)
     } else if let Some(name) = place.strip_prefix('%') {
         let (register, first) = register(name)?;
-        GivenAt::Register(register, first)
+        ArgumentPlace::Register(register, first)
     } else {
         memory(place)?
     };
-    Some(Given { bytes, signed, at })
+    Some(TracepointArgument { bytes, signed, at })
 }
 
 /// Parses an operand in memory. Symbols are not known.
-fn memory(text: &str) -> Option<GivenAt> {
+fn memory(text: &str) -> Option<ArgumentPlace> {
     let (offset, registers) = text.strip_suffix(')')?.split_once('(')?;
     let offset = if offset.is_empty() { 0 } else { offset.parse().ok()? };
     let whole = |name: &str| {
@@ -145,7 +145,7 @@ fn memory(text: &str) -> Option<GivenAt> {
             Some((whole(name)?.0, scale))
         }
     };
-    Some(GivenAt::Memory { base, index, offset })
+    Some(ArgumentPlace::Memory { base, index, offset })
 }
 
 /// Returns the number of a general register, and the bit from which on it is named.
@@ -176,21 +176,56 @@ mod tests {
 
     #[test]
     fn arguments_are_understood() {
-        let whole = |at| Some(Given { bytes: 8, signed: false, at });
-        let memory = |base, index, offset| whole(GivenAt::Memory { base, index, offset });
+        let whole = |at| Some(TracepointArgument { bytes: 8, signed: false, at });
+        let memory = |base, index, offset| whole(ArgumentPlace::Memory { base, index, offset });
         for (text, wanted) in [
-            ("8@%rdi", whole(GivenAt::Register(7, 0))),
-            ("8@%r12", whole(GivenAt::Register(12, 0))),
+            ("8@%rdi", whole(ArgumentPlace::Register(7, 0))),
+            ("8@%r12", whole(ArgumentPlace::Register(12, 0))),
             ("8@-80(%rbx)", memory(Some(3), None, -80)),
             ("8@(%rsp)", memory(Some(4), None, 0)),
             ("8@8(%rax,%r9,4)", memory(Some(0), Some((9, 4)), 8)),
             ("8@(,%rcx,8)", memory(None, Some((1, 8)), 0)),
-            ("8@$-5", whole(GivenAt::Constant(-5))),
-            ("-4@%r8d", Some(Given { bytes: 4, signed: true, at: GivenAt::Register(8, 0) })),
-            ("1@%sil", Some(Given { bytes: 1, signed: false, at: GivenAt::Register(6, 0) })),
-            ("1@%bl", Some(Given { bytes: 1, signed: false, at: GivenAt::Register(3, 0) })),
-            ("1@%dh", Some(Given { bytes: 1, signed: false, at: GivenAt::Register(2, 8) })),
-            ("-2@%ax", Some(Given { bytes: 2, signed: true, at: GivenAt::Register(0, 0) })),
+            ("8@$-5", whole(ArgumentPlace::Constant(-5))),
+            (
+                "-4@%r8d",
+                Some(TracepointArgument {
+                    bytes: 4,
+                    signed: true,
+                    at: ArgumentPlace::Register(8, 0),
+                }),
+            ),
+            (
+                "1@%sil",
+                Some(TracepointArgument {
+                    bytes: 1,
+                    signed: false,
+                    at: ArgumentPlace::Register(6, 0),
+                }),
+            ),
+            (
+                "1@%bl",
+                Some(TracepointArgument {
+                    bytes: 1,
+                    signed: false,
+                    at: ArgumentPlace::Register(3, 0),
+                }),
+            ),
+            (
+                "1@%dh",
+                Some(TracepointArgument {
+                    bytes: 1,
+                    signed: false,
+                    at: ArgumentPlace::Register(2, 8),
+                }),
+            ),
+            (
+                "-2@%ax",
+                Some(TracepointArgument {
+                    bytes: 2,
+                    signed: true,
+                    at: ArgumentPlace::Register(0, 0),
+                }),
+            ),
             ("8f@%xmm0", None),
             ("4@counter(%rip)", None),
             ("8@%r16", None),

@@ -9,6 +9,7 @@ use super::victim::{Built, Victim, build};
 use refit_analysis::Module;
 use refit_analysis::flow::Marks;
 use refit_probe::modules;
+use refit_probe::places;
 use refit_probe::sites::{self, Place};
 use refit_probe::spec::What;
 use refit_probe::steps::Steps;
@@ -144,7 +145,7 @@ fn every_way_in_and_out_is_timed_once() {
     let (module, bias) = module(&program, moving());
     let (mut wanted, mut timers, mut cell) = (Vec::new(), Vec::new(), 0);
     for name in ["t_inner", "t_outer", "t_sometimes"] {
-        let [found] = &sites::find(&module, &What::Functions(name.into()))[..] else { panic!() };
+        let [found] = &places::find(&module, &What::Functions(name.into()))[..] else { panic!() };
         let key = || Some(Key::Value(Value { base: Base::Context, width: Width::Whole }));
         let time = |enters| Action::Time { cell, threads: 64, enters, clock: Clock::Wall };
         let step = |enters| vec![Step { when: Vec::new(), key: key(), action: time(enters) }];

@@ -9,6 +9,7 @@ use super::victim::{Built, Victim, build};
 use refit_instruments::messages::Messages;
 use refit_instruments::session::{Geometry, Session};
 use refit_probe::datum::Datum;
+use refit_probe::places;
 use refit_probe::printing::Printed;
 use refit_probe::reading::Reading;
 use refit_probe::sites;
@@ -193,7 +194,7 @@ fn keys_may_be_constant_numbers_or_stacks_and_more_than_there_is_room_for() {
 /// Returns the sites of `t_say` with a step, and the plan for them.
 fn plan(program: &Program, step: &Step) -> Plan {
     let (module, bias) = module(program, self::program());
-    let [found] = &sites::find(&module, &What::Functions("t_say".into()))[..] else { panic!() };
+    let [found] = &places::find(&module, &What::Functions("t_say".into()))[..] else { panic!() };
     let steps = Steps { here: vec![step.clone()], ..Steps::default() };
     let sites = sites::sites(&module, found, bias, &steps).expect("instructions");
     let (plan, refused) = Plan::new(sites);

@@ -312,6 +312,7 @@ fn list(
     let found = watch::list(program, probes).map_err(|error| failure(program.id(), &error))?;
     let mut sources = BTreeMap::new();
     for (file, found) in found {
+        let kind = if found.tracepoint.is_some() { "usdt" } else { "uprobe" };
         let (module, name, address) = (file.name(), found.name, found.address);
         let line = args.lines.then(|| {
             let source = sources.entry(file.path.clone());
@@ -324,7 +325,7 @@ fn list(
             out.object(&Line { module, name, address, line })?;
         } else {
             let line = line.map_or_else(String::new, |line| format!("  {line}"));
-            out.line(&format!("uprobe:{module}:{name}{line}"))?;
+            out.line(&format!("{kind}:{module}:{name}{line}"))?;
         }
     }
     out.flush()

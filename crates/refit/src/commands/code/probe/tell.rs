@@ -41,7 +41,10 @@ pub(crate) fn failure(id: u32, error: &Error) -> Failure {
         Error::NoModule { .. } => "name one of these, or * for all",
         Error::Several { .. } => "name one of these",
         Error::NoFunction { .. } => "list functions with `refit funcs`",
-        Error::NoTracepoint { .. } => "name a file that has it: list its notes with `readelf -n`",
+        Error::NoTracepoint { there, .. } if there.is_empty() => {
+            "list the tracepoints of a file with `readelf -n`"
+        }
+        Error::NoTracepoint { .. } => "name one of these",
         Error::Nothing { .. } | Error::Map { .. } | Error::Mixed => "see docs/guide/probe.md",
         Error::Splice(_) => "see the limitations in docs/guide/probe.md",
         _ => "list functions with `refit funcs`",
