@@ -89,12 +89,12 @@ fn what_is_wrong_with_a_script_is_marked_and_printf_stays_out_of_traces() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("wrong.bt");
     let file = path.to_str().expect("a path");
-    std::fs::write(&path, "uprobe:a:b\n{\n  printf(\"%d\\n\", arg7);\n}\n").expect("a file");
+    std::fs::write(&path, "uprobe:a:b\n{\n  printf(\"%d\\n\", args);\n}\n").expect("a file");
     let command = ["--", "sqlite3", ":memory:", "select 1"];
     let wrong = run(&[&["probe", file], &command[..]].concat());
     let said = text(&wrong.stderr);
-    assert!(!wrong.status.success() && said.contains("unknown value `arg7`"), "{said}");
-    assert!(said.contains("printf(\"%d\\n\", arg7);\n") && said.contains(" ~~~~\n"), "{said}");
+    assert!(!wrong.status.success() && said.contains("unknown value `args`"), "{said}");
+    assert!(said.contains("printf(\"%d\\n\", args);\n") && said.contains(" ~~~~\n"), "{said}");
     let none = run(&[&["probe", "/nowhere.bt"], &command[..]].concat());
     assert!(text(&none.stderr).contains("name a file that can be read"));
     let printed = r#"uprobe:*:sqlite3_step { printf("%d\n", arg0) }"#;
