@@ -8,12 +8,11 @@ use refit_analysis::types::{Bits, Member as Found, Shape, TypeId, Types, Whereab
 use refit_splice::{Base, Formula, Operator, Value, Width};
 
 use crate::argument::{Argument, Hop, Maps, Member, Root, Want, kept, words};
+use crate::operand::ARGUMENTS;
 use crate::type_name::TypeName;
 
 /// Number of the stack pointer.
 const STACK_POINTER: u8 = 4;
-/// Number of arguments that are passed in registers.
-const IN_REGISTERS: usize = 6;
 /// The most names that an error lists.
 const TOLD: usize = 8;
 
@@ -121,7 +120,7 @@ impl<'f> Facts<'f> {
     fn given(&self, number: usize) -> Result<Formula, String> {
         let Some(tracepoint) = self.tracepoint else {
             // Above the return address, and behind those in registers.
-            let offset = number.checked_sub(IN_REGISTERS).map(|behind| 8 + 8 * behind as i64);
+            let offset = number.checked_sub(ARGUMENTS.len()).map(|behind| 8 + 8 * behind as i64);
             let offset = offset.ok_or_else(|| "it is in a register".to_owned())?;
             let top = Formula::Value(Value::register(STACK_POINTER));
             return Ok(read(add(top, offset), Width::Whole));

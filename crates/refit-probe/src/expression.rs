@@ -16,7 +16,7 @@ use refit_splice::{Operator, Relation, Unary, Width};
 
 use crate::argument::{Argument, Hop, Member, Root, TEXT, Want};
 use crate::arithmetic;
-use crate::operand::{Operand, number};
+use crate::operand::{ARGUMENTS, Operand, number};
 use crate::path::{self, Path};
 use crate::quotes;
 use crate::type_name::TypeName;
@@ -278,7 +278,7 @@ fn string(text: &str, inner: &str) -> Result<Argument, String> {
 /// Returns the number of an argument after the six in registers: of a function, those on the stack.
 fn behind_registers(text: &str) -> Option<u8> {
     let number = text.strip_prefix("arg")?.parse().ok()?;
-    (6..MOST_GIVEN).contains(&number).then_some(number)
+    (ARGUMENTS.len() as u8..MOST_GIVEN).contains(&number).then_some(number)
 }
 
 /// Parses the way to a member; `wrong` says why it is no value either.

@@ -93,9 +93,9 @@ impl Lowering {
         }
     }
 
-    /// Whether it reads an argument of a static tracepoint.
-    fn is_given(&self, argument: &Argument) -> bool {
-        self.given && argument.operands().iter().any(|operand| operand.given().is_some())
+    /// Whether a value is, or is reached by, an argument of a static tracepoint.
+    fn is_given(&self, operand: &Operand) -> bool {
+        self.given && operand.given().is_some()
     }
 
     /// Returns a mark for [`release`](Self::release).
@@ -129,11 +129,7 @@ impl Lowering {
     /// # Errors
     /// The part that cannot be computed.
     pub(crate) fn value(&mut self, argument: Argument) -> Result<Argument, String> {
-        let argument = match argument {
-            Argument::Value(operand) => self.at_place(operand),
-            other => other,
-        };
-        if argument.operand().is_some() {
+        if argument.operand().is_some_and(|operand| !self.is_given(operand)) {
             return Ok(argument);
         }
         let value = self.parts(argument.clone())?;
@@ -157,8 +153,11 @@ impl Lowering {
     pub(crate) fn printed(&mut self, argument: Argument) -> Result<Argument, String> {
         match argument {
             Argument::Text(..) | Argument::Symbol(_) => self.parts(argument),
-            _ if argument.is_outside() && !self.is_given(&argument) => Ok(argument),
-            _ => self.value(argument),
+            _ if !argument.is_outside() => self.value(argument),
+            _ if argument.operands().into_iter().any(|one| self.is_given(one)) => {
+                self.value(argument)
+            }
+            _ => Ok(argument),
         }
     }
 
@@ -305,8 +304,7 @@ impl Lowering {
             }
         };
         let mut test = |text: &str| {
-            let simple = operand::test(text);
-            let simple = simple.filter(|(operand, _)| !self.given || operand.given().is_none());
+            let simple = operand::test(text).filter(|(operand, _)| !self.is_given(operand));
             let (operand, test) = match simple {
                 Some(test) => test,
                 None => self.is_not_0(text)?,

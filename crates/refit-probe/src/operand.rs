@@ -38,7 +38,7 @@ const HALVES: [&str; 16] = [
     "r13d", "r14d", "r15d",
 ];
 /// Registers in which the System V ABI passes the first six arguments.
-const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
+pub(crate) const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 /// Names of these arguments.
 const NAMES: [&str; 6] = ["arg0", "arg1", "arg2", "arg3", "arg4", "arg5"];
 /// Register in which it returns a value.

@@ -13,7 +13,7 @@ use object::{Object, ObjectSection};
 
 use crate::image::LARGEST;
 
-type Reader = gimli::EndianArcSlice<LittleEndian>;
+pub(super) type Reader = gimli::EndianArcSlice<LittleEndian>;
 pub(super) type Dwarf = gimli::Dwarf<Reader>;
 pub(super) type Unit = gimli::Unit<Reader>;
 pub(super) type Entry = gimli::DebuggingInformationEntry<Reader>;

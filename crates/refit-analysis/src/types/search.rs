@@ -2,7 +2,7 @@
 
 use gimli::{DW_AT_byte_size, DW_AT_declaration, DwTag};
 
-use super::debug::{At, Debug, Node};
+use super::debug::{At, Debug, Entry, Node, Reader};
 use super::layout::Kind;
 use super::{TypeId, Types};
 
@@ -92,16 +92,9 @@ impl Debug {
     /// Returns the function that begins at an address of the file.
     pub(super) fn function(&self, entry: u64) -> Option<Node> {
         self.roots().find_map(|root| {
-            let ranges = self.dwarf(&root).unit_ranges(&root.unit).ok();
-            let covers = |mut ranges: gimli::RangeIter<_>| {
-                while let Ok(Some(range)) = ranges.next() {
-                    if (range.begin..range.end).contains(&entry) {
-                        return true;
-                    }
-                }
-                false
-            };
-            if ranges.is_some_and(covers) { self.function_in(&root, entry) } else { None }
+            let ranges = self.dwarf(&root).unit_ranges(&root.unit).ok()?;
+            let covers = |range: gimli::Range| (range.begin..range.end).contains(&entry);
+            if any(ranges, covers) { self.function_in(&root, entry) } else { None }
         })
     }
 
@@ -128,15 +121,18 @@ impl Debug {
     }
 
     /// Whether one of the ranges of a function begins at an address.
-    fn begins(&self, root: &Node, function: &super::debug::Entry, entry: u64) -> bool {
-        let Ok(mut ranges) = self.dwarf(root).die_ranges(&root.unit, function) else {
-            return false;
-        };
-        while let Ok(Some(range)) = ranges.next() {
-            if range.begin == entry {
-                return true;
-            }
-        }
-        false
+    fn begins(&self, root: &Node, function: &Entry, entry: u64) -> bool {
+        let ranges = self.dwarf(root).die_ranges(&root.unit, function);
+        ranges.is_ok_and(|ranges| any(ranges, |range| range.begin == entry))
     }
+}
+
+/// Whether one of the ranges is as asked for. Damaged ranges are the last ones.
+fn any(mut ranges: gimli::RangeIter<Reader>, holds: impl Fn(gimli::Range) -> bool) -> bool {
+    while let Ok(Some(range)) = ranges.next() {
+        if holds(range) {
+            return true;
+        }
+    }
+    false
 }

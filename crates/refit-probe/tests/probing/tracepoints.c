@@ -6,7 +6,7 @@
 
 #define APART __attribute__((noinline, noclone))
 static volatile long sink, calls;
-// What tools raise while they listen.
+// Tools raise it while they listen.
 __attribute__((section(".probes"), used)) volatile unsigned short guarded_semaphore;
 
 // The note of a tracepoint as tools read it: owner, place, base, semaphore, names, arguments.

@@ -41,7 +41,7 @@ fn a_semaphore_is_raised_while_somebody_listens() {
     let second = watch(&victim, "usdt:victim:app:also, usdt:victim:twice { @ = count() }");
     assert_eq!(victim.ask("guarded").trim(), "2");
     drop(second);
-    // Whoever comes later finds all of them.
+    // Repair finds the areas of both, and lowers what each has raised.
     let removed = remains::repair(&victim.program()).expect("repaired");
     assert_eq!((removed.kept, victim.ask("guarded").trim()), (0, "0"));
     drop(first);
