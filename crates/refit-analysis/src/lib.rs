@@ -21,6 +21,7 @@
 //!   separate debug symbols.
 //! - [`functions`] holds the list of functions, in which each byte of code belongs to at most one.
 //! - [`flow`] follows the instructions of a function and builds basic blocks and edges.
+//! - [`registers`] has the numbers of registers, and sets of live ones.
 //! - [`live`] computes which registers, flags and vectors are live before each instruction.
 //! - `survey` finds all functions of a file, by [`flow`] and [`live`], and summarises each.
 //! - [`cache`] stores the result of a survey on disk, keyed by the content of the file.
@@ -47,7 +48,7 @@ pub mod lines;
 pub mod live;
 mod module;
 mod nearest;
-mod registers;
+pub mod registers;
 mod survey;
 pub mod types;
 

@@ -1,5 +1,19 @@
-//! The live set: registers, flags and vectors whose values are still needed at one place in a
-//! program's code.
+//! Registers: those that are live at a place in a program's code, and their numbers.
+
+/// Registers in which the System V ABI passes the first six arguments that are integers or pointers,
+/// by their numbers in machine code (§3.2.3).
+pub const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
+
+/// Numbers of the general registers in debug information and in frame descriptions (System V ABI,
+/// figure 3.36), by their numbers in machine code.
+pub const DWARF: [u16; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
+
+/// Returns the general register that has this number in debug information, by its number in machine
+/// code.
+pub fn from_dwarf(number: u16) -> Option<u8> {
+    let register = DWARF.iter().position(|&one| one == number)?;
+    Some(register as u8)
+}
 
 /// The live set at one place: code that is inserted there must preserve all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

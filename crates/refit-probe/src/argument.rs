@@ -103,6 +103,27 @@ pub enum Want {
     Address,
 }
 
+/// The kind of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlaceKind {
+    /// An instruction, often the entry of a function.
+    Instruction,
+    /// Where a function returns.
+    Exit,
+    /// A static tracepoint.
+    Tracepoint,
+}
+
+impl fmt::Display for PlaceKind {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::Instruction => "uprobe",
+            Self::Exit => "uretprobe",
+            Self::Tracepoint => "usdt",
+        })
+    }
+}
+
 /// The numbers of the maps that keep values, by name.
 pub type Maps = BTreeMap<String, u16>;
 

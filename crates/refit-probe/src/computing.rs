@@ -4,11 +4,11 @@
 //! of its own file.
 
 use refit_analysis::image::{ArgumentPlace, Tracepoint, TracepointArgument};
+use refit_analysis::registers::ARGUMENTS;
 use refit_analysis::types::{Bits, Member as Found, Shape, TypeId, Types, Whereabouts};
 use refit_splice::{Base, Formula, Operator, Value, Width};
 
 use crate::argument::{Argument, Hop, Maps, Member, Root, Want, kept, words};
-use crate::operand::ARGUMENTS;
 use crate::type_name::TypeName;
 
 /// Number of the stack pointer.

@@ -25,10 +25,11 @@ use refit_sys::glob;
 use refit_sys::memory::PAGE_SIZE_U64;
 
 use crate::code::behind_mark;
+use crate::error::Error;
+use crate::files::open;
 use crate::modules::{self, Mapped};
 use crate::session::ProbeSession;
 use crate::sites::{NoSite, Place};
-use crate::watch::{Error, open};
 
 /// Maximum number of sites that are removed in one stop. Such a stop takes some milliseconds.
 const BATCH: usize = 2000;

@@ -6,7 +6,7 @@ use std::io;
 use refit_splice::{Installed, Item, Text, text};
 use refit_sys::{clock, printable};
 
-use crate::argument::Argument;
+use crate::argument::{Argument, PlaceKind};
 use crate::stacks::{Images, StackFrame};
 
 /// An argument of a message, or a part of a key, as it was read.
@@ -43,8 +43,8 @@ pub(crate) struct Context<'a> {
     pub(crate) module: &'a str,
     /// The name of the place.
     pub(crate) name: &'a str,
-    /// The kind of the place, as probes name it.
-    pub(crate) kind: &'static str,
+    /// The kind of the place.
+    pub(crate) kind: PlaceKind,
     /// The moment.
     pub(crate) moment: Moment,
 }

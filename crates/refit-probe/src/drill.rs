@@ -24,12 +24,13 @@ use refit_splice::{
 };
 
 use crate::code::decode;
+use crate::error::Error;
 use crate::places::CodePlace;
+use crate::placing;
 use crate::session::ProbeSession;
 use crate::silent::waiting;
-use crate::sites::{self, Place};
+use crate::sites::{NoSite, Place};
 use crate::steps::Steps;
-use crate::watch::Error;
 
 pub use crate::files::{Files, Spot};
 pub use crate::silent::Silent;
@@ -144,11 +145,12 @@ pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
         here: vec![timers.step(0, true)],
         entering: vec![timers.step(0, true)],
         leaving: vec![timers.step(0, false)],
-        returning: false,
+        ..Steps::default()
     };
-    let own = sites::sites(module, &found, bias, &steps).map_err(|why| nothing(why.to_string()))?;
+    let own =
+        placing::place(module, &found, bias, &steps).map_err(|why| nothing(why.to_string()))?;
     let own: Vec<(u64, At)> =
-        own.iter().map(|site| (site.address.wrapping_sub(bias), site.at)).collect();
+        own.sites.iter().map(|site| (site.address.wrapping_sub(bias), site.at)).collect();
     let mut calls = calls(module, place.flow(), &place, bias);
     let mut refused = Vec::new();
     // Gives up calls whose sites are not possible, until all remaining sites are.
@@ -181,7 +183,7 @@ fn wanted(
     own: &[(u64, At)],
     calls: &[Call],
     timers: Timers,
-) -> Result<Vec<Site>, sites::NoSite> {
+) -> Result<Vec<Site>, NoSite> {
     let mut steps: Vec<(u64, At, u8, Step)> = Vec::new();
     for (number, &(address, at)) in own.iter().enumerate() {
         let enters = number == 0 || at == At::Entered;

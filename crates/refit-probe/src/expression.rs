@@ -12,11 +12,12 @@
 //! `path` divides the ways to members of structures, [`arithmetic`] has the operators. A text
 //! (`str`, `comm`) can be compared with a text that does not change.
 
+use refit_analysis::registers::ARGUMENTS;
 use refit_splice::{Operator, Relation, Unary, Width};
 
 use crate::argument::{Argument, Hop, Member, Root, TEXT, Want};
 use crate::arithmetic;
-use crate::operand::{ARGUMENTS, Operand, number};
+use crate::operand::{Operand, number};
 use crate::path::{self, Path};
 use crate::quotes;
 use crate::type_name::TypeName;

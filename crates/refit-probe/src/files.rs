@@ -6,12 +6,15 @@ use refit_analysis::functions::Sources;
 use refit_analysis::{FunctionId, Module};
 use refit_splice::process::{Program, Refusal};
 
+use crate::error::Error;
 use crate::modules::{self, Mapped};
+use crate::places::{self, CodePlace};
 use crate::spec::{Place, What};
-use crate::watch::{self, Error, found};
 
 /// Maximum number of functions of the same name that an error lists.
 const TOLD: usize = 5;
+/// Maximum number of similar names that an error lists.
+const NEAR: usize = 5;
 
 /// The files whose code a program runs.
 #[derive(Debug)]
@@ -23,7 +26,7 @@ pub struct Files {
 /// A function of a program: its file, and its id there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spot {
-    file: usize,
+    pub(crate) file: usize,
     pub(crate) function: FunctionId,
 }
 
@@ -47,7 +50,7 @@ impl Files {
             None => (None, name),
         };
         let place = Place { module, what: What::Functions(function.to_owned()) };
-        let found = found(&self.mapped, &mut self.opened, &place)?;
+        let found = self.found(&place)?;
         let spots: Vec<Spot> =
             found.iter().map(|(file, one)| Spot { file: *file, function: one.function }).collect();
         match spots[..] {
@@ -59,6 +62,49 @@ impl Files {
                 Err(Error::Several { wanted: name.to_owned(), there })
             }
         }
+    }
+
+    /// Returns the places that match one place of a specification, with the index of their file.
+    ///
+    /// # Errors
+    /// [`Error`]: there are none, or a file cannot be read.
+    pub(crate) fn found(&mut self, place: &Place) -> Result<Vec<(usize, CodePlace)>, Error> {
+        let name = place.module.as_deref().unwrap_or("*");
+        let called: Vec<usize> =
+            (0..self.mapped.len()).filter(|&index| self.mapped[index].is_called(name)).collect();
+        if called.is_empty() {
+            let there = self.mapped.iter().map(Mapped::name).collect();
+            return Err(Error::NoModule { wanted: name.to_owned(), there });
+        }
+        let (mut all, mut near) = (Vec::new(), Vec::new());
+        for index in called {
+            let (module, _) = self.open(index)?;
+            let found = places::find(module, &place.what);
+            if let (true, What::Functions(name) | What::Behind(name, _)) =
+                (found.is_empty(), &place.what)
+            {
+                near.extend(module.near(name, NEAR));
+            }
+            if matches!(place.what, What::Tracepoint { .. }) {
+                let all = module.image().tracepoints().iter();
+                near.extend(all.map(|one| format!("{}:{}", one.provider, one.name)));
+            }
+            all.extend(found.into_iter().map(|found| (index, found)));
+        }
+        if all.is_empty() {
+            let wanted = match &place.what {
+                what @ What::Tracepoint { .. } => {
+                    near.sort_unstable();
+                    near.dedup();
+                    return Err(Error::NoTracepoint { wanted: what.to_string(), there: near });
+                }
+                What::Functions(name) | What::Behind(name, _) => name.clone(),
+                What::At(address) => format!("{address:#x}"),
+            };
+            near.truncate(NEAR);
+            return Err(Error::NoFunction { wanted, near });
+        }
+        Ok(all)
     }
 
     /// Returns the function that is entered at this address of the program.
@@ -97,11 +143,30 @@ impl Files {
         self.open(spot.file)
     }
 
+    /// Returns a file that has been analysed, by its index.
+    pub(crate) fn opened(&self, file: usize) -> Option<(&Module, u64)> {
+        self.opened.get(&file).map(|(module, bias)| (module, *bias))
+    }
+
+    /// Returns a file by its index.
+    pub(crate) fn mapped(&self, file: usize) -> &Mapped {
+        &self.mapped[file]
+    }
+
     fn open(&mut self, file: usize) -> Result<(&Module, u64), Error> {
         if !self.opened.contains_key(&file) {
-            self.opened.insert(file, watch::open(&self.mapped[file])?);
+            self.opened.insert(file, open(&self.mapped[file])?);
         }
         let (module, bias) = &self.opened[&file];
         Ok((module, *bias))
     }
+}
+
+/// Analyses a file of the program; also returns the distance of addresses in the program from those
+/// in the file.
+pub(crate) fn open(mapped: &Mapped) -> Result<(Module, u64), Error> {
+    let module = mapped.open()?;
+    let bias = mapped.bias(module.image());
+    let bias = bias.ok_or_else(|| Error::Replaced { path: mapped.path.clone() })?;
+    Ok((module, bias))
 }

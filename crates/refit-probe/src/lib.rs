@@ -32,14 +32,17 @@
 //! - `flow`, [`statement`], [`spec`], [`script`]: the language, from text to places, conditions and
 //!   actions.
 //! - `kept_maps`: the maps that keep values, and whether their uses fit each other.
+//! - [`tails`]: the steps by which a return is seen in another function.
 //! - [`steps`]: the actions of a place as steps of a splice, at the entry and the exits of a
 //!   function.
-//! - [`places`], `code`, `sequences`, [`body`], [`sites`]: from places in a file to sites, with the
-//!   bytes that may change there.
+//! - [`places`], `code`, `sequences`, [`body`], [`sites`], `exits`, [`placing`]: from places in a
+//!   file to sites, with the bytes that may change there.
 //! - [`reading`]: from counted cells to counts, times and distributions.
 //! - [`printing`]: the messages that probes write.
 //! - [`finder`]: where unwinders learn of spliced code.
 //! - [`error`]: why nothing is watched.
+//! - `files`, `following`: the files of a program, and the functions that return for others.
+//! - `wanted`: the places that were asked for, until it is decided which are watched.
 //! - [`watch`]: installs the probes of several specifications, and reads and removes them.
 //! - [`cover`]: coverage of basic blocks by flags that are removed once they are set; [`drcov`]
 //!   writes it for other tools.
@@ -66,10 +69,12 @@ pub mod datum;
 pub mod drcov;
 pub mod drill;
 pub mod error;
+mod exits;
 pub mod expression;
 mod files;
 pub mod finder;
 mod flow;
+mod following;
 pub mod format;
 mod kept_maps;
 pub mod lowering;
@@ -77,6 +82,7 @@ pub mod modules;
 pub mod operand;
 mod path;
 pub mod places;
+pub mod placing;
 pub mod printing;
 mod quotes;
 pub mod reading;
@@ -89,5 +95,7 @@ pub mod spec;
 pub mod stacks;
 pub mod statement;
 pub mod steps;
+pub mod tails;
 pub mod type_name;
+mod wanted;
 pub mod watch;

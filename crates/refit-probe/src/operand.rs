@@ -12,6 +12,7 @@
 
 use std::fmt;
 
+use refit_analysis::registers::ARGUMENTS;
 use refit_splice::{Base, FRAMES, Relation, Test, Value, Width};
 
 /// A value, and whether it can be read at a function's entry or only when the function is left.
@@ -37,8 +38,6 @@ const HALVES: [&str; 16] = [
     "eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi", "r8d", "r9d", "r10d", "r11d", "r12d",
     "r13d", "r14d", "r15d",
 ];
-/// Registers in which the System V ABI passes the first six arguments.
-pub(crate) const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 /// Names of these arguments.
 const NAMES: [&str; 6] = ["arg0", "arg1", "arg2", "arg3", "arg4", "arg5"];
 /// Register in which it returns a value.

@@ -11,6 +11,7 @@ use refit_splice::{Action, Item};
 use refit_sys::clock;
 
 use crate::action::Do;
+use crate::argument::PlaceKind;
 use crate::datum::{Context, Moment};
 use crate::format::Format;
 use crate::steps::Watching;
@@ -36,8 +37,8 @@ const RECORDS: usize = 1 << 17;
 struct Kind {
     /// Index of the place.
     place: usize,
-    /// The kind of the place, as probes name it.
-    kind: &'static str,
+    /// The kind of the place.
+    kind: PlaceKind,
     format: Format,
     /// Number of words.
     words: usize,
@@ -92,7 +93,7 @@ impl Printing {
     /// index and kind, and of a time.
     pub(crate) fn take<'a>(
         &self,
-        context: impl Fn(usize, &'static str, Moment) -> Context<'a>,
+        context: impl Fn(usize, PlaceKind, Moment) -> Context<'a>,
     ) -> io::Result<Vec<Printed>> {
         let known = |what: u32| self.kinds.get(what as usize)?.as_ref();
         let all = self.messages.lock().take(|what| Some(known(what)?.words));
@@ -104,7 +105,7 @@ impl Printing {
             let elapsed = clock::nanos(message.time.saturating_sub(self.began));
             let time = now.saturating_sub(ago);
             let moment = Moment { monotonic: time, elapsed, wall: wall.saturating_sub(ago) };
-            let context = context(*place, kind, moment);
+            let context = context(*place, *kind, moment);
             let text = format.render(&context.decode(format.arguments(), &message.words)?);
             printed.push(Printed { time, thread: message.thread, place: *place, text });
         }

@@ -1,11 +1,10 @@
-//! Turns places into sites: finds the functions, the bytes that may change there, and the registers
-//! to preserve.
+//! Sites in a function: finds the bytes that may change there, and the registers to preserve.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
-use refit_analysis::flow::{Edge, EdgeKind, Flow, Marks, Target};
+use iced_x86::{Instruction, Mnemonic};
+use refit_analysis::flow::{EdgeKind, Flow, Marks, Target};
 use refit_analysis::functions::Convention;
 use refit_analysis::live::Live;
 use refit_analysis::{FunctionId, Module};
@@ -13,9 +12,7 @@ use refit_splice::{At, Body, Displaced, Procedures, Site, Springboard, Step};
 
 use crate::body::body;
 use crate::code::{behind_mark, decode, entered_inside, padding};
-use crate::places::CodePlace;
 use crate::sequences::Sequences;
-use crate::steps::Steps;
 
 /// Why a place cannot be watched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,10 +27,18 @@ pub enum NoSite {
     },
     /// Another function returns instead of this one.
     #[error(
-        "the function ends at {address:#x} with a jump to another function (tail call), whose value it returns"
+        "the function ends at {address:#x} with a jump to a function that only the program knows (tail call), whose value it returns"
     )]
     Result {
-        /// Address of the block.
+        /// Address of the exit.
+        address: u64,
+    },
+    /// The same, and the function itself cannot be told from others that jump there.
+    #[error(
+        "the function ends at {address:#x} with a jump to another function (tail call), whose value it returns, and no frame description says where its frame is"
+    )]
+    Frame {
+        /// Address of the exit, or of an entry or exit of the other function.
         address: u64,
     },
     /// The function jumps to its own entry.
@@ -60,52 +65,6 @@ pub enum NoSite {
     },
 }
 
-/// Returns the sites for a place, `bias` bytes from their addresses in the file. The first one is
-/// the place itself, if it has actions; others are where its function is left.
-///
-/// # Errors
-/// [`NoSite`]: no site is possible there.
-pub fn sites(
-    module: &Module,
-    found: &CodePlace,
-    bias: u64,
-    steps: &Steps,
-) -> Result<Vec<Site>, NoSite> {
-    let place = Place::new(module, found.function, bias);
-    let flow = &place.flow;
-    let instruction = flow.instruction_at(found.address).ok_or_else(|| {
-        let before = flow.instructions().iter().rev().find(|one| one.address < found.address);
-        let near = before.filter(|one| one.end() > found.address).map(|one| one.address);
-        NoSite::Inside { address: found.address, near }
-    })?;
-    let address = behind_mark(module, instruction.address);
-    let mut sites = Vec::new();
-    let mut here = steps.here.clone();
-    if !steps.entering.is_empty() && place.is_turned_to(address) {
-        // Control that returns to the loop with which the function begins does not enter the
-        // function.
-        here.retain(|step| !steps.entering.contains(step));
-        if place.body.is_none() {
-            return Err(NoSite::Loop { address });
-        }
-        sites.push(place.site(address, At::Entered, steps.entering.clone())?);
-    }
-    if !here.is_empty() {
-        sites.push(place.site(address, At::Before, here)?);
-    }
-    if !steps.entering.is_empty() {
-        for inner in place.other_entries() {
-            sites.push(place.site(inner, At::Entered, steps.entering.clone())?);
-        }
-    }
-    if !steps.leaving.is_empty() {
-        for (exit, at) in place.exits(address, steps.returning)? {
-            sites.push(place.site(exit, at, steps.leaving.clone())?);
-        }
-    }
-    Ok(sites)
-}
-
 /// Returns sites before these instructions of a function, with the steps that `actions` returns for
 /// the number of each site; instructions that cannot be sites are left out.
 pub fn before_each(
@@ -127,9 +86,9 @@ pub fn before_each(
 /// A function in a program, in which sites can be placed.
 #[derive(Debug)]
 pub struct Place<'m> {
-    module: &'m Module,
+    pub(crate) module: &'m Module,
     flow: Flow,
-    function: FunctionId,
+    pub(crate) function: FunctionId,
     bias: u64,
     /// Addresses at which control enters other than by falling through, ascending.
     entered: Vec<u64>,
@@ -138,7 +97,7 @@ pub struct Place<'m> {
     /// Its restartable sequences.
     sequences: Sequences,
     /// The whole function, if it can be copied.
-    body: Option<Arc<Body>>,
+    pub(crate) body: Option<Arc<Body>>,
     procedures: Arc<Procedures>,
 }
 
@@ -168,6 +127,12 @@ impl<'m> Place<'m> {
     /// Returns its control flow.
     pub fn flow(&self) -> &Flow {
         &self.flow
+    }
+
+    /// Returns where the frame of the function is at one of its instructions
+    /// ([`Procedures::frame`]).
+    pub(crate) fn frame(&self, address: u64) -> Option<(u8, i64)> {
+        self.procedures.frame(address.wrapping_add(self.bias))
     }
 
     /// Returns a site at one of its instructions, by its address in the file.
@@ -226,52 +191,12 @@ impl<'m> Place<'m> {
     }
 
     /// Returns the addresses, other than its entry, at which other code enters the function.
-    fn other_entries(&self) -> Vec<u64> {
+    pub(crate) fn other_entries(&self) -> Vec<u64> {
         let function = self.module.function(self.function);
         let all = entered_inside(self.module, function);
         let entries = all.filter(|&inner| inner != function.entry);
         let known = entries.filter(|&inner| self.flow.instruction_at(inner).is_some());
         known.map(|inner| behind_mark(self.module, inner)).collect()
-    }
-
-    /// Returns an instruction in each block that leaves the function: the last instruction that a
-    /// jump can replace, or else the leaving instruction itself, for a copy of the function. With
-    /// `returning`, the result has to be in its register already.
-    fn exits(&self, entry: u64, returning: bool) -> Result<Vec<(u64, At)>, NoSite> {
-        let mut exits = Vec::new();
-        for (index, block) in self.flow.blocks().iter().enumerate() {
-            let edges = self.flow.edges_from(index as u32);
-            let leaves = |edge: &Edge| match edge.to {
-                Target::Caller => true,
-                // Calls have edges of their own; a jump to another function is a call that does not
-                // return here.
-                Target::Function(_) | Target::Outside(_) | Target::Elsewhere => {
-                    matches!(edge.kind, EdgeKind::Jump | EdgeKind::Branch)
-                }
-                Target::Block(_) | Target::Unknown => false,
-            };
-            if !edges.iter().any(leaves) {
-                continue;
-            }
-            if returning && edges.iter().any(|edge| leaves(edge) && edge.to != Target::Caller) {
-                return Err(NoSite::Result { address: block.start });
-            }
-            let mut own: Vec<_> =
-                self.flow.block_instructions(block).map(|one| one.address).collect();
-            let Some(&last) = own.last() else { continue };
-            if edges.iter().any(|edge| edge.kind == EdgeKind::Fall) {
-                exits.push((last, At::Taken));
-                continue;
-            }
-            if returning {
-                let sets = |&address: &u64| sets_result(self.module, address);
-                let from = own.iter().rposition(sets).map_or(0, |at| at + 1);
-                own.drain(..from);
-            }
-            let fits = |&&address: &&u64| address != entry && self.fits_a_jump(address);
-            exits.push((*own.iter().rev().find(fits).unwrap_or(&last), At::Before));
-        }
-        Ok(exits)
     }
 
     /// Whether a jump fits at `address`: the instructions that it replaces are within the room, and
@@ -377,21 +302,6 @@ fn read(module: &Module, flow: &Flow) -> Vec<Range<u64>> {
         (reads && function.ranges.iter().any(own)).then(|| begin..begin.saturating_add(size))
     };
     flow.instructions().iter().filter_map(|one| read(one.address)).collect()
-}
-
-/// Whether the instruction may change the function's result: whether it writes to `rax` or a part
-/// of it.
-fn sets_result(module: &Module, address: u64) -> bool {
-    let Some(instruction) = decode(module, address) else { return true };
-    let mut factory = InstructionInfoFactory::new();
-    let used = factory.info(&instruction).used_registers();
-    used.iter().any(|one| {
-        let writes = !matches!(
-            one.access(),
-            OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
-        );
-        writes && one.register().full_register() == Register::RAX
-    })
 }
 
 /// Whether an instruction that begins before `address` extends beyond it: a jump past its first

@@ -19,7 +19,7 @@ use std::fmt;
 
 use refit_splice::Base;
 
-use crate::argument::Argument;
+use crate::argument::{Argument, PlaceKind};
 use crate::lowering::{self, Lowering};
 use crate::operand::Operand;
 use crate::statement::{self, Statement};
@@ -37,11 +37,11 @@ pub struct Spec {
 
 impl Spec {
     /// Returns the kind of its places.
-    pub fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> PlaceKind {
         match self.places.first().map(|place| &place.what) {
-            Some(What::Tracepoint { .. }) => "usdt",
-            _ if self.leaving => "uretprobe",
-            _ => "uprobe",
+            Some(What::Tracepoint { .. }) => PlaceKind::Tracepoint,
+            _ if self.leaving => PlaceKind::Exit,
+            _ => PlaceKind::Instruction,
         }
     }
 
@@ -196,7 +196,7 @@ fn check(spec: &Spec, statement: &Statement, tested: &[Operand]) -> Result<(), S
     let what = &statement.what;
     let functions = spec.places.iter().all(|place| matches!(place.what, What::Functions(_)));
     let leaves = spec.leaving || statement.leaves();
-    let given = spec.kind() == "usdt";
+    let given = spec.kind() == PlaceKind::Tracepoint;
     let mut arguments = what.arguments().iter().chain(&statement.by);
     if let Some(argument) = arguments.find(|one| !functions && one.needs_entry(given)) {
         return Err(format!("`{argument}` needs the entry of a function, not an instruction"));

@@ -8,10 +8,11 @@ use refit_instruments::session::{Described, Kind, Session};
 use refit_splice::{Action, Base, Clock, Key, Step, TIMER, Value, Width};
 
 use crate::action::Do;
-use crate::argument::{self, Argument};
+use crate::argument::{self, Argument, PlaceKind};
 use crate::computing::Facts;
 use crate::spec::Spec;
 use crate::statement::Statement;
+use crate::tails::Tail;
 
 /// The steps for one place.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +26,8 @@ pub struct Steps {
     pub leaving: Vec<Step>,
     /// Whether a step at the exits reads a value that exists only when the function returns.
     pub returning: bool,
+    /// How its return is seen in other functions.
+    pub tail: Option<Tail>,
 }
 
 /// Facts about a place.
@@ -57,8 +60,8 @@ pub struct Watching {
     pub step: Step,
     /// Number of its first cell.
     pub first: u32,
-    /// The kind of its place: `uprobe`, `uretprobe` or `usdt`.
-    pub kind: &'static str,
+    /// The kind of its place.
+    pub kind: PlaceKind,
 }
 
 impl Watching {
@@ -119,6 +122,12 @@ impl Steps {
             steps.leaving.push(Action::POISON.into());
         }
         Ok((steps, all))
+    }
+
+    /// Whether each step at an exit needs its own one at an entry.
+    pub(crate) fn times(&self) -> bool {
+        let poisons = |step: &Step| matches!(step.action, Action::Poison { .. });
+        !self.entering.iter().all(poisons)
     }
 
     fn add(

@@ -3,10 +3,7 @@
 use refit_analysis::Live;
 use refit_analysis::image::Procedure;
 use refit_analysis::image::procedure::{Cfa, Row, Rule, STACK_POINTER};
-
-/// Numbers of the general registers in frame descriptions, by their numbers in instructions (System
-/// V ABI, figure 3.36).
-pub(crate) const NUMBERS: [u16; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
+use refit_analysis::registers::from_dwarf;
 
 /// A function of a program, as unwinders and debuggers know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +18,14 @@ impl Procedures {
     /// Returns the unwinding rules at an address.
     fn row(&self, address: u64) -> Option<&Row> {
         self.parts.iter().find_map(|part| part.row(address))
+    }
+
+    /// Returns where the frame is at an address: its canonical frame address (CFA), as a general
+    /// register by its number and an offset in bytes. A function and those to which it jumps at its
+    /// end have the same one. `None` if unwinders do not know it, or compute it from memory.
+    pub fn frame(&self, address: u64) -> Option<(u8, i64)> {
+        let Cfa::Register(register, offset) = self.row(address)?.cfa else { return None };
+        Some((from_dwarf(register)?, offset))
     }
 
     /// Adds to the live set before an instruction what unwinders need there.
@@ -38,7 +43,7 @@ impl Procedures {
             _ => true,
         };
         let below = !row.rules.iter().all(|(_, rule)| above(rule));
-        let base = NUMBERS.iter().position(|&number| number == register);
+        let base = from_dwarf(register);
         Live {
             general: live.general | base.map_or(0, |number| 1 << number),
             red_zone: live.red_zone || below,

@@ -9,12 +9,8 @@ use gimli::{AttributeValue, DW_AT_location, Operation};
 use super::classes::Class;
 use super::debug::Node;
 use super::{TypeId, Types};
+use crate::registers::{ARGUMENTS, from_dwarf};
 
-/// Registers in which integers are passed, by their numbers in machine code: rdi, rsi, rdx, rcx,
-/// r8, r9.
-const REGISTERS: [u8; 6] = [7, 6, 2, 1, 8, 9];
-/// The general registers by their numbers in DWARF (System V ABI §3.6.2).
-const NUMBERS: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
 /// Why a parameter that the function gets cannot be read.
 const ELSEWHERE: &str = "it is in a vector register, or in several registers";
 /// Bytes of the return address.
@@ -163,9 +159,9 @@ impl Types {
                 Class::Address => (1, 8),
                 Class::Memory(bytes) => (usize::MAX, bytes),
             };
-            if registers <= REGISTERS.len().saturating_sub(next) {
+            if registers <= ARGUMENTS.len().saturating_sub(next) {
                 if at == index {
-                    let register = REGISTERS.get(next).filter(|_| registers == 1);
+                    let register = ARGUMENTS.get(next).filter(|_| registers == 1);
                     let register = register.ok_or(NoParameter::Nowhere(ELSEWHERE))?;
                     return Ok(Whereabouts::Register(*register));
                 }
@@ -228,8 +224,7 @@ fn located<R: gimli::Reader<Offset = usize>>(
     let (first, second) = (operations.next().ok()??, operations.next().ok()?);
     match first {
         Operation::Register { register } if second.is_none() => {
-            let number = NUMBERS.get(usize::from(register.0))?;
-            Some(Whereabouts::Register(*number))
+            from_dwarf(register.0).map(Whereabouts::Register)
         }
         // Above the frame, which begins above the return address.
         Operation::FrameOffset { offset } if second.is_none() && offset >= 0 => {

@@ -10,7 +10,8 @@ use refit_analysis::Module;
 use refit_analysis::flow::Marks;
 use refit_probe::modules;
 use refit_probe::places;
-use refit_probe::sites::{self, Place};
+use refit_probe::placing;
+use refit_probe::sites::Place;
 use refit_probe::spec::What;
 use refit_probe::steps::Steps;
 use refit_splice::process::Program;
@@ -152,8 +153,8 @@ fn every_way_in_and_out_is_timed_once() {
         let (here, leaving) = (step(true), step(false));
         timers.push((here[0].clone(), cell));
         cell = (cell + here[0].cells()).next_multiple_of(TIMER);
-        let steps = Steps { entering: here.clone(), here, leaving, returning: false };
-        wanted.extend(sites::sites(&module, found, bias, &steps).expect("instructions"));
+        let steps = Steps { entering: here.clone(), here, leaving, ..Steps::default() };
+        wanted.extend(placing::place(&module, found, bias, &steps).expect("instructions").sites);
     }
     let (plan, refused) = Plan::new(wanted);
     assert!(refused.is_empty(), "{refused:?}");

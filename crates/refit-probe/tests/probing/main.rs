@@ -9,6 +9,7 @@ mod messages;
 mod program;
 mod sequences;
 mod stacks;
+mod tails;
 mod tracepoints;
 mod unwound;
 

@@ -10,9 +10,9 @@ use refit_instruments::messages::Messages;
 use refit_instruments::session::{Geometry, Session};
 use refit_probe::datum::Datum;
 use refit_probe::places;
+use refit_probe::placing;
 use refit_probe::printing::Printed;
 use refit_probe::reading::Reading;
-use refit_probe::sites;
 use refit_probe::spec::{Spec, What};
 use refit_probe::steps::Steps;
 use refit_probe::watch::{self, Watch};
@@ -196,7 +196,7 @@ fn plan(program: &Program, step: &Step) -> Plan {
     let (module, bias) = module(program, self::program());
     let [found] = &places::find(&module, &What::Functions("t_say".into()))[..] else { panic!() };
     let steps = Steps { here: vec![step.clone()], ..Steps::default() };
-    let sites = sites::sites(&module, found, bias, &steps).expect("instructions");
+    let sites = placing::place(&module, found, bias, &steps).expect("instructions").sites;
     let (plan, refused) = Plan::new(sites);
     assert!(refused.is_empty(), "{refused:?}");
     plan

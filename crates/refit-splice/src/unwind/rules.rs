@@ -6,10 +6,10 @@ use std::ops::Range;
 
 use refit_analysis::image::expression::rewrite;
 use refit_analysis::image::procedure::{Cfa, RETURN_ADDRESS, Row, Rule, STACK_POINTER};
+use refit_analysis::registers::{DWARF, from_dwarf};
 
 use super::bytes::{signed, unsigned};
 use crate::listing::{Home, Values};
-use crate::procedures::NUMBERS;
 
 /// Operations of DWARF expressions (DWARF 5 §7.7.1).
 mod operation {
@@ -130,8 +130,8 @@ impl Moved<'_> {
 
     /// Returns the home of a general register; other registers stay where they are.
     fn home(&self, register: u16) -> Home {
-        let general = NUMBERS.iter().position(|&one| one == register);
-        general.map_or(Home::Same, |general| self.values.homes[general])
+        let general = from_dwarf(register);
+        general.map_or(Home::Same, |general| self.values.homes[usize::from(general)])
     }
 
     /// Returns the distance above the stack pointer of a place `below` the program's.
@@ -141,7 +141,7 @@ impl Moved<'_> {
 }
 
 fn number(register: u8) -> u16 {
-    NUMBERS[usize::from(register)]
+    DWARF[usize::from(register)]
 }
 
 /// Returns the expression of a register's value plus an offset.

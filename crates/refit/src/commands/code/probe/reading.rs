@@ -64,6 +64,11 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
     let failed = |e: io::Error| Failure::new("read the counts", e.to_string(), "try again");
     let (mut all, mut maps) = (Vec::new(), Maps::default());
     for Watched { program, watch } in watched {
+        let unseen = watch.unseen().map_err(failed)?;
+        if unseen > 0 {
+            let returns = format::counted(unseen, "return");
+            say!("refit: {returns} not seen: too many calls at a time ended with a jump");
+        }
         let mut kept = BTreeSet::new();
         for place in &watch.watched {
             for watching in place.actions.iter().filter(|one| one.what.is_read()) {

@@ -1,0 +1,139 @@
+//! Finds where functions are left, and which function returns then.
+
+use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, Register};
+use refit_analysis::flow::{Edge, EdgeKind, Target, slot, stub_slot};
+use refit_analysis::functions::{Convention, Sources};
+use refit_analysis::{FunctionId, Module};
+use refit_splice::At;
+
+use crate::code::decode;
+use crate::sites::Place;
+
+/// A place at which a function is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exit {
+    /// Address in the file.
+    pub(crate) address: u64,
+    /// When actions run there.
+    pub(crate) at: At,
+    /// Where control goes.
+    pub(crate) to: Left,
+}
+
+/// Where control goes when a function is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// To the caller.
+    Caller,
+    /// To another function, which returns to the caller (tail call).
+    Callee(Callee),
+}
+
+/// A function that another one jumps to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Callee {
+    /// One of the same file.
+    Function(FunctionId),
+    /// The one whose address the loader stores in this word of the file.
+    Imported(u64),
+    /// Only the program knows.
+    Unknown,
+}
+
+impl Place<'_> {
+    /// Returns an instruction in each block that leaves the function: the last instruction that a
+    /// jump can replace, or else the leaving instruction itself, for a copy of the function. With
+    /// `returning`, a result for the caller has to be in its register already. `entry` is no such
+    /// instruction.
+    pub(crate) fn exits(&self, entry: u64, returning: bool) -> Vec<Exit> {
+        let mut exits = Vec::new();
+        for (index, block) in self.flow().blocks().iter().enumerate() {
+            let edges = self.flow().edges_from(index as u32);
+            let own = self.flow().block_instructions(block).map(|one| one.address);
+            let mut own: Vec<_> = own.collect();
+            let (Some(&last), Some(leaving)) = (own.last(), edges.iter().find(leaves)) else {
+                continue;
+            };
+            let to = match leaving.to {
+                Target::Caller => Left::Caller,
+                target => Left::Callee(self.callee(target, last)),
+            };
+            if edges.iter().any(|edge| edge.kind == EdgeKind::Fall) {
+                exits.push(Exit { address: last, at: At::Taken, to });
+                continue;
+            }
+            if returning && to == Left::Caller {
+                let sets = |&address: &u64| sets_result(self.module, address);
+                let from = own.iter().rposition(sets).map_or(0, |at| at + 1);
+                own.drain(..from);
+            }
+            let fits = |&&address: &&u64| address != entry && self.fits_a_jump(address);
+            let address = *own.iter().rev().find(fits).unwrap_or(&last);
+            exits.push(Exit { address, at: At::Before, to });
+        }
+        exits
+    }
+
+    /// Returns the function to which the jump at an address goes, which leads to `target`.
+    fn callee(&self, target: Target, jump: u64) -> Callee {
+        let module = self.module;
+        // Go's stacks move while a function runs, so frames cannot be told apart by their addresses.
+        if module.function(self.function).convention == Convention::Go {
+            return Callee::Unknown;
+        }
+        let function = match target {
+            Target::Function(function) => Some(function),
+            Target::Outside(address) => module.function_at(address),
+            _ => None,
+        };
+        match function {
+            Some(function) => callee_of(module, function),
+            None => decode(module, jump).map_or(Callee::Unknown, |jump| imported(module, &jump)),
+        }
+    }
+}
+
+/// Returns the function that runs when control goes to one of a file: a stub jumps on.
+pub(crate) fn callee_of(module: &Module, function: FunctionId) -> Callee {
+    let there = module.function(function);
+    match stub_slot(module.image(), there.entry) {
+        Some(slot) if there.sources.contains(Sources::STUB) => Callee::Imported(slot),
+        _ => Callee::Function(function),
+    }
+}
+
+/// Returns the function to which an indirect jump goes.
+fn imported(module: &Module, jump: &Instruction) -> Callee {
+    match slot(jump) {
+        Some(slot) if module.image().import_at(slot).is_some() => Callee::Imported(slot),
+        _ => Callee::Unknown,
+    }
+}
+
+/// Whether control leaves the function by an edge.
+fn leaves(edge: &&Edge) -> bool {
+    match edge.to {
+        Target::Caller => true,
+        // Calls have edges of their own; a jump to another function is a call that does not return
+        // here.
+        Target::Function(_) | Target::Outside(_) | Target::Elsewhere => {
+            matches!(edge.kind, EdgeKind::Jump | EdgeKind::Branch)
+        }
+        Target::Block(_) | Target::Unknown => false,
+    }
+}
+
+/// Whether the instruction may change the function's result: whether it writes to `rax` or a part
+/// of it.
+fn sets_result(module: &Module, address: u64) -> bool {
+    let Some(instruction) = decode(module, address) else { return true };
+    let mut factory = InstructionInfoFactory::new();
+    let used = factory.info(&instruction).used_registers();
+    used.iter().any(|one| {
+        let writes = !matches!(
+            one.access(),
+            OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
+        );
+        writes && one.register().full_register() == Register::RAX
+    })
+}

@@ -1,0 +1,112 @@
+//! Places the steps of a probe: at the place itself, and where its function is entered and left.
+
+use refit_analysis::Module;
+use refit_splice::{At, Site, Step};
+
+use crate::code::behind_mark;
+use crate::exits::{Callee, Left};
+use crate::places::CodePlace;
+use crate::sites::{NoSite, Place};
+use crate::steps::Steps;
+
+/// The steps of a place, as sites.
+#[derive(Debug, Default)]
+pub struct Placed {
+    /// The sites. The first one is the place itself, if it has actions; others are where its
+    /// function is left.
+    pub sites: Vec<Site>,
+    /// The functions that may return instead of its function.
+    pub(crate) callees: Vec<Callee>,
+}
+
+/// Returns the sites for a place, `bias` bytes from their addresses in the file.
+///
+/// # Errors
+/// [`NoSite`]: no site is possible there.
+pub fn place(
+    module: &Module,
+    found: &CodePlace,
+    bias: u64,
+    steps: &Steps,
+) -> Result<Placed, NoSite> {
+    let place = Place::new(module, found.function, bias);
+    let flow = place.flow();
+    let instruction = flow.instruction_at(found.address).ok_or_else(|| {
+        let before = flow.instructions().iter().rev().find(|one| one.address < found.address);
+        let near = before.filter(|one| one.end() > found.address).map(|one| one.address);
+        NoSite::Inside { address: found.address, near }
+    })?;
+    let address = behind_mark(module, instruction.address);
+    let mut placed = Placed::default();
+    let mut here = steps.here.clone();
+    if !steps.entering.is_empty() && place.is_turned_to(address) {
+        // Control that returns to the loop with which the function begins does not enter the
+        // function.
+        here.retain(|step| !steps.entering.contains(step));
+        placed.sites.push(place.entered(address, steps.entering.clone())?);
+    }
+    if !here.is_empty() {
+        placed.sites.push(place.site(address, At::Before, here)?);
+    }
+    if !steps.entering.is_empty() {
+        for inner in place.other_entries() {
+            placed.sites.push(place.site(inner, At::Entered, steps.entering.clone())?);
+        }
+    }
+    if !steps.leaving.is_empty() {
+        placed.leave(&place, address, steps)?;
+    }
+    Ok(placed)
+}
+
+impl Placed {
+    /// Adds the steps where a function is left.
+    fn leave(&mut self, place: &Place<'_>, entry: u64, steps: &Steps) -> Result<(), NoSite> {
+        for exit in place.exits(entry, steps.returning) {
+            let address = exit.address;
+            let leaving = match exit.to {
+                Left::Callee(callee) if steps.returning => {
+                    let tail = steps.tail.as_ref().filter(|_| callee != Callee::Unknown);
+                    let tail = tail.ok_or(NoSite::Result { address })?;
+                    self.callees.push(callee);
+                    tail.leave(place.frame(address).ok_or(NoSite::Frame { address })?)
+                }
+                _ => steps.leaving.clone(),
+            };
+            self.sites.push(place.site(address, exit.at, leaving)?);
+        }
+        Ok(())
+    }
+}
+
+impl Place<'_> {
+    /// Returns a site at the entry, for control that comes from outside of the function although
+    /// the function itself jumps there.
+    fn entered(&self, address: u64, steps: Vec<Step>) -> Result<Site, NoSite> {
+        if self.body.is_none() {
+            return Err(NoSite::Loop { address });
+        }
+        self.site(address, At::Entered, steps)
+    }
+
+    /// Returns the sites at which control enters the function from outside, with the steps that
+    /// `make` returns for each.
+    pub(crate) fn entries(
+        &self,
+        make: impl Fn(u64) -> Result<Vec<Step>, NoSite>,
+    ) -> Result<Vec<Site>, NoSite> {
+        let entry = self.entry();
+        let first = match self.is_turned_to(entry) {
+            true => self.entered(entry, make(entry)?),
+            false => self.site(entry, At::Before, make(entry)?),
+        };
+        let others = self.other_entries().into_iter();
+        let others = others.map(|inner| self.site(inner, At::Entered, make(inner)?));
+        std::iter::once(first).chain(others).collect()
+    }
+
+    /// Returns the address of its first instruction that can be a site.
+    pub(crate) fn entry(&self) -> u64 {
+        behind_mark(self.module, self.module.function(self.function).entry)
+    }
+}

@@ -1,0 +1,263 @@
+//! Places that were asked for, with their actions and sites, until it is decided which of them are
+//! watched.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use refit_analysis::Module;
+use refit_analysis::functions::Convention;
+use refit_analysis::types::Types;
+use refit_instruments::session::Session;
+use refit_splice::{At, Plan, Site};
+
+use crate::argument::Maps;
+use crate::computing::Facts;
+use crate::error::Error;
+use crate::files::Spot;
+use crate::places::CodePlace;
+use crate::spec::Spec;
+use crate::steps::{About, NoSteps, Steps, Watching};
+use crate::tails::{self, Tail};
+
+/// Maximum number of bytes that are gathered on the stack in Go code.
+const MOST_IN_GO: usize = 128;
+
+/// A place that is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// Name of the file.
+    pub module: String,
+    /// The function, or function and offset.
+    pub name: String,
+    /// Address in the program.
+    pub address: u64,
+    /// Address of the semaphore that a static tracepoint has.
+    pub semaphore: Option<u64>,
+    /// Its actions.
+    pub actions: Vec<Watching>,
+}
+
+/// Requested places, before it is decided which of them can be watched.
+#[derive(Default)]
+pub(crate) struct Wanted<'s> {
+    session: Option<&'s Session>,
+    threads: u32,
+    /// The maps that keep values. The next one has the marks of functions that others return for.
+    maps: Maps,
+    /// Sites, each with the index of its place.
+    sites: Vec<(usize, Site)>,
+    /// The place that has a site there, in its own function.
+    at: BTreeMap<(u64, At), usize>,
+    watched: Vec<Watched>,
+    refused: Vec<(String, String)>,
+    cells: u32,
+    messages: u32,
+    /// Number of places that were asked for.
+    asked: usize,
+}
+
+/// A place that was asked for, with the steps of its actions.
+pub(crate) struct Asked {
+    /// Its name with that of its file.
+    label: String,
+    /// Name of its file.
+    module: String,
+    /// Index of its file.
+    pub(crate) file: usize,
+    pub(crate) found: CodePlace,
+    semaphore: Option<u64>,
+    pub(crate) steps: Steps,
+    own: Vec<Watching>,
+}
+
+impl Asked {
+    /// Returns its function.
+    pub(crate) fn spot(&self) -> Spot {
+        Spot { file: self.file, function: self.found.function }
+    }
+}
+
+/// The sites of a place.
+#[derive(Default)]
+pub(crate) struct Sites {
+    /// Those in its function.
+    pub(crate) own: Vec<Site>,
+    /// Those in functions that return for it.
+    pub(crate) others: Vec<Site>,
+}
+
+/// Places that can be watched.
+pub(crate) struct Decided {
+    pub(crate) watched: Vec<Watched>,
+    /// Places that cannot be, and why.
+    pub(crate) refused: Vec<(String, String)>,
+    pub(crate) plan: Plan,
+    /// Number of their cells.
+    pub(crate) cells: u32,
+    /// The map that has the marks of functions that others return for, if there are any.
+    pub(crate) marks: Option<u16>,
+}
+
+impl<'s> Wanted<'s> {
+    /// Begins without places. Records go to `session`, a timer has room for `threads`; places that
+    /// the program does not have are refused already.
+    pub(crate) fn new(
+        session: Option<&'s Session>,
+        threads: u32,
+        maps: Maps,
+        refused: Vec<(String, String)>,
+    ) -> Self {
+        Self { session, threads, maps, refused, ..Self::default() }
+    }
+
+    /// Assigns cells to the actions of a place. `None` if it is refused.
+    pub(crate) fn ask(
+        &mut self,
+        name: String,
+        (module, types): (&Module, &OnceCell<Option<Types>>),
+        (file, address): (usize, u64),
+        found: CodePlace,
+        spec: &Spec,
+    ) -> Result<Option<Asked>, Error> {
+        let label = format!("{name}:{}", found.name);
+        let go = module.function(found.function).convention == Convention::Go;
+        if go && spec.actions.iter().any(|one| one.gathered() > MOST_IN_GO) {
+            let why = format!(
+                "a goroutine's stack may have no room for more than {MOST_IN_GO} bytes of texts and values"
+            );
+            self.refused.push((label, why));
+            return Ok(None);
+        }
+        let Self { threads, session, messages, ref maps, .. } = *self;
+        let find = || types.get_or_init(|| Types::of(module.image())).as_ref();
+        let in_file = found.address;
+        let tracepoint = found.tracepoint.and_then(|at| module.image().tracepoints().get(at));
+        let semaphore = tracepoint.and_then(|one| one.semaphore);
+        let semaphore = semaphore.map(|at| at.wrapping_add(address.wrapping_sub(in_file)));
+        let facts = Facts { maps, address, in_file, module: &name, tracepoint, types: &find };
+        let about = About { name: &label, go, threads, messages, session, facts };
+        let (mut steps, own) = match Steps::new(spec, &about, self.cells) {
+            Ok(steps) => steps,
+            Err(NoSteps::NoNumber(why)) => {
+                self.refused.push((label, why));
+                return Ok(None);
+            }
+            Err(NoSteps::NoEvent) => {
+                let why = match self.session {
+                    Some(_) => "there are too many events; name fewer places",
+                    None => "records go into traces: see `refit record -e`",
+                };
+                return Err(Error::NoEvent { name: label, why });
+            }
+        };
+        let numbers = (u16::try_from(self.maps.len()), u16::try_from(self.asked));
+        if let (true, (Ok(map), Ok(number))) = (steps.returning, numbers) {
+            steps.tail = Tail::new(map, number, &steps.leaving);
+        }
+        self.asked += 1;
+        self.cells = own.last().map_or(self.cells, Watching::end);
+        self.messages += own.iter().filter(|one| one.what.prints()).count() as u32;
+        Ok(Some(Asked { label, module: name, file, found, semaphore, steps, own }))
+    }
+
+    /// Adds a place with its sites, unless they are not possible.
+    pub(crate) fn add(&mut self, asked: Asked, sites: Result<Sites, String>) {
+        let Asked { label, module, found, semaphore, own, .. } = asked;
+        let sites = match sites {
+            Ok(sites) => sites,
+            Err(why) => {
+                self.refused.push((label, why));
+                return;
+            }
+        };
+        let Some(address) = sites.own.first().map(|site| site.address) else { return };
+        let taken = |site: &Site| self.at.get(&(site.address, site.at)).copied();
+        let place = match sites.own.iter().find_map(taken) {
+            None => self.watched.len(),
+            // Another specification names the same place.
+            Some(place) if self.watched[place].address == address => place,
+            Some(_) => {
+                let why = "another probe is at the same place; name each function once";
+                self.refused.push((label, why.to_owned()));
+                return;
+            }
+        };
+        self.at.extend(sites.own.iter().map(|site| ((site.address, site.at), place)));
+        let all = sites.own.into_iter().chain(sites.others);
+        self.sites.extend(all.map(|site| (place, site)));
+        match self.watched.get_mut(place) {
+            Some(watched) => watched.actions.extend(own),
+            None => {
+                let name = found.name;
+                self.watched.push(Watched { module, name, address, semaphore, actions: own });
+            }
+        }
+    }
+
+    /// Decides which places are watched: those of which every site is possible.
+    ///
+    /// # Errors
+    /// [`Error::Nothing`]: none is.
+    pub(crate) fn decide(mut self) -> Result<Decided, Error> {
+        let plan = loop {
+            let (sites, of) = self.joined();
+            let (plan, refused) = Plan::new(sites);
+            if refused.is_empty() {
+                break plan;
+            }
+            let mut lost = BTreeMap::new();
+            for (at, why) in refused {
+                for &place in &of[at] {
+                    lost.entry(place).or_insert_with(|| why.to_string());
+                }
+            }
+            self.drop_places(&lost);
+        };
+        if self.watched.is_empty() {
+            let first = self.refused.first().map(|(name, why)| format!("{name}: {why}"));
+            return Err(Error::Nothing { first: first.unwrap_or_default() });
+        }
+        let Self { watched, refused, cells, maps, sites, .. } = self;
+        let mut steps = sites.iter().flat_map(|(_, site)| &site.actions);
+        let marks = u16::try_from(maps.len()).ok();
+        let marks = marks.filter(|map| steps.any(|step| tails::is_mark(step, *map)));
+        Ok(Decided { watched, refused, plan, cells, marks })
+    }
+
+    /// Returns the sites, those at the same instruction as one, and the places of each.
+    fn joined(&self) -> (Vec<Site>, Vec<Vec<usize>>) {
+        let (mut sites, mut of) = (Vec::<Site>::new(), Vec::<Vec<usize>>::new());
+        let mut at = BTreeMap::new();
+        for (place, site) in &self.sites {
+            match at.entry((site.address, site.at)) {
+                Entry::Vacant(free) => {
+                    free.insert(sites.len());
+                    sites.push(site.clone());
+                    of.push(vec![*place]);
+                }
+                Entry::Occupied(there) => {
+                    let there = *there.get();
+                    sites[there].actions.extend(site.actions.iter().cloned());
+                    of[there].push(*place);
+                }
+            }
+        }
+        (sites, of)
+    }
+
+    fn drop_places(&mut self, lost: &BTreeMap<usize, String>) {
+        self.sites.retain(|(place, _)| !lost.contains_key(place));
+        for (place, _) in &mut self.sites {
+            *place -= lost.range(..*place).count();
+        }
+        let mut index = 0;
+        self.watched.retain(|watched| {
+            let why = lost.get(&index);
+            index += 1;
+            let label = || format!("{}:{}", watched.module, watched.name);
+            self.refused.extend(why.map(|why| (label(), why.clone())));
+            why.is_none()
+        });
+    }
+}

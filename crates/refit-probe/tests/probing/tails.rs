@@ -1,0 +1,141 @@
+//! A function that ends with a jump to another one returns where that one does.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use super::kept::watch;
+use super::victim::{Built, Victim, build};
+use refit_probe::reading::Reading;
+use refit_probe::script::Script;
+use refit_probe::watch::{self, Watch};
+
+fn program() -> &'static Path {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(|| build("cc", "probing/tails.c", &["-pthread", "-Wl,-z,lazy"])).path()
+}
+
+/// Returns the count or the sum in a map.
+fn total(watch: &Watch, name: &str) -> i64 {
+    let actions = watch.watched.iter().flat_map(|place| &place.actions);
+    let named = actions.filter(|one| one.map.as_deref() == Some(name));
+    let each = named.map(|one| match watch.read(one).expect("read").all {
+        Reading::Count(count) => count.cast_signed(),
+        Reading::Folded { result, .. } => result,
+        other => panic!("{other:?}"),
+    });
+    each.sum()
+}
+
+/// The probe of the returns of a function.
+fn returns(name: &str) -> String {
+    format!("uretprobe:victim:t_{name} {{ @{name} = count(); @{name}_sum = sum(retval), poison }}")
+}
+
+/// Why the returns of a function cannot be probed.
+fn refusal(victim: &Victim, name: &str) -> String {
+    let script: Script = returns(name).parse().expect("understood");
+    match watch::prepare(&victim.program(), &script.probes, None) {
+        Err(error) => error.to_string(),
+        Ok(prepared) => panic!("{:?}", prepared.watched),
+    }
+}
+
+#[test]
+fn each_return_is_seen_once_with_its_value() {
+    let mut victim = Victim::of(program());
+    let traces = victim.traces();
+    for (name, threads) in
+        [("direct", 4), ("deep", 1), ("sometimes", 2), ("chain", 4), ("even", 1), ("odd", 2)]
+    {
+        let watch = watch(&victim, &returns(name));
+        let sum: i64 = victim.ask(&format!("{name} 200 {threads}")).parse().expect("a sum");
+        let seen = (total(&watch, name), total(&watch, &format!("{name}_sum")));
+        assert_eq!(seen, (200 * threads, sum), "{name}");
+        // Calls that begin elsewhere are not the function's.
+        victim.ask("end 50");
+        assert_eq!(total(&watch, name), seen.0, "{name}");
+        watch.remove(&victim.program()).expect("removed");
+        assert_eq!(victim.traces(), traces);
+    }
+}
+
+#[test]
+fn functions_that_end_in_the_same_one_and_in_each_other_are_told_apart() {
+    let mut victim = Victim::of(program());
+    let names = ["end", "direct", "deep", "sometimes", "chain", "even", "odd"];
+    let script: Vec<_> = names.iter().map(|name| returns(name)).collect();
+    let watch = watch(&victim, &script.join("\n"));
+    let sums = ["direct", "chain", "even"].map(|name| {
+        let sum: i64 = victim.ask(&format!("{name} 300 2")).parse().expect("a sum");
+        sum
+    });
+    let counts = names.map(|name| total(&watch, name));
+    // `chain` goes to `deep` with odd numbers, and so to `end`; and to `sometimes` with even ones.
+    let sometimes_on = (0..300).filter(|n| n % 2 == 0 && n % 3 == 1).count() as i64;
+    let ends = 600 + 2 * (150 + sometimes_on);
+    assert_eq!(counts, [ends, 600, 300, 300, 600, 600, 598]);
+    let seen = ["direct_sum", "chain_sum", "even_sum"].map(|name| total(&watch, name));
+    assert_eq!(seen, sums);
+    watch.remove(&victim.program()).expect("removed");
+}
+
+#[test]
+fn a_function_that_is_jumped_back_to_returns_by_itself() {
+    let mut victim = Victim::of(program());
+    let watch = watch(&victim, &returns("even"));
+    victim.ask("circle 100");
+    assert_eq!((total(&watch, "even"), total(&watch, "even_sum")), (100, 700));
+    watch.remove(&victim.program()).expect("removed");
+}
+
+#[test]
+fn frames_of_many_calls_at_once_are_told_apart() {
+    let mut victim = Victim::of(program());
+    let watch = watch(&victim, &returns("via"));
+    let sum: i64 = victim.ask("via 500 4").parse().expect("a sum");
+    // Each call of the program makes one for each smaller number.
+    let each = |n: i64| (n + 1, n * (n + 1) / 2);
+    let (calls, sums) = (0..500).map(each).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+    assert_eq!(sum, 4 * (0..500).sum::<i64>());
+    assert_eq!((total(&watch, "via"), total(&watch, "via_sum")), (4 * calls, 4 * sums));
+    watch.remove(&victim.program()).expect("removed");
+}
+
+#[test]
+fn arguments_on_the_stack_stay_where_they_are() {
+    let mut victim = Victim::of(program());
+    let plain = victim.ask("eight 100");
+    let watch = watch(&victim, &returns("many"));
+    assert_eq!(victim.ask("eight 100"), plain);
+    let sum: i64 = plain.parse().expect("a sum");
+    assert_eq!((total(&watch, "many"), total(&watch, "many_sum")), (100, sum - 100));
+    watch.remove(&victim.program()).expect("removed");
+}
+
+#[test]
+fn calls_that_are_left_by_longjmp_leave_nothing_behind() {
+    let mut victim = Victim::of(program());
+    let watch = watch(&victim, &returns("jumper"));
+    victim.ask("leaping 400");
+    let returned: Vec<i64> = (0..400).filter(|n| n & 4 != 0 && n & 1 == 0).collect();
+    let seen = (total(&watch, "jumper"), total(&watch, "jumper_sum"));
+    assert_eq!(seen, (returned.len() as i64, returned.iter().sum()));
+    watch.remove(&victim.program()).expect("removed");
+}
+
+#[test]
+fn jumps_to_other_files_are_followed_once_it_is_known_where_they_lead() {
+    let mut victim = Victim::of(program());
+    for name in ["number", "length"] {
+        let why = refusal(&victim, name);
+        assert!(why.contains("which the program has not called yet"), "{why}");
+        victim.ask(&format!("{name} 1"));
+        let watch = watch(&victim, &returns(name));
+        let sum: i64 = victim.ask(&format!("{name} 100 2")).parse().expect("a sum");
+        let seen = (total(&watch, name), total(&watch, &format!("{name}_sum")));
+        assert_eq!(seen, (200, sum), "{name}");
+        watch.remove(&victim.program()).expect("removed");
+    }
+    let why = refusal(&victim, "unknown");
+    assert!(why.contains("a jump to a function that only the program knows"), "{why}");
+}
