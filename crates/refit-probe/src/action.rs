@@ -19,6 +19,8 @@ pub enum Do {
     Cpu,
     /// The mean number of threads inside.
     Concurrency,
+    /// Counts calls, and the ways in which they end.
+    Exits,
     /// Writes garbage into dead registers and flags, to test the analysis.
     Poison,
     /// Keeps the sum, the mean, the least or the greatest of a value.
@@ -171,7 +173,12 @@ impl Do {
     pub fn is_timed(&self) -> bool {
         matches!(
             self,
-            Self::Latency | Self::Cpu | Self::Concurrency | Self::Span | Self::Durations(_)
+            Self::Latency
+                | Self::Cpu
+                | Self::Concurrency
+                | Self::Exits
+                | Self::Span
+                | Self::Durations(_)
         )
     }
 
@@ -217,6 +224,7 @@ impl fmt::Display for Do {
             Self::Latency => to.write_str("latency"),
             Self::Cpu => to.write_str("cpu"),
             Self::Concurrency => to.write_str("concurrency"),
+            Self::Exits => to.write_str("exits"),
             Self::Poison => to.write_str("poison"),
             Self::Span => to.write_str("span"),
             Self::Durations(Clock::Wall) => to.write_str("histogram latency"),

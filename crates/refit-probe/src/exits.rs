@@ -1,7 +1,7 @@
 //! Finds where functions are left, and which function returns then.
 
 use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, Register};
-use refit_analysis::flow::{Edge, EdgeKind, Target, slot, stub_slot};
+use refit_analysis::flow::{Edge, EdgeKind, Marks, Target, slot, stub_slot};
 use refit_analysis::functions::{Convention, Sources};
 use refit_analysis::{FunctionId, Module};
 use refit_splice::At;
@@ -27,6 +27,19 @@ pub(crate) enum Left {
     Caller,
     /// To another function, which returns to the caller (tail call).
     Callee(Callee),
+    /// Nowhere: into a call that never returns.
+    Nowhere,
+}
+
+impl Left {
+    /// Returns its index in [`Steps::ways`](crate::steps::Steps::ways).
+    pub(crate) fn way(self) -> usize {
+        match self {
+            Self::Caller => 0,
+            Self::Callee(_) => 1,
+            Self::Nowhere => 2,
+        }
+    }
 }
 
 /// A function that another one jumps to.
@@ -51,12 +64,12 @@ impl Place<'_> {
             let edges = self.flow().edges_from(index as u32);
             let own = self.flow().block_instructions(block).map(|one| one.address);
             let mut own: Vec<_> = own.collect();
-            let (Some(&last), Some(leaving)) = (own.last(), edges.iter().find(leaves)) else {
-                continue;
-            };
-            let to = match leaving.to {
-                Target::Caller => Left::Caller,
-                target => Left::Callee(self.callee(target, last)),
+            let Some(&last) = own.last() else { continue };
+            let to = match edges.iter().find(leaves).map(|edge| edge.to) {
+                Some(Target::Caller) => Left::Caller,
+                Some(target) => Left::Callee(self.callee(target, last)),
+                None if edges.is_empty() && self.calls(last) => Left::Nowhere,
+                None => continue,
             };
             if edges.iter().any(|edge| edge.kind == EdgeKind::Fall) {
                 exits.push(Exit { address: last, at: At::Taken, to });
@@ -72,6 +85,11 @@ impl Place<'_> {
             exits.push(Exit { address, at: At::Before, to });
         }
         exits
+    }
+
+    /// Whether the instruction at an address is a call.
+    fn calls(&self, address: u64) -> bool {
+        self.flow().instruction_at(address).is_some_and(|one| one.marks.contains(Marks::CALL))
     }
 
     /// Returns the function to which the jump at an address goes, which leads to `target`.

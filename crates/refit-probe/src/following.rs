@@ -2,15 +2,18 @@
 //! their callers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use refit_analysis::Module;
 use refit_splice::process::Program;
 use refit_splice::{Site, Step};
 
 use crate::exits::{Callee, Left, callee_of};
 use crate::files::{Files, Spot};
-use crate::sites::{NoSite, Place};
+use crate::placing::Jump;
+use crate::sites::Place;
 use crate::steps::Steps;
-use crate::tails::Tail;
+use crate::tails::{Frame, Tail};
 
 /// Maximum number of functions that return for one.
 const MOST_CALLEES: usize = 64;
@@ -23,110 +26,139 @@ const MOST_STUBS: usize = 4;
 pub(crate) struct Following<'f> {
     program: &'f Program,
     files: &'f mut Files,
+    known: BTreeMap<Spot, Result<Arc<Callable>, String>>,
     /// For how many functions each returns.
     callers: BTreeMap<Spot, usize>,
 }
 
+/// The sites at which a function is entered and left, without steps.
+#[derive(Debug)]
+struct Callable {
+    entries: Vec<(Frame, Site)>,
+    exits: Vec<(Left, Frame, Site)>,
+}
+
+/// The sites at which the return of a function is seen.
+#[derive(Debug, Default)]
+pub(crate) struct Followed {
+    /// Those where it jumps to others.
+    pub(crate) jumps: Vec<Site>,
+    /// Those in other functions.
+    pub(crate) others: Vec<Site>,
+    /// Why some returns are not seen.
+    pub(crate) why: Option<String>,
+}
+
+/// The way from one function to those that return for it.
+struct Course {
+    of: Spot,
+    /// The functions that were found.
+    seen: BTreeSet<Spot>,
+    /// Those of them that are not followed yet.
+    left: Vec<Spot>,
+    /// Whether one of them jumps to the first function.
+    jumps_back: bool,
+    followed: Followed,
+}
+
 impl<'f> Following<'f> {
     pub(crate) fn new(program: &'f Program, files: &'f mut Files) -> Self {
-        Self { program, files, callers: BTreeMap::new() }
+        Self { program, files, known: BTreeMap::new(), callers: BTreeMap::new() }
     }
 
     /// Returns the sites at which the steps of a function run although others return for it: those
     /// to which it jumps, and those to which they jump.
     ///
     /// # Errors
-    /// Why some of them would be missed.
-    pub(crate) fn sites(
+    /// The reason why the steps cannot run there.
+    pub(crate) fn follow(
         &mut self,
         of: Spot,
         steps: &Steps,
-        callees: Vec<Callee>,
-    ) -> Result<Vec<Site>, String> {
-        let Some(tail) = steps.tail.as_ref().filter(|_| !callees.is_empty()) else {
-            return Ok(Vec::new());
-        };
-        let (mut sites, mut seen) = (Vec::new(), BTreeSet::from([of]));
-        let mut left: Vec<_> = callees.into_iter().map(|callee| (of, callee)).collect();
-        while let Some((from, callee)) = left.pop() {
-            let to = self.resolve(from, callee)?;
-            if to == of && steps.times() {
+        jumps: Vec<Jump>,
+    ) -> Result<Followed, String> {
+        if jumps.is_empty() {
+            return Ok(Followed::default());
+        }
+        let tail = steps.tail.as_ref().ok_or("the function ends with a jump to another one (tail call), and the probe has too many variables and computed values to see its return")?;
+        let (seen, left, followed) = (BTreeSet::from([of]), Vec::new(), Followed::default());
+        let mut course = Course { of, seen, left, jumps_back: false, followed };
+        for Jump { mut site, frame, callee } in jumps {
+            match frame.filter(|_| self.goes_on(&mut course, of, callee)) {
+                Some(frame) => site.actions.extend(tail.leave(frame)),
+                None => site.actions.push(tail.lose()),
+            }
+            course.followed.jumps.push(site);
+        }
+        while let Some(spot) = course.left.pop() {
+            self.finish(&mut course, tail, spot)?;
+        }
+        if course.jumps_back {
+            if steps.times() {
                 return Err("the function jumps to others (tail calls) that jump back to it, so its calls cannot be timed".to_owned());
             }
-            if to == of {
-                sites.extend(self.entries(of, |frame| tail.forget(frame))?);
-                continue;
-            }
-            if !seen.insert(to) {
-                continue;
-            }
-            let callers = self.callers.entry(to).or_default();
-            *callers += 1;
-            if seen.len() > MOST_CALLEES || *callers > MOST_CALLERS {
-                let name = self.files.name(to);
-                return Err(format!(
-                    "too many functions are followed from one to the next (tail calls), up to {name}; name fewer functions"
-                ));
-            }
-            left.extend(self.follow(to, tail, &mut sites)?.into_iter().map(|next| (to, next)));
+            let callable = self.callable(of)?;
+            course.followed.others.extend(callable.entries(|frame| tail.forget(frame)));
         }
-        Ok(sites)
+        Ok(course.followed)
     }
 
-    /// Adds the sites in a function that returns for another. Returns the functions to which it
-    /// jumps itself.
-    fn follow(
-        &mut self,
-        spot: Spot,
-        tail: &Tail,
-        sites: &mut Vec<Site>,
-    ) -> Result<Vec<Callee>, String> {
-        sites.extend(self.entries(spot, |frame| tail.enter(frame))?);
-        let mut callees = Vec::new();
-        let exits = self.with(spot, |place| {
-            let exits = place.exits(place.entry(), true).into_iter();
-            let exits = exits.map(|exit| {
-                let address = exit.address;
-                let frame = place.frame(address).ok_or(NoSite::Frame { address })?;
-                let steps = match exit.to {
-                    Left::Caller => tail.finish(frame),
-                    Left::Callee(Callee::Unknown) => return Err(NoSite::Result { address }),
-                    Left::Callee(callee) => {
-                        callees.push(callee);
-                        tail.pass_on(frame)
-                    }
-                };
-                place.site(address, exit.at, steps)
-            });
-            exits.collect::<Result<Vec<_>, _>>()
-        })?;
-        sites.extend(exits);
-        Ok(callees)
+    /// Adds the sites in a function that returns for another.
+    fn finish(&mut self, course: &mut Course, tail: &Tail, spot: Spot) -> Result<(), String> {
+        let callable = self.callable(spot)?;
+        course.followed.others.extend(callable.entries(|frame| tail.enter(frame)));
+        for (left, frame, site) in &callable.exits {
+            let steps = match *left {
+                Left::Callee(callee) if self.goes_on(course, spot, callee) => tail.pass_on(*frame),
+                Left::Callee(_) => tail.lose_there(*frame),
+                Left::Caller | Left::Nowhere => tail.finish(*frame),
+            };
+            course.followed.others.push(with(site, steps));
+        }
+        Ok(())
     }
 
-    /// Returns the sites at the entries of a function.
-    fn entries(
-        &mut self,
-        spot: Spot,
-        steps: impl Fn((u8, i64)) -> Vec<Step>,
-    ) -> Result<Vec<Site>, String> {
-        self.with(spot, |place| {
-            place.entries(|address| {
-                place.frame(address).map(&steps).ok_or(NoSite::Frame { address })
-            })
-        })
+    /// Whether the function to which one jumps is followed; if not, says why.
+    fn goes_on(&mut self, course: &mut Course, from: Spot, callee: Callee) -> bool {
+        let found = self.resolve(from, callee).and_then(|to| {
+            course.jumps_back |= to == course.of;
+            if course.seen.contains(&to) {
+                return Ok(());
+            }
+            let callers = self.callers.get(&to).copied().unwrap_or(0);
+            if course.seen.len() > MOST_CALLEES || callers >= MOST_CALLERS {
+                let name = self.files.name(to);
+                return Err(format!("too many functions end with a jump to {name}"));
+            }
+            self.callable(to)?;
+            self.callers.insert(to, callers + 1);
+            course.seen.insert(to);
+            course.left.push(to);
+            Ok(())
+        });
+        match found {
+            Ok(()) => true,
+            Err(why) => {
+                course.followed.why.get_or_insert(why);
+                false
+            }
+        }
     }
 
-    /// Returns the sites that `make` returns for a function.
-    fn with(
-        &mut self,
-        spot: Spot,
-        make: impl FnOnce(&Place<'_>) -> Result<Vec<Site>, NoSite>,
-    ) -> Result<Vec<Site>, String> {
+    /// Returns the sites at which a function is entered and left.
+    fn callable(&mut self, spot: Spot) -> Result<Arc<Callable>, String> {
+        if let Some(known) = self.known.get(&spot) {
+            return known.clone();
+        }
         let name = self.files.name(spot);
-        let (module, bias) = self.files.of(spot).map_err(|error| error.to_string())?;
-        let place = Place::new(module, spot.function, bias);
-        make(&place).map_err(|why| format!("its calls may end in {name} (tail call), where {why}"))
+        let callable = match self.files.of(spot) {
+            Ok((module, bias)) => Callable::new(module, spot, bias),
+            Err(error) => Err(error.to_string()),
+        };
+        let callable =
+            callable.map_err(|why| format!("it ends with a jump to {name}, where {why}"));
+        self.known.insert(spot, callable.map(Arc::new));
+        self.known[&spot].clone()
     }
 
     /// Returns the function to which one jumps.
@@ -142,21 +174,55 @@ impl<'f> Following<'f> {
             };
             let name = module.image().import_at(slot).unwrap_or("another file").to_owned();
             let mut word = [0; 8];
-            let unknown = format!(
-                "the function ends with a jump to {name} (tail call), which the program has not called yet, so it is not known which function that is; try again once it has"
-            );
+            let unknown = || {
+                format!("it ends with a jump to {name}, which the program had not called before")
+            };
             let read = self.program.read(slot.wrapping_add(bias), &mut word);
             let there = read.ok().map(|()| u64::from_le_bytes(word)).unwrap_or_default();
-            let to =
-                self.files.entered_at(there).map_err(failed)?.ok_or_else(|| unknown.clone())?;
+            let to = self.files.entered_at(there).map_err(failed)?.ok_or_else(unknown)?;
             let is_stub = self.files.is_stub(to);
             let (module, _) = self.files.of(to).map_err(failed)?;
             (from, callee) = match callee_of(module, to.function) {
                 // The stub that finds the function when it is called first.
-                Callee::Function(_) if is_stub => return Err(unknown),
+                Callee::Function(_) if is_stub => return Err(unknown()),
                 callee => (to, callee),
             };
         }
-        Err("the function ends with a jump (tail call) through too many stubs".to_owned())
+        Err("it ends with a jump to a function that only the program knows".to_owned())
     }
+}
+
+impl Callable {
+    /// Returns the sites at the entries, with the steps that `steps` returns for a frame.
+    fn entries(&self, steps: impl Fn(Frame) -> Vec<Step>) -> impl Iterator<Item = Site> {
+        self.entries.iter().map(move |(frame, site)| with(site, steps(*frame)))
+    }
+
+    fn new(module: &Module, spot: Spot, bias: u64) -> Result<Self, String> {
+        let place = Place::new(module, spot.function, bias);
+        let frame = |address| {
+            let frame = place.frame(address);
+            frame.ok_or_else(|| {
+                format!("no frame description says where the frame is at {address:#x}")
+            })
+        };
+        let site = |why: crate::sites::NoSite| why.to_string();
+        let entries = place.entries().into_iter().map(|(address, at)| {
+            Ok((frame(address)?, place.site(address, at, Vec::new()).map_err(site)?))
+        });
+        let exits = place.exits(place.entry(), true).into_iter();
+        let exits = exits.filter(|exit| exit.to != Left::Nowhere).map(|exit| {
+            let there = place.site(exit.address, exit.at, Vec::new()).map_err(site)?;
+            Ok((exit.to, frame(exit.address)?, there))
+        });
+        Ok(Self {
+            entries: entries.collect::<Result<_, String>>()?,
+            exits: exits.collect::<Result<_, String>>()?,
+        })
+    }
+}
+
+/// Returns a site with these steps.
+fn with(site: &Site, actions: Vec<Step>) -> Site {
+    Site { actions, ..site.clone() }
 }

@@ -8,6 +8,7 @@ use crate::exits::{Callee, Left};
 use crate::places::CodePlace;
 use crate::sites::{NoSite, Place};
 use crate::steps::Steps;
+use crate::tails::Frame;
 
 /// The steps of a place, as sites.
 #[derive(Debug, Default)]
@@ -15,8 +16,19 @@ pub struct Placed {
     /// The sites. The first one is the place itself, if it has actions; others are where its
     /// function is left.
     pub sites: Vec<Site>,
-    /// The functions that may return instead of its function.
-    pub(crate) callees: Vec<Callee>,
+    /// Where its function jumps to others, which return for it.
+    pub(crate) jumps: Vec<Jump>,
+}
+
+/// A jump to a function that returns for the one that jumps.
+#[derive(Debug)]
+pub(crate) struct Jump {
+    /// The site, whose actions do not see the return yet.
+    pub(crate) site: Site,
+    /// Where the frame is at the site, if that is known.
+    pub(crate) frame: Option<Frame>,
+    /// The other function.
+    pub(crate) callee: Callee,
 }
 
 /// Returns the sites for a place, `bias` bytes from their addresses in the file.
@@ -53,7 +65,7 @@ pub fn place(
             placed.sites.push(place.site(inner, At::Entered, steps.entering.clone())?);
         }
     }
-    if !steps.leaving.is_empty() {
+    if !steps.leaving.is_empty() || steps.ways.iter().any(|way| !way.is_empty()) {
         placed.leave(&place, address, steps)?;
     }
     Ok(placed)
@@ -63,17 +75,21 @@ impl Placed {
     /// Adds the steps where a function is left.
     fn leave(&mut self, place: &Place<'_>, entry: u64, steps: &Steps) -> Result<(), NoSite> {
         for exit in place.exits(entry, steps.returning) {
-            let address = exit.address;
-            let leaving = match exit.to {
-                Left::Callee(callee) if steps.returning => {
-                    let tail = steps.tail.as_ref().filter(|_| callee != Callee::Unknown);
-                    let tail = tail.ok_or(NoSite::Result { address })?;
-                    self.callees.push(callee);
-                    tail.leave(place.frame(address).ok_or(NoSite::Frame { address })?)
-                }
+            let mut leaving = match exit.to {
+                Left::Nowhere => Vec::new(),
+                Left::Callee(_) if steps.returning => Vec::new(),
                 _ => steps.leaving.clone(),
             };
-            self.sites.push(place.site(address, exit.at, leaving)?);
+            leaving.extend(steps.ways[exit.to.way()].iter().cloned());
+            match exit.to {
+                Left::Callee(callee) if steps.returning => {
+                    let site = place.site(exit.address, exit.at, leaving)?;
+                    let frame = place.frame(exit.address);
+                    self.jumps.push(Jump { site, frame, callee });
+                }
+                _ if leaving.is_empty() => {}
+                _ => self.sites.push(place.site(exit.address, exit.at, leaving)?),
+            }
         }
         Ok(())
     }
@@ -89,20 +105,12 @@ impl Place<'_> {
         self.site(address, At::Entered, steps)
     }
 
-    /// Returns the sites at which control enters the function from outside, with the steps that
-    /// `make` returns for each.
-    pub(crate) fn entries(
-        &self,
-        make: impl Fn(u64) -> Result<Vec<Step>, NoSite>,
-    ) -> Result<Vec<Site>, NoSite> {
+    /// Returns where control enters the function from outside.
+    pub(crate) fn entries(&self) -> Vec<(u64, At)> {
         let entry = self.entry();
-        let first = match self.is_turned_to(entry) {
-            true => self.entered(entry, make(entry)?),
-            false => self.site(entry, At::Before, make(entry)?),
-        };
-        let others = self.other_entries().into_iter();
-        let others = others.map(|inner| self.site(inner, At::Entered, make(inner)?));
-        std::iter::once(first).chain(others).collect()
+        let at = if self.is_turned_to(entry) { At::Entered } else { At::Before };
+        let others = self.other_entries().into_iter().map(|inner| (inner, At::Entered));
+        std::iter::once((entry, at)).chain(others).collect()
     }
 
     /// Returns the address of its first instruction that can be a site.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use refit_splice::{Action, ENTRIES, EXITS, Installed, KeptValues, Key, TIME};
 
 use crate::action::{Do, Folding};
-use crate::steps::Watching;
+use crate::steps::{WAYS, Watching};
 
 /// The counts of an action at a place.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +45,15 @@ pub enum Reading {
         mean: f64,
         /// Threads inside now.
         inside: u64,
+    },
+    /// Calls, and the ways in which they ended. The others are in progress, or ended otherwise: by
+    /// an exception or `longjmp`.
+    Exits {
+        /// Calls.
+        calls: u64,
+        /// Calls that returned, that ended with a jump to another function, and that ended in a
+        /// call that never returns.
+        ways: [u64; WAYS],
     },
     /// The sum, the least or the greatest of some values.
     Folded {
@@ -109,6 +118,10 @@ impl Reading {
                 sizes.iter_mut().zip(*other).for_each(|(sum, part)| *sum += part);
                 *nanos += n;
             }
+            (Self::Exits { calls, ways }, Self::Exits { calls: more, ways: other }) => {
+                *calls += more;
+                ways.iter_mut().zip(other).for_each(|(sum, part)| *sum += part);
+            }
             // Of several programs, one number stays.
             (Self::Kept(number), Self::Kept(other)) => *number = other,
             // The same action has readings of the same kind.
@@ -145,6 +158,7 @@ impl Reading {
             Self::Kept(number) => *number == 0,
             Self::Linear(buckets) => buckets.iter().all(|count| *count == 0),
             Self::Folded { values, .. } => *values == 0,
+            Self::Exits { calls, ways } => calls + ways.iter().sum::<u64>() == 0,
             Self::Latency { ended, inside, .. } => ended + inside == 0,
             Self::Concurrency { mean, inside } => *inside == 0 && *mean <= 0.0,
             Self::Histogram(sizes) | Self::Durations { sizes, .. } => {
@@ -189,6 +203,15 @@ pub(crate) fn read(
             [] => (BTreeMap::new(), total(what, each.map(|(_, one)| one))),
         };
         return Ok(Counts { keys, all, lost: lost + deep });
+    }
+    if *what == Do::Exits {
+        let mut cells = [0; 1 + WAYS];
+        for (cell, number) in cells.iter_mut().zip(*first..) {
+            *cell = installed.cells(step, number)?[0];
+        }
+        let [calls, ways @ ..] = cells;
+        let all = Reading::Exits { calls, ways };
+        return Ok(Counts { keys: BTreeMap::new(), all, lost: 0 });
     }
     if let Action::Keep { kept, .. } = &step.action {
         let tuples = matches!(kept.key, Some(Key::Tuple(_)));

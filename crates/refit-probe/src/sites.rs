@@ -13,6 +13,7 @@ use refit_splice::{At, Body, Displaced, Procedures, Site, Springboard, Step};
 use crate::body::body;
 use crate::code::{behind_mark, decode, entered_inside, padding};
 use crate::sequences::Sequences;
+use crate::tails::Frame;
 
 /// Why a place cannot be watched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,22 +25,6 @@ pub enum NoSite {
         address: u64,
         /// Address of the instruction that contains it.
         near: Option<u64>,
-    },
-    /// Another function returns instead of this one.
-    #[error(
-        "the function ends at {address:#x} with a jump to a function that only the program knows (tail call), whose value it returns"
-    )]
-    Result {
-        /// Address of the exit.
-        address: u64,
-    },
-    /// The same, and the function itself cannot be told from others that jump there.
-    #[error(
-        "the function ends at {address:#x} with a jump to another function (tail call), whose value it returns, and no frame description says where its frame is"
-    )]
-    Frame {
-        /// Address of the exit, or of an entry or exit of the other function.
-        address: u64,
     },
     /// The function jumps to its own entry.
     #[error(
@@ -131,7 +116,7 @@ impl<'m> Place<'m> {
 
     /// Returns where the frame of the function is at one of its instructions
     /// ([`Procedures::frame`]).
-    pub(crate) fn frame(&self, address: u64) -> Option<(u8, i64)> {
+    pub(crate) fn frame(&self, address: u64) -> Option<Frame> {
         self.procedures.frame(address.wrapping_add(self.bias))
     }
 

@@ -19,6 +19,7 @@ use std::fmt;
 
 use refit_splice::Base;
 
+use crate::action::Do;
 use crate::argument::{Argument, PlaceKind};
 use crate::lowering::{self, Lowering};
 use crate::operand::Operand;
@@ -218,6 +219,9 @@ fn check(spec: &Spec, statement: &Statement, tested: &[Operand]) -> Result<(), S
             "`{what}` allows only pid and tid in a condition, and only tid after `by`"
         ));
     }
+    if *what == Do::Exits && !statement.by.is_empty() {
+        return Err("`exits` has no `by`; write a probe of its own".to_owned());
+    }
     if what.is_timed() && spec.leaving {
         return Err(format!("`{what}` begins at the entry; write uprobe in place of uretprobe"));
     }
@@ -282,7 +286,6 @@ fn place(text: &str) -> Result<(Place, bool), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action::Do;
     use crate::lowering::Condition;
     use refit_splice::Clock;
 
@@ -427,6 +430,7 @@ mod tests {
                 "a key of 624 bytes",
             ),
             ("uprobe:a:b { latency, by comm }", "only tid after `by`"),
+            ("uprobe:a:b { exits, by tid }", "`exits` has no `by`"),
             ("uprobe:a:b { max arg12 }", "unknown value `arg12`"),
             ("insn:a:0x10 { max retval }", "needs functions, not"),
             ("uprobe:a:b { histogram arg12 }", "unknown value `arg12`"),

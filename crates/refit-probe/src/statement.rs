@@ -6,7 +6,7 @@
 //! item       := action | 'by' KEY | map '=' function | 'delete' '(' map [',' KEY] ')'
 //!             | (map | variable) ('=' | '+=' | '-=') NUMBER | (map | variable) ('++' | '--')
 //! map        := '@' [NAME] ['[' KEY (',' KEY)* ']']        variable := '$' NAME
-//! action     := 'count' | 'latency' | 'cpu' | 'concurrency' | 'span' | 'poison'
+//! action     := 'count' | 'latency' | 'cpu' | 'concurrency' | 'exits' | 'span' | 'poison'
 //!             | ('sum' | 'avg' | 'min' | 'max') NUMBER
 //!             | 'histogram' (NUMBER | 'latency' | 'cpu') | 'event' [NUMBER [',' VALUE]]
 //!             | 'printf' '(' FORMAT (',' ARGUMENT)* ')' | 'time' '(' [FORMAT] ')'
@@ -338,6 +338,7 @@ impl Parser<'_> {
             "latency" => Do::Latency,
             "cpu" => Do::Cpu,
             "concurrency" => Do::Concurrency,
+            "exits" => Do::Exits,
             "span" => Do::Span,
             "poison" => Do::Poison,
             "event" if rest.is_empty() => Do::Event(Vec::new()),
@@ -357,7 +358,7 @@ impl Parser<'_> {
             _ => {
                 let folding = Folding::of(word).ok_or_else(|| {
                     format!(
-                        "unknown action `{word}` (known: count, latency, cpu, concurrency, sum, avg, min, max, histogram, span, event, poison, printf, delete, if)"
+                        "unknown action `{word}` (known: count, latency, cpu, concurrency, exits, sum, avg, min, max, histogram, span, event, poison, printf, delete, if)"
                     )
                 })?;
                 return Ok(Do::Fold(folding, self.number(rest)?));
@@ -368,7 +369,7 @@ impl Parser<'_> {
 }
 
 /// The functions of maps, and the actions that look like one.
-const FUNCTIONS: [&str; 13] = [
+const FUNCTIONS: [&str; 14] = [
     "count",
     "sum",
     "avg",
@@ -380,6 +381,7 @@ const FUNCTIONS: [&str; 13] = [
     "latency",
     "cpu",
     "concurrency",
+    "exits",
     "span",
     "poison",
 ];

@@ -14,6 +14,9 @@ use crate::spec::Spec;
 use crate::statement::Statement;
 use crate::tails::Tail;
 
+/// Number of ways in which control leaves a function.
+pub const WAYS: usize = 3;
+
 /// The steps for one place.
 #[derive(Clone, Debug, Default)]
 pub struct Steps {
@@ -24,6 +27,9 @@ pub struct Steps {
     pub entering: Vec<Step>,
     /// Steps at the exits of its function.
     pub leaving: Vec<Step>,
+    /// Steps at some exits only, by the way in which control leaves: to the caller, to another
+    /// function by a jump, or nowhere, in a call that never returns.
+    pub ways: [Vec<Step>; WAYS],
     /// Whether a step at the exits reads a value that exists only when the function returns.
     pub returning: bool,
     /// How its return is seen in other functions.
@@ -80,7 +86,11 @@ impl Watching {
 
     /// Returns the number of the cell after its last one.
     pub fn end(&self) -> u32 {
-        self.first + self.step.cells()
+        self.first
+            + match self.what {
+                Do::Exits => 1 + WAYS as u32,
+                _ => self.step.cells(),
+            }
     }
 }
 
@@ -117,7 +127,8 @@ impl Steps {
                 all.push(watching);
             }
         }
-        if !steps.leaving.is_empty() && spec.actions.iter().any(|one| one.what == Do::Poison) {
+        let leaves = !steps.leaving.is_empty() || steps.ways.iter().any(|way| !way.is_empty());
+        if leaves && spec.actions.iter().any(|one| one.what == Do::Poison) {
             steps.entering.push(Action::POISON.into());
             steps.leaving.push(Action::POISON.into());
         }
@@ -138,6 +149,9 @@ impl Steps {
         cell: u32,
     ) -> Result<Watching, NoSteps> {
         let Statement { what, by, map, .. } = statement;
+        if *what == Do::Exits {
+            return Ok(self.count_exits(statement, spec.kind(), cell));
+        }
         let cell = if what.is_timed() { cell.next_multiple_of(TIMER) } else { cell };
         let (entry, exit) = match what {
             _ if what.is_timed() => timed(statement, about, cell)?,
@@ -155,6 +169,23 @@ impl Steps {
             self.leaving.extend(exit);
         }
         Ok(watching)
+    }
+}
+
+impl Steps {
+    /// Adds the counts of entries, and of exits by each way, in cells one after the other.
+    fn count_exits(&mut self, statement: &Statement, kind: PlaceKind, first: u32) -> Watching {
+        let count = |cell| {
+            let when = statement.when.clone();
+            Step { when, key: None, action: Action::Count { cell } }
+        };
+        let step = count(first);
+        self.here.push(step.clone());
+        self.entering.push(step.clone());
+        for (way, cell) in self.ways.iter_mut().zip(first + 1..) {
+            way.push(count(cell));
+        }
+        Watching { what: Do::Exits, by: Vec::new(), map: None, step, first, kind }
     }
 }
 
@@ -187,9 +218,13 @@ fn single(statement: &Statement, about: &About<'_>, cell: u32) -> Result<Step, N
             Action::Print { what: about.messages, items }
         }
         // Timed actions have two steps.
-        Do::Count | Do::Latency | Do::Cpu | Do::Concurrency | Do::Durations(_) | Do::Span => {
-            Action::Count { cell }
-        }
+        Do::Count
+        | Do::Latency
+        | Do::Cpu
+        | Do::Concurrency
+        | Do::Exits
+        | Do::Durations(_)
+        | Do::Span => Action::Count { cell },
     };
     // A value is kept under a key in a map, not in cells of its own.
     let counts = action.cells() > 0;

@@ -11,6 +11,7 @@
 //! | the other function is entered | [`COMING`] becomes [`THERE`]; [`THERE`] is removed |
 //! | the other function returns | if there is one, the actions run, and it is removed |
 //! | the other function jumps on | if there is one, it becomes [`COMING`] |
+//! | it jumps to one that is not followed | if there is one, a return is lost, and it is removed |
 //! | the function is entered | is removed |
 //!
 //! # Why an action runs once for each return
@@ -55,17 +56,19 @@ pub struct Tail {
     number: u16,
     /// The first of its locals.
     locals: u8,
+    /// The cell that counts returns which are not seen.
+    unseen: u32,
     /// The steps that run when it returns.
     returning: Vec<Step>,
 }
 
 /// Where a frame is: a register by its number, and an offset in bytes.
-type Frame = (u8, i64);
+pub(crate) type Frame = (u8, i64);
 
 impl Tail {
-    /// Returns the function that has this number and runs these steps when it returns; `None` if
-    /// they leave too few locals.
-    pub(crate) fn new(map: u16, number: u16, returning: &[Step]) -> Option<Self> {
+    /// Returns the function that has this number and runs these steps when it returns; `unseen` is
+    /// the cell that counts returns which are not seen. `None` if the steps leave too few locals.
+    pub(crate) fn new(map: u16, number: u16, unseen: u32, returning: &[Step]) -> Option<Self> {
         let used = returning.iter().filter_map(|step| match step.action {
             Action::Assign { local, .. } => Some(local + 1),
             _ => None,
@@ -75,6 +78,7 @@ impl Tail {
             map,
             number,
             locals,
+            unseen,
             returning: returning.to_vec(),
         })
     }
@@ -103,6 +107,22 @@ impl Tail {
     /// Returns the steps where that function jumps on.
     pub(crate) fn pass_on(&self, frame: Frame) -> Vec<Step> {
         self.look(frame, Vec::new(), Formula::Number(COMING))
+    }
+
+    /// Returns the cell that counts returns which are not seen.
+    pub(crate) fn unseen(&self) -> u32 {
+        self.unseen
+    }
+
+    /// Returns the step where the function jumps to one that is not followed.
+    pub(crate) fn lose(&self) -> Step {
+        Action::Count { cell: self.unseen }.into()
+    }
+
+    /// Returns the steps where a function to which control may have jumped does so.
+    pub(crate) fn lose_there(&self, frame: Frame) -> Vec<Step> {
+        let lose = Step { when: self.is_there(), ..self.lose() };
+        self.look(frame, vec![lose], Formula::Number(0))
     }
 
     /// Returns the steps at an entry of the function itself, if control may have jumped there.
@@ -169,7 +189,7 @@ mod tests {
     #[test]
     fn steps_use_locals_that_the_actions_do_not() {
         let own = assign(4, Formula::Number(1));
-        let tail = Tail::new(0, 7, std::slice::from_ref(&own)).expect("room");
+        let tail = Tail::new(0, 7, 9, std::slice::from_ref(&own)).expect("room");
         let steps = tail.finish((4, 8));
         let assigned = steps.iter().filter_map(|step| match step.action {
             Action::Assign { local, .. } => Some(local),
@@ -177,12 +197,12 @@ mod tests {
         });
         assert_eq!(assigned.collect::<Vec<_>>(), [5, 6, 4, 7]);
         assert_eq!(steps[2].when, tail.is_there());
-        assert!(Tail::new(0, 7, &[assign(LOCALS - NEEDED, Formula::Number(1))]).is_none());
+        assert!(Tail::new(0, 7, 9, &[assign(LOCALS - NEEDED, Formula::Number(1))]).is_none());
     }
 
     #[test]
     fn a_mark_takes_no_room_once_its_function_has_returned() {
-        let steps = Tail::new(0, 7, &[]).expect("room").finish((4, 8));
+        let steps = Tail::new(0, 7, 9, &[]).expect("room").finish((4, 8));
         let [.., assigned, kept] = &steps[..] else { panic!("{steps:?}") };
         let Action::Assign { local, formula, .. } = &assigned.action else {
             panic!("{assigned:?}")

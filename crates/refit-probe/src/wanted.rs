@@ -9,7 +9,7 @@ use refit_analysis::Module;
 use refit_analysis::functions::Convention;
 use refit_analysis::types::Types;
 use refit_instruments::session::Session;
-use refit_splice::{At, Plan, Site};
+use refit_splice::{At, Plan, Site, Step};
 
 use crate::argument::Maps;
 use crate::computing::Facts;
@@ -36,6 +36,19 @@ pub struct Watched {
     pub semaphore: Option<u64>,
     /// Its actions.
     pub actions: Vec<Watching>,
+    /// The returns of its function that are not seen, if there may be some.
+    pub unseen: Option<Unseen>,
+}
+
+/// Returns of a function that are not seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unseen {
+    /// The step that counts them.
+    pub(crate) step: Step,
+    /// Number of the cell that has their count.
+    pub(crate) cell: u32,
+    /// Why they are not seen.
+    pub why: String,
 }
 
 /// Requested places, before it is decided which of them can be watched.
@@ -85,6 +98,8 @@ pub(crate) struct Sites {
     pub(crate) own: Vec<Site>,
     /// Those in functions that return for it.
     pub(crate) others: Vec<Site>,
+    /// Why some returns of its function are not seen.
+    pub(crate) unseen: Option<String>,
 }
 
 /// Places that can be watched.
@@ -151,19 +166,20 @@ impl<'s> Wanted<'s> {
                 return Err(Error::NoEvent { name: label, why });
             }
         };
+        self.cells = own.last().map_or(self.cells, Watching::end);
         let numbers = (u16::try_from(self.maps.len()), u16::try_from(self.asked));
         if let (true, (Ok(map), Ok(number))) = (steps.returning, numbers) {
-            steps.tail = Tail::new(map, number, &steps.leaving);
+            steps.tail = Tail::new(map, number, self.cells, &steps.leaving);
+            self.cells += 1;
         }
         self.asked += 1;
-        self.cells = own.last().map_or(self.cells, Watching::end);
         self.messages += own.iter().filter(|one| one.what.prints()).count() as u32;
         Ok(Some(Asked { label, module: name, file, found, semaphore, steps, own }))
     }
 
     /// Adds a place with its sites, unless they are not possible.
     pub(crate) fn add(&mut self, asked: Asked, sites: Result<Sites, String>) {
-        let Asked { label, module, found, semaphore, own, .. } = asked;
+        let Asked { label, module, found, semaphore, own, steps, .. } = asked;
         let sites = match sites {
             Ok(sites) => sites,
             Err(why) => {
@@ -183,14 +199,19 @@ impl<'s> Wanted<'s> {
                 return;
             }
         };
+        let tail = steps.tail.as_ref().map(|tail| (tail.lose(), tail.unseen()));
+        let unseen = sites.unseen.zip(tail).map(|(why, (step, cell))| Unseen { step, cell, why });
         self.at.extend(sites.own.iter().map(|site| ((site.address, site.at), place)));
         let all = sites.own.into_iter().chain(sites.others);
         self.sites.extend(all.map(|site| (place, site)));
         match self.watched.get_mut(place) {
-            Some(watched) => watched.actions.extend(own),
+            Some(watched) => {
+                watched.actions.extend(own);
+                watched.unseen = watched.unseen.take().or(unseen);
+            }
             None => {
-                let name = found.name;
-                self.watched.push(Watched { module, name, address, semaphore, actions: own });
+                let (name, actions) = (found.name, own);
+                self.watched.push(Watched { module, name, address, semaphore, actions, unseen });
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::argument::{Argument, PlaceKind};
 use crate::datum::{Context, Datum, Moment};
 pub use crate::error::Error;
 use crate::files::Files;
-use crate::following::Following;
+use crate::following::{Followed, Following};
 use crate::kept_maps;
 use crate::modules::Mapped;
 use crate::places::CodePlace;
@@ -28,8 +28,8 @@ use crate::session::ProbeSession;
 use crate::spec::Spec;
 use crate::stacks::{Images, StackFrame};
 use crate::steps::Watching;
-pub use crate::wanted::Watched;
 use crate::wanted::{Decided, Sites, Wanted};
+pub use crate::wanted::{Unseen, Watched};
 
 /// Number of threads that all timers together have room for. A thread needs a cache line in each
 /// timer, so that number of them takes 32 MiB.
@@ -110,9 +110,15 @@ pub fn prepare<'s>(
     let mut following = Following::new(program, &mut files);
     for (one, placed) in asked.into_iter().zip(placed) {
         let Some(placed) = placed else { continue };
-        let sites = placed.map_err(|why| why.to_string()).and_then(|Placed { sites, callees }| {
-            let others = following.sites(one.spot(), &one.steps, callees)?;
-            Ok(Sites { own: sites, others })
+        let sites = placed.map_err(|why| why.to_string()).and_then(|placed| {
+            let Placed { sites: mut own, jumps } = placed;
+            let Followed { jumps, others, why } =
+                following.follow(one.spot(), &one.steps, jumps)?;
+            if let (true, true, Some(why)) = (own.is_empty(), others.is_empty(), &why) {
+                return Err(format!("{why} (tail call)"));
+            }
+            own.extend(jumps);
+            Ok(Sites { own, others, unseen: why })
         });
         wanted.add(one, sites);
     }
@@ -265,12 +271,22 @@ impl Watch {
         printing.take(|place, kind, moment| self.context(&self.watched[place], kind, moment))
     }
 
-    /// Returns the number of returns that were not seen so far: the functions had jumped to others,
-    /// and there was no room to note it.
+    /// Returns the number of returns of a place's function that were not seen so far
+    /// ([`Watched::unseen`]).
+    ///
+    /// # Errors
+    /// The error of reading the cells.
+    pub fn unseen(&self, place: &Watched) -> std::io::Result<u64> {
+        let Some(Unseen { step, cell, .. }) = &place.unseen else { return Ok(0) };
+        Ok(self.installed.cells(step, *cell)?[0])
+    }
+
+    /// Returns the number of returns that were not seen so far for another reason: too many calls
+    /// at a time had ended with a jump to another function.
     ///
     /// # Errors
     /// The error of reading the marks.
-    pub fn unseen(&self) -> std::io::Result<u64> {
+    pub fn unmarked(&self) -> std::io::Result<u64> {
         let Some(marks) = self.marks else { return Ok(0) };
         Ok(self.installed.kept(marks, false)?.lost)
     }

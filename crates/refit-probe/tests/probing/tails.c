@@ -97,6 +97,14 @@ static long (*volatile pointer)(long) = t_end;
 APART long t_unknown(long n) {
 	return pointer(n);
 }
+APART long t_partly(long n) {
+	sink++;
+	return n % 4 ? n : pointer(n);
+}
+APART long t_further(long n) {
+	sink--;
+	return t_partly(n);
+}
 
 static const struct {
 	const char *name;
@@ -105,7 +113,8 @@ static const struct {
 	{"end", t_end},		{"direct", t_direct},	{"deep", t_deep},     {"sometimes", t_sometimes},
 	{"chain", t_chain},	{"even", t_even},	{"odd", t_odd},	      {"via", t_via},
 	{"eight", t_eight},	{"leaping", t_leaping}, {"number", t_number}, {"length", t_length},
-	{"unknown", t_unknown}, {"circle", t_circle},
+	{"unknown", t_unknown}, {"circle", t_circle},	{"partly", t_partly},
+	{"further", t_further},
 };
 
 struct work {

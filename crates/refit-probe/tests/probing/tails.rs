@@ -124,11 +124,34 @@ fn calls_that_are_left_by_longjmp_leave_nothing_behind() {
 }
 
 #[test]
+fn returns_that_are_not_seen_are_counted_with_the_reason() {
+    let mut victim = Victim::of(program());
+    for name in ["partly", "further"] {
+        let watch = watch(&victim, &returns(name));
+        let sum: i64 = victim.ask(&format!("{name} 100 2")).parse().expect("a sum");
+        // Every fourth call goes where only the program knows.
+        let unknown: i64 = 2 * (0..100).step_by(4).map(|n| n * 2 + 1).sum::<i64>();
+        let seen = (total(&watch, name), total(&watch, &format!("{name}_sum")));
+        assert_eq!(seen, (150, sum - unknown), "{name}");
+        let [place] = &watch.watched[..] else { panic!("{:?}", watch.watched) };
+        assert_eq!(watch.unseen(place).expect("read"), 50, "{name}");
+        let why = place.unseen.as_ref().map(|unseen| unseen.why.as_str());
+        assert_eq!(why, Some("it ends with a jump to a function that only the program knows"));
+        // Calls that begin elsewhere are not the function's.
+        victim.ask("partly 8");
+        let others = if name == "partly" { 2 } else { 0 };
+        assert_eq!(watch.unseen(place).expect("read"), 50 + others, "{name}");
+        assert_eq!(watch.unmarked().expect("read"), 0);
+        watch.remove(&victim.program()).expect("removed");
+    }
+}
+
+#[test]
 fn jumps_to_other_files_are_followed_once_it_is_known_where_they_lead() {
     let mut victim = Victim::of(program());
     for name in ["number", "length"] {
         let why = refusal(&victim, name);
-        assert!(why.contains("which the program has not called yet"), "{why}");
+        assert!(why.contains("which the program had not called before (tail call)"), "{why}");
         victim.ask(&format!("{name} 1"));
         let watch = watch(&victim, &returns(name));
         let sum: i64 = victim.ask(&format!("{name} 100 2")).parse().expect("a sum");
@@ -137,5 +160,37 @@ fn jumps_to_other_files_are_followed_once_it_is_known_where_they_lead() {
         watch.remove(&victim.program()).expect("removed");
     }
     let why = refusal(&victim, "unknown");
-    assert!(why.contains("a jump to a function that only the program knows"), "{why}");
+    assert!(why.contains("a jump to a function that only the program knows (tail call)"), "{why}");
+}
+
+#[test]
+fn the_ways_in_which_calls_end_are_counted() {
+    let mut victim = Victim::of(program());
+    let traces = victim.traces();
+    let functions = ["sometimes", "jumper", "leap", "leaping", "direct"];
+    let script = functions.map(|name| format!("uprobe:victim:t_{name} {{ exits, poison }}"));
+    let watch = watch(&victim, &script.join("\n"));
+    for command in ["sometimes 300 2", "leaping 400", "direct 10"] {
+        victim.ask(command);
+    }
+    let each = watch.watched.iter().map(|place| {
+        let reading = watch.read(&place.actions[0]).expect("read").all;
+        let Reading::Exits { calls, ways } = reading else { panic!("{reading:?}") };
+        (calls, ways)
+    });
+    let each: Vec<_> = each.collect();
+    assert_eq!(
+        each,
+        [
+            (600, [400, 200, 0]),
+            (200, [0, 200, 0]),
+            // Those with odd numbers end in `longjmp`.
+            (400, [200, 0, 200]),
+            // It is where `longjmp` arrives.
+            (400, [400, 0, 0]),
+            (10, [0, 10, 0]),
+        ]
+    );
+    watch.remove(&victim.program()).expect("removed");
+    assert_eq!(victim.traces(), traces);
 }

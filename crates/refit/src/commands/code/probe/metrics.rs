@@ -172,6 +172,14 @@ impl Metrics {
                 let family = if cpu { &self.cpu_duration } else { &self.duration };
                 family.get_or_create(&labels).add(&sizes[..], *nanos);
             }
+            Reading::Exits { calls, ways } => {
+                self.calls.get_or_create(&labels).inc_by(*calls);
+                for (way, count) in ["return", "jump", "none"].into_iter().zip(ways) {
+                    labels.push(("exit", way.to_owned()));
+                    self.hits.get_or_create(&labels).inc_by(*count);
+                    labels.pop();
+                }
+            }
             Reading::Folded { values: 0, .. } => {}
             Reading::Folded { values, result } => {
                 let family = match read.watching.what {

@@ -36,6 +36,7 @@ pub(super) fn print(
     times(read, &Do::Latency, "TIME", several, out)?;
     times(read, &Do::Cpu, "CPU TIME", several, out)?;
     concurrency(read, several, out)?;
+    exits(read, several, out)?;
     folded(read, several, out)?;
     kept(read, several, out)?;
     histograms(read, several, out)
@@ -78,12 +79,22 @@ struct ReadingRecord<'w> {
     /// The sum, the least or the greatest of `count` values, or a number that is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exits: Option<ExitsRecord>,
     /// The number of values, or of nanoseconds of calls, with this many bits, from none on.
     #[serde(skip_serializing_if = "Option::is_none")]
     bits: Option<&'w [u64]>,
     /// The number of values in each range of `lhist`, after those below and before those above.
     #[serde(skip_serializing_if = "Option::is_none")]
     buckets: Option<&'w [u64]>,
+}
+
+/// The ways in which calls ended, for programs.
+#[derive(Serialize)]
+struct ExitsRecord {
+    returns: u64,
+    tail_calls: u64,
+    no_return: u64,
 }
 
 /// A part of a key, for programs.
@@ -167,6 +178,7 @@ fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
         nanos: None,
         mean: None,
         result: None,
+        exits: None,
         bits: None,
         buckets: None,
     };
@@ -189,6 +201,11 @@ fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
             if let Do::Fold(Folding::Stats, _) = read.watching.what {
                 record.mean = mean(*values, *result);
             }
+        }
+        Reading::Exits { calls, ways: [returns, tail_calls, no_return] } => {
+            let (returns, tail_calls, no_return) = (*returns, *tail_calls, *no_return);
+            record.count = Some(*calls);
+            record.exits = Some(ExitsRecord { returns, tail_calls, no_return });
         }
         Reading::Kept(number) => record.result = Some(*number),
         Reading::Histogram(sizes) => record.bits = Some(&sizes[..]),
@@ -353,6 +370,18 @@ fn concurrency(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(),
         rows.push(((mean * 1e6) as u64, vec![format!("{mean:.3}"), format::count(inside)], read));
     }
     table(&["THREADS", "INSIDE"], rows, several, out)
+}
+
+fn exits(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    for read in read {
+        let Reading::Exits { calls, ways } = read.reading else { continue };
+        // A call that was in progress when the probe was installed has an exit only.
+        let others = calls.saturating_sub(ways.iter().sum());
+        let all = std::iter::once(calls).chain(ways).chain([others]);
+        rows.push((calls, all.map(format::count).collect(), read));
+    }
+    table(&["CALLS", "RETURNS", "TAIL CALLS", "NO RETURN", "OTHERS"], rows, several, out)
 }
 
 /// Prints a table for each sum, mean, least and greatest value that was asked for.

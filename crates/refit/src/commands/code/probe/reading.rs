@@ -64,11 +64,7 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
     let failed = |e: io::Error| Failure::new("read the counts", e.to_string(), "try again");
     let (mut all, mut maps) = (Vec::new(), Maps::default());
     for Watched { program, watch } in watched {
-        let unseen = watch.unseen().map_err(failed)?;
-        if unseen > 0 {
-            let returns = format::counted(unseen, "return");
-            say!("refit: {returns} not seen: too many calls at a time ended with a jump");
-        }
+        tell_unseen(watch).map_err(failed)?;
         let mut kept = BTreeSet::new();
         for place in &watch.watched {
             for watching in place.actions.iter().filter(|one| one.what.is_read()) {
@@ -108,6 +104,34 @@ pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Fail
     }
     all.extend(maps.into_readings());
     Ok(all)
+}
+
+/// The number of functions of which it is said why returns were not seen.
+const TOLD: usize = 3;
+
+/// Says how many returns were not seen.
+fn tell_unseen(watch: &Watch) -> io::Result<()> {
+    let unmarked = watch.unmarked()?;
+    if unmarked > 0 {
+        let returns = format::counted(unmarked, "return");
+        say!("refit: {returns} not seen: too many calls at a time ended with a jump");
+    }
+    let mut all = Vec::new();
+    for place in &watch.watched {
+        let why = place.unseen.as_ref().map_or("", |unseen| &unseen.why);
+        all.push((watch.unseen(place)?, place, why));
+    }
+    all.retain(|(count, ..)| *count > 0);
+    all.sort_by_key(|(count, ..)| std::cmp::Reverse(*count));
+    for (count, place, why) in all.iter().take(TOLD) {
+        let returns = format::counted(*count, "return");
+        say!("refit: {returns} of {}:{} not seen: {why} (tail call)", place.module, place.name);
+    }
+    if let Some(more) = all.len().checked_sub(TOLD).filter(|more| *more > 0) {
+        let functions = format::counted(more as u64, "more function");
+        say!("refit: some returns of {functions} not seen; name fewer");
+    }
+    Ok(())
 }
 
 /// Says how many results were lost.

@@ -116,6 +116,7 @@ fn value(reading: &Reading) -> Option<u64> {
         Reading::Latency { nanos, .. } => Some(*nanos),
         Reading::Concurrency { inside, .. } => Some(*inside),
         Reading::Nothing
+        | Reading::Exits { .. }
         | Reading::Folded { .. }
         | Reading::Kept(_)
         | Reading::Histogram(_)
