@@ -48,7 +48,7 @@ use trace::Trace;
 A probe is PLACE [/CONDITION/] { ACTION, … [by VALUE] }. \
 Places, separated by commas: uprobe:FILE:FUNCTION (the entry; * and ? are wildcards), insn:FILE:0xADDRESS, insn:FILE:FUNCTION+0xOFFSET, usdt:FILE:[PROVIDER:]NAME (a static tracepoint). \
 FILE is the file name of a library or of the program, or * for all. \
-Actions: count, latency (calls and time from entry to exit), cpu (the same in CPU time), concurrency (threads inside), \
+Actions: count, latency (calls and time from entry to exit), cpu (the same in CPU time), concurrency (threads inside), exits (the ways in which calls end), \
 printf(\"FORMAT\", ARGUMENT, …), time(\"FORMAT\"), sum VALUE, avg VALUE, min VALUE, max VALUE, histogram VALUE (or latency or cpu, for the durations of calls), event [VALUE [, VALUE]] and span (records in the trace of --output). \
 Values: arg0 … arg11, retval, pid, tid, cpu, registers, fields such as *(arg0 + 16), and casts of these such as (u32)arg1. \
 With debug information, parameters by name and members: args->request->uri, ((struct request *)arg0)->sizes[1]. \
