@@ -17,12 +17,12 @@ pub(crate) struct Exit {
     /// When actions run there.
     pub(crate) at: At,
     /// Where control goes.
-    pub(crate) to: Left,
+    pub(crate) to: Destination,
 }
 
 /// Where control goes when a function is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum Destination {
     /// To the caller.
     Caller,
     /// To another function, which returns to the caller (tail call).
@@ -31,7 +31,7 @@ pub(crate) enum Left {
     Nowhere,
 }
 
-impl Left {
+impl Destination {
     /// Returns its index in [`Steps::ways`](crate::steps::Steps::ways).
     pub(crate) fn way(self) -> usize {
         match self {
@@ -66,16 +66,16 @@ impl Place<'_> {
             let mut own: Vec<_> = own.collect();
             let Some(&last) = own.last() else { continue };
             let to = match edges.iter().find(leaves).map(|edge| edge.to) {
-                Some(Target::Caller) => Left::Caller,
-                Some(target) => Left::Callee(self.callee(target, last)),
-                None if edges.is_empty() && self.calls(last) => Left::Nowhere,
+                Some(Target::Caller) => Destination::Caller,
+                Some(target) => Destination::Callee(self.callee(target, last)),
+                None if edges.is_empty() && self.calls(last) => Destination::Nowhere,
                 None => continue,
             };
             if edges.iter().any(|edge| edge.kind == EdgeKind::Fall) {
                 exits.push(Exit { address: last, at: At::Taken, to });
                 continue;
             }
-            if returning && to == Left::Caller {
+            if returning && to == Destination::Caller {
                 let sets = |&address: &u64| sets_result(self.module, address);
                 let from = own.iter().rposition(sets).map_or(0, |at| at + 1);
                 own.drain(..from);

@@ -8,10 +8,11 @@ use refit_analysis::Module;
 use refit_splice::process::Program;
 use refit_splice::{Site, Step};
 
-use crate::exits::{Callee, Left, callee_of};
+use crate::error::Error;
+use crate::exits::{Callee, Destination, callee_of};
 use crate::files::{Files, Spot};
 use crate::placing::Jump;
-use crate::sites::Place;
+use crate::sites::{NoSite, Place};
 use crate::steps::Steps;
 use crate::tails::{Frame, Tail};
 
@@ -35,7 +36,7 @@ pub(crate) struct Following<'f> {
 #[derive(Debug)]
 struct Callable {
     entries: Vec<(Frame, Site)>,
-    exits: Vec<(Left, Frame, Site)>,
+    exits: Vec<(Destination, Frame, Site)>,
 }
 
 /// The sites at which the return of a function is seen.
@@ -86,7 +87,13 @@ impl<'f> Following<'f> {
         for Jump { mut site, frame, callee } in jumps {
             match frame.filter(|_| self.goes_on(&mut course, of, callee)) {
                 Some(frame) => site.actions.extend(tail.leave(frame)),
-                None => site.actions.push(tail.lose()),
+                None => {
+                    let why = &mut course.followed.why;
+                    why.get_or_insert_with(|| {
+                        "no frame description says where its frame is".to_owned()
+                    });
+                    site.actions.push(tail.lose());
+                }
             }
             course.followed.jumps.push(site);
         }
@@ -109,9 +116,11 @@ impl<'f> Following<'f> {
         course.followed.others.extend(callable.entries(|frame| tail.enter(frame)));
         for (left, frame, site) in &callable.exits {
             let steps = match *left {
-                Left::Callee(callee) if self.goes_on(course, spot, callee) => tail.pass_on(*frame),
-                Left::Callee(_) => tail.lose_there(*frame),
-                Left::Caller | Left::Nowhere => tail.finish(*frame),
+                Destination::Callee(callee) if self.goes_on(course, spot, callee) => {
+                    tail.pass_on(*frame)
+                }
+                Destination::Callee(_) => tail.lose_there(*frame),
+                Destination::Caller | Destination::Nowhere => tail.finish(*frame),
             };
             course.followed.others.push(with(site, steps));
         }
@@ -163,7 +172,7 @@ impl<'f> Following<'f> {
 
     /// Returns the function to which one jumps.
     fn resolve(&mut self, from: Spot, callee: Callee) -> Result<Spot, String> {
-        let failed = |error: crate::error::Error| error.to_string();
+        let failed = |error: Error| error.to_string();
         let (mut from, mut callee) = (from, callee);
         for _ in 0..MOST_STUBS {
             let (module, bias) = self.files.of(from).map_err(failed)?;
@@ -206,12 +215,12 @@ impl Callable {
                 format!("no frame description says where the frame is at {address:#x}")
             })
         };
-        let site = |why: crate::sites::NoSite| why.to_string();
+        let site = |why: NoSite| why.to_string();
         let entries = place.entries().into_iter().map(|(address, at)| {
             Ok((frame(address)?, place.site(address, at, Vec::new()).map_err(site)?))
         });
         let exits = place.exits(place.entry(), true).into_iter();
-        let exits = exits.filter(|exit| exit.to != Left::Nowhere).map(|exit| {
+        let exits = exits.filter(|exit| exit.to != Destination::Nowhere).map(|exit| {
             let there = place.site(exit.address, exit.at, Vec::new()).map_err(site)?;
             Ok((exit.to, frame(exit.address)?, there))
         });

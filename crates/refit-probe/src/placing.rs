@@ -4,7 +4,7 @@ use refit_analysis::Module;
 use refit_splice::{At, Site, Step};
 
 use crate::code::behind_mark;
-use crate::exits::{Callee, Left};
+use crate::exits::{Callee, Destination};
 use crate::places::CodePlace;
 use crate::sites::{NoSite, Place};
 use crate::steps::Steps;
@@ -76,13 +76,13 @@ impl Placed {
     fn leave(&mut self, place: &Place<'_>, entry: u64, steps: &Steps) -> Result<(), NoSite> {
         for exit in place.exits(entry, steps.returning) {
             let mut leaving = match exit.to {
-                Left::Nowhere => Vec::new(),
-                Left::Callee(_) if steps.returning => Vec::new(),
+                Destination::Nowhere => Vec::new(),
+                Destination::Callee(_) if steps.returning => Vec::new(),
                 _ => steps.leaving.clone(),
             };
             leaving.extend(steps.ways[exit.to.way()].iter().cloned());
             match exit.to {
-                Left::Callee(callee) if steps.returning => {
+                Destination::Callee(callee) if steps.returning => {
                     let site = place.site(exit.address, exit.at, leaving)?;
                     let frame = place.frame(exit.address);
                     self.jumps.push(Jump { site, frame, callee });
