@@ -13,7 +13,7 @@ use super::{Bits, Member, Shape, TypeId, Types};
 const DEEPEST: usize = 64;
 
 /// The word before the name of a type in C.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// `struct`, or `class`
     Structure,

@@ -10,6 +10,9 @@ mod layout;
 mod parameter;
 mod search;
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use debug::{At, Debug};
 pub use layout::Kind;
 pub use parameter::{NoParameter, Parameter, Whereabouts};
@@ -21,6 +24,9 @@ use crate::image::Image;
 #[derive(Debug)]
 pub struct Types {
     debug: Debug,
+    /// The types that were looked for by name. Finding one takes a search of all units, and many
+    /// places may name the same.
+    found: RefCell<HashMap<search::Name, Option<TypeId>>>,
 }
 
 /// A type of [`Types`].
@@ -81,7 +87,8 @@ impl Types {
     /// read.
     pub fn of(image: &Image) -> Option<Self> {
         let (path, shared) = image.debug_file()?;
-        Some(Self { debug: Debug::open(&path, shared.as_deref())? })
+        let debug = Debug::open(&path, shared.as_deref())?;
+        Some(Self { debug, found: RefCell::default() })
     }
 }
 

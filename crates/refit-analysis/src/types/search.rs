@@ -6,6 +6,9 @@ use super::debug::{At, Debug, Entry, Node, Reader};
 use super::layout::Kind;
 use super::{TypeId, Types};
 
+/// What a type is looked for by.
+pub(super) type Name = (Option<Kind>, String);
+
 /// The deepest namespaces and classes in which a type is looked for.
 const DEEPEST: usize = 16;
 
@@ -13,10 +16,14 @@ impl Types {
     /// Finds a type by its name, such as `ngx_str_t` or `ns::request`; `None` if there is none.
     /// Types without name, and those of functions, are not found.
     pub fn named(&self, kind: Option<Kind>, name: &str) -> Option<TypeId> {
-        let parts: Vec<&str> = name.split("::").collect();
-        let wanted = Wanted { debug: &self.debug, kind };
-        let found = self.debug.roots().find_map(|root| wanted.within(&root, &parts, DEEPEST))?;
-        Some(found.into())
+        let mut all = self.found.borrow_mut();
+        let found = all.entry((kind, name.to_owned())).or_insert_with(|| {
+            let parts: Vec<&str> = name.split("::").collect();
+            let wanted = Wanted { debug: &self.debug, kind };
+            let found = self.debug.roots().find_map(|root| wanted.within(&root, &parts, DEEPEST));
+            found.map(TypeId::from)
+        });
+        *found
     }
 }
 
