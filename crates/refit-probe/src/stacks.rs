@@ -63,7 +63,8 @@ impl Images {
     pub(crate) fn table(&self) -> Stacks {
         let images: Vec<_> = self.all.iter().map(|one| (&one.image, one.bias)).collect();
         let of = |(image, bias): (&Image, u64)| {
-            image.procedures().map(|procedure| procedure.moved(bias)).collect::<Vec<_>>()
+            let all = image.procedures().chain(image.go_procedures());
+            all.map(|procedure| procedure.moved(bias)).collect::<Vec<_>>()
         };
         let all: Vec<_> = images.into_par_iter().map(of).collect();
         Stacks::new(all.into_iter().flatten())

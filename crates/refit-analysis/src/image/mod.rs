@@ -91,7 +91,7 @@ pub struct Image {
     starts: Vec<u64>,
     symbols: Vec<Symbol>,
     frames: frames::Frames,
-    go: Vec<(u64, Box<str>)>,
+    go: go::Go,
     relocations: relocations::Relocations,
     sequences: Vec<Sequence>,
     tracepoints: Vec<Tracepoint>,
@@ -176,7 +176,13 @@ impl Image {
 
     /// Returns Go's functions by ascending entry, with their names.
     pub fn go_functions(&self) -> &[(u64, Box<str>)] {
-        &self.go
+        &self.go.functions
+    }
+
+    /// Returns the unwinding rules of Go's functions, which have no frame descriptions, from Go's
+    /// own table. Functions that set the stack pointer have none.
+    pub fn go_procedures(&self) -> Vec<Procedure> {
+        self.go.procedures(&self.data)
     }
 
     /// Returns the entry point, initialisers and finalisers.

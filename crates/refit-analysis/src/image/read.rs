@@ -10,8 +10,9 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
 
 use super::elf::Elf;
 use super::error::OpenError;
+use super::go::Go;
 use super::{Code, Image, Kind, LARGEST, Segment, Sequence};
-use super::{contents, frames, go, relocations, separate, sequences, symbols, tracepoints};
+use super::{contents, frames, relocations, separate, sequences, symbols, tracepoints};
 
 impl Image {
     /// Reads the file at `path`.
@@ -71,14 +72,12 @@ fn read(path: &Path, data: Vec<u8>) -> Result<Image, OpenError> {
         starts: Vec::new(),
         symbols: symbols::read(&elf),
         frames: frames::read(&elf),
-        go: Vec::new(),
+        go: Go::read(&elf),
         relocations: relocations::read(&elf),
         sequences: Vec::new(),
         tracepoints: tracepoints::read(&elf),
     };
     let arrays = initialisers(&elf);
-    let (go_table, text) = (go::table(&elf).map(<[u8]>::to_vec), elf.section(".text"));
-    let text = text.map(|(s, _)| s.sh_addr.get(LE));
     let entry = elf.header.e_entry(LE);
     let descriptors = sequences::descriptors(&elf);
     if image.symbols.iter().all(|s| s.dynamic) {
@@ -89,9 +88,6 @@ fn read(path: &Path, data: Vec<u8>) -> Result<Image, OpenError> {
     image.starts.push(entry);
     image.sequences = descriptors.iter().filter_map(|&at| sequence(&image, at)).collect();
     image.sequences.sort_unstable_by_key(|one| one.addresses.start);
-    if let Some(table) = go_table {
-        image.go = go::functions(&table, text);
-    }
     drop_what_is_not_code(&mut image);
     if matches!(image.kind, Kind::Fixed | Kind::Static) {
         stored_without_relocations(&mut image);
@@ -114,7 +110,7 @@ fn drop_what_is_not_code(image: &mut Image) {
             .is_some_and(|c| c.stub.is_none() && f.addresses.end <= c.addresses.end)
     });
     image.starts.retain(|&s| place(s).is_some());
-    image.go.retain(|(s, _)| place(*s).is_some());
+    image.go.functions.retain(|(s, _)| place(*s).is_some());
     image.relocations.resolvers.retain(|&s| place(s).is_some());
     image.starts.sort_unstable();
     image.starts.dedup();

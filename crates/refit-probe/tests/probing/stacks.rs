@@ -1,6 +1,7 @@
 //! Stacks that snippets walk are those that the unwinder of GCC's library finds.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::OnceLock;
 
 use super::victim::{Built, Victim, build};
@@ -118,4 +119,37 @@ fn threads_and_handlers_that_walk_at_once_lose_nothing() {
         let whole = stack.last() != Some(&UNKNOWN_FRAME);
         assert!(whole || lines.iter().any(|line| line.starts_with("handle+")), "{lines:#?}");
     }
+}
+
+#[test]
+fn stacks_of_goroutines_are_those_that_go_finds() {
+    if Command::new("go").arg("version").output().is_err() {
+        println!("skipped: there is no go");
+        return;
+    }
+    let built = build("go", "probing/stacks.go", &["-ldflags=-s -w"]);
+    let mut victim = Victim::of(built.path());
+    let program = victim.program();
+    let before = victim.traces();
+    let spec: Spec = "uprobe:victim:main.leaf { @[ustack] = count() }".parse().expect("a spec");
+    let prepared = watch::prepare(&program, &[spec], None).expect("prepared");
+    let watch = prepared.install(&program).expect("installed");
+    let mut wanted = Vec::new();
+    for depth in [0, 3, 90] {
+        let (_, addresses) = ask(&mut victim, &format!("down {depth}"));
+        wanted.push(addresses);
+    }
+    let (mut found, others) = stacks(&watch);
+    found.sort_by_key(|(stack, _)| stack.len());
+    assert_eq!((found.len(), others), (3, 0), "{found:x?}");
+    for ((stack, count), wanted) in found.iter().zip(&wanted) {
+        assert_eq!(*count, 1);
+        let addresses: Vec<_> = stack[1..].iter().map(|address| address + 1).collect();
+        assert_eq!(addresses, *wanted, "{:#?}", watch.name_frames(stack));
+    }
+    let names = watch.name_frames(&found[0].0).into_iter().filter_map(|frame| frame.function);
+    let names: Vec<_> = names.collect();
+    assert_eq!(names, ["main.leaf", "main.down", "main.main.func1", "runtime.goexit"]);
+    watch.remove(&program).expect("removed");
+    assert_eq!(victim.traces(), before);
 }

@@ -41,8 +41,13 @@ pub(crate) fn build(with: &str, source: &str, args: &[&str]) -> Built {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("victim");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    // Functions of Go would be inlined otherwise.
+    let usual: &[&str] = match with {
+        "go" => &["build", "-gcflags=-l"],
+        _ => &["-O2", "-g0", "-Wall", "-Werror"],
+    };
     let built = Command::new(with)
-        .args(["-O2", "-g0", "-Wall", "-Werror"])
+        .args(usual)
         .args(args)
         .args([Path::new("-o"), &path, &source])
         .status()
