@@ -4,11 +4,22 @@
 //! position-independent code 4-byte distances from the table (`movslq (%rdx,%rax,4),%rax; add
 //! %rdx,%rax; jmp *%rax`). The address of a table is a constant that was loaded into a register
 //! before; the length of a table is stored nowhere and follows from the range of the index
-//! ([`super::value_range`]). A table in writable memory, or without a bound, is not accepted.
+//! ([`super::value_range`]). A table in writable memory is not accepted.
+//!
+//! # Tables without a bound
+//!
+//! Compilers leave out the comparison if they know all values, such as those of an enumeration in
+//! Rust. Then a table of distances is read up to the first entry that cannot be its own: one that
+//! leads to no code, or into another function that is called or has a name. This finds every entry,
+//! since those of a switch lead to instructions of its function. It may find some of the next table as well; an address to which
+//! control never jumps only costs room for sites. If an entry leads into the middle of an
+//! instruction, or to code of no known function, the table is not accepted.
 //!
 //! An indirect jump that uses no table may leave the function as a tail call. This is assumed if
 //! the stack is as at the entry, the target is loaded rather than computed as a sum, and no address
 //! within the function is stored or taken that could be the target.
+
+use std::collections::BTreeSet;
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
@@ -18,7 +29,7 @@ use super::trace::{Trace, is_call, is_immediate, writes};
 use super::value_range::{Bound, bound};
 use super::walk::{Resolved, Walk};
 use super::world::World;
-use crate::functions::Function;
+use crate::functions::{Function, Sources};
 
 /// A jump table and the register that selects an entry.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +41,23 @@ struct Table {
     /// Instruction before which the register holds the index.
     at: u32,
 }
+
+impl Table {
+    fn size(&self) -> u64 {
+        if self.base.is_some() { 4 } else { 8 }
+    }
+
+    /// Returns the address of an entry.
+    fn place(&self, i: u64) -> Option<u64> {
+        self.address.checked_add(i * self.size())
+    }
+}
+
+/// What says of code that it is a function, and not a part of one.
+const FUNCTION: [Sources; 4] = [Sources::SYMBOL, Sources::EXPORT, Sources::CALL, Sources::START];
+
+/// Maximum number of entries of a table without a bound.
+const MOST_UNBOUNDED: u64 = 1 << 12;
 
 /// Maximum number of copies and sums that are followed from the jump back to the table.
 const DEPTH: u32 = 6;
@@ -45,18 +73,36 @@ pub(super) fn resolve(
         return Vec::new();
     }
     let trace = Trace::new(world, function, walk);
-    let resolver = Resolver { world, function, trace };
-    jumps.iter().map(|&jump| (jump, resolver.jump(jump))).collect()
+    let mut resolver = Resolver { world, function, trace, begins: BTreeSet::new() };
+    let found = jumps.iter().map(|&jump| (jump, resolver.tables_of(jump)));
+    let found: Vec<_> = found.collect();
+    let tables = found.iter().filter_map(|(_, tables)| tables.as_ref()).flatten();
+    // With a displacement, the first entry may not be that of 0.
+    let plain = tables.filter(|table| table.base == Some(table.address));
+    resolver.begins = plain.map(|table| table.address).collect();
+    found.into_iter().map(|(jump, tables)| (jump, resolver.jump(jump, tables))).collect()
 }
 
 struct Resolver<'a> {
     world: &'a World<'a>,
     function: &'a Function,
     trace: Trace<'a>,
+    /// Addresses at which tables of distances begin.
+    begins: BTreeSet<u64>,
 }
 
 impl Resolver<'_> {
-    fn jump(&self, jump: u32) -> Resolved {
+    /// Returns the tables that a jump may read its target from.
+    fn tables_of(&self, jump: u32) -> Option<Vec<Table>> {
+        let instruction = self.trace.code(jump);
+        match instruction.op0_kind() {
+            OpKind::Register => self.tables(instruction.op0_register(), jump, DEPTH),
+            OpKind::Memory => self.table(jump, 8, None).map(|t| vec![t]),
+            _ => None,
+        }
+    }
+
+    fn jump(&self, jump: u32, tables: Option<Vec<Table>>) -> Resolved {
         let instruction = self.trace.code(jump);
         if let Some(name) = exits::import(self.world.image, instruction) {
             if exits::is_hook(name) {
@@ -64,11 +110,6 @@ impl Resolver<'_> {
             }
             return Resolved::TailCall;
         }
-        let tables = match instruction.op0_kind() {
-            OpKind::Register => self.tables(instruction.op0_register(), jump, DEPTH),
-            OpKind::Memory => self.table(jump, 8, None).map(|t| vec![t]),
-            _ => None,
-        };
         let Some(tables) = tables else {
             if self.is_tail_call(jump) {
                 return Resolved::TailCall;
@@ -214,31 +255,72 @@ impl Resolver<'_> {
 
     /// Reads the entries of `table`; `None` if it is uncertain which entries are its own.
     fn read(&self, table: &Table, targets: &mut Vec<u64>) -> Option<()> {
-        let Bound { entries, exact } = bound(&self.trace, table.index, table.at)?;
-        let size = if table.base.is_some() { 4 } else { 8 };
-        let (image, before) = (self.world.image, targets.len());
-        for i in 0..entries {
-            let place = table.address.checked_add(i * size)?;
-            let entry = match table.base {
-                _ if !image.is_constant(place, size) => None,
-                Some(base) => image.offset32(place).map(|d| base.wrapping_add_signed(i64::from(d))),
-                None => image.pointer(place),
-            };
-            match entry.filter(|target| self.is_code(*target)) {
-                Some(target) if exact || self.is_plausible(target) => targets.push(target),
-                // Every index that passes a comparison must have an entry.
-                None if exact || i == 0 => return None,
-                // A width only bounds the index from above: the table has ended before this entry.
+        match bound(&self.trace, table.index, table.at) {
+            // Every index that passes a comparison has an entry.
+            Some(Bound { entries, exact: true }) => {
+                for i in 0..entries {
+                    targets.push(self.entry(table, i).filter(|target| self.is_code(*target))?);
+                }
+                Some(())
+            }
+            Some(Bound { entries, exact: false }) => self.read_on(table, entries, true, targets),
+            None if table.base.is_some() => self.read_on(table, MOST_UNBOUNDED, false, targets),
+            None => None,
+        }
+    }
+
+    /// Reads entries up to the first one that is not the table's, at most `most`. The table may
+    /// have that many only if it is `bounded` by a width.
+    fn read_on(
+        &self,
+        table: &Table,
+        most: u64,
+        bounded: bool,
+        targets: &mut Vec<u64>,
+    ) -> Option<()> {
+        let before = targets.len();
+        for i in 0..most {
+            let begins = self.begins.contains(&table.place(i)?);
+            let target = self.entry(table, i).filter(|target| self.is_code(*target));
+            match target {
+                _ if i > 0 && begins => break,
+                Some(target) if self.is_plausible(target) => targets.push(target),
                 None => break,
-                // The bytes after the table look like further entries, up to here. So it is
-                // unknown where the table ended, and which of these entries are its own.
+                Some(target) if self.is_elsewhere(target) => break,
+                // It is unknown where the table ended, and which of these entries are its own.
                 Some(_) => {
                     targets.truncate(before);
                     return None;
                 }
             }
         }
-        Some(())
+        let count = (targets.len() - before) as u64;
+        let known = if bounded { count > 0 } else { (2..most).contains(&count) };
+        if !known {
+            targets.truncate(before);
+        }
+        known.then_some(())
+    }
+
+    /// Returns the target of an entry; `None` if the table does not extend so far, or is writable.
+    fn entry(&self, table: &Table, i: u64) -> Option<u64> {
+        let (image, place) = (self.world.image, table.place(i)?);
+        match table.base {
+            _ if !image.is_constant(place, table.size()) => None,
+            Some(base) => image.offset32(place).map(|d| base.wrapping_add_signed(i64::from(d))),
+            None => image.pointer(place),
+        }
+    }
+
+    /// Whether a target is within another function, but not at its entry. It may not be a part of
+    /// this function that the compiler placed elsewhere and that was taken for a function: nobody
+    /// calls or names those.
+    fn is_elsewhere(&self, target: u64) -> bool {
+        let other = self.world.map.at(target).map(|id| self.world.function(id));
+        other.is_some_and(|other| {
+            let sure = FUNCTION.iter().any(|source| other.sources.contains(*source));
+            sure && other.entry != target && !self.function.contains(target)
+        })
     }
 
     fn is_code(&self, target: u64) -> bool {

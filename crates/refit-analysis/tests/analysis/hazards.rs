@@ -51,14 +51,68 @@ fn a_width_or_a_mask_bounds_a_table_that_may_be_shorter() {
 }
 
 #[test]
-fn a_table_without_a_bound_is_not_guessed() {
-    assert_eq!(table("mov %rdi, %rax"), (0, false));
-    assert_eq!(table("cmp $3, %edi\n je 9f\n mov %edi, %eax"), (0, false), "no order");
-    assert_eq!(table("cmp $3, %edi\n jg 9f\n mov %edi, %eax"), (0, false), "signed");
+fn a_table_without_a_bound_is_read_to_its_end() {
+    assert_eq!(table("mov %rdi, %rax"), (4, true));
+    assert_eq!(table("cmp $3, %edi\n je 9f\n mov %edi, %eax"), (4, true), "no order");
+    assert_eq!(table("cmp $3, %edi\n jg 9f\n mov %edi, %eax"), (4, true), "signed");
     let two = "test %esi, %esi\n je 5f\n cmp $3, %edi\n ja 9f\n5: mov %edi, %eax";
-    assert_eq!(table(two), (0, false), "bounded on one way only");
+    assert_eq!(table(two), (4, true), "bounded on one way only");
     let called = "cmp $3, %ecx\n ja 9f\n call *%rsi\n mov %ecx, %eax";
-    assert_eq!(table(called), (0, false), "changed by a call since");
+    assert_eq!(table(called), (4, true), "changed by a call since");
+}
+
+/// A table of two cases without a bound, behind which this data follows.
+fn followed_by(data: &str) -> (usize, bool) {
+    let source = format!(
+        "
+FUNC before
+   mov $5, %eax
+   ret
+8: mov $6, %eax
+   ret
+END before
+FUNC picks
+   lea 7f(%rip), %rdx
+   movslq (%rdx,%rdi,4), %rax
+   add %rdx, %rax
+   jmp *%rax
+0: mov $10, %eax
+   ret
+1: mov $11, %eax
+   lea 6f(%rip), %rdx
+   movslq (%rdx,%rsi,4), %rcx
+   add %rdx, %rcx
+   jmp *%rcx
+2: mov $12, %eax
+   ret
+3: mov $13, %eax
+   ret
+END picks
+   int3
+4: ret
+   .section .rodata
+   .p2align 2
+7: .long 0b-7b, 1b-7b
+{data}
+6: .long 2b-6b, 3b-6b, 0x7fffffff
+   .text"
+    );
+    let flow = flow(&assemble(&source), "picks");
+    (blocks_by(&flow, |e| e.kind == EdgeKind::Table).len(), flow.targets_known())
+}
+
+#[test]
+fn a_table_without_a_bound_ends_where_its_entries_lead_into_other_functions() {
+    assert_eq!(followed_by(".long 0x7fffffff"), (4, true), "no code");
+    assert_eq!(followed_by(".long 8b-7b"), (4, true), "within another function");
+    // Code that is of no function may be a part of this one.
+    assert!(!followed_by(".long 4b-7b").1);
+    // Control does not arrive within an instruction.
+    assert!(!followed_by(".long 0b-7b+2").1);
+    // The entries of the next table, relative to this one, are 8 bytes less: some may be taken for
+    // its own, and none of its own is missing.
+    let (targets, known) = followed_by("");
+    assert!(targets >= 4 && known, "{targets}");
 }
 
 #[test]
