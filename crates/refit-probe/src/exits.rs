@@ -47,8 +47,9 @@ impl Destination {
 pub(crate) enum Callee {
     /// One of the same file.
     Function(FunctionId),
-    /// The one whose address the loader stores in this word of the file.
-    Imported(u64),
+    /// The one whose address is in this word of the file: the loader stores it there, and nobody
+    /// changes it any more.
+    Stored(u64),
     /// Only the program knows.
     Unknown,
 }
@@ -106,7 +107,7 @@ impl Place<'_> {
         };
         match function {
             Some(function) => callee_of(module, function),
-            None => decode(module, jump).map_or(Callee::Unknown, |jump| imported(module, &jump)),
+            None => decode(module, jump).map_or(Callee::Unknown, |jump| stored(module, &jump)),
         }
     }
 }
@@ -115,17 +116,16 @@ impl Place<'_> {
 pub(crate) fn callee_of(module: &Module, function: FunctionId) -> Callee {
     let there = module.function(function);
     match stub_slot(module.image(), there.entry) {
-        Some(slot) if there.sources.contains(Sources::STUB) => Callee::Imported(slot),
+        Some(slot) if there.sources.contains(Sources::STUB) => Callee::Stored(slot),
         _ => Callee::Function(function),
     }
 }
 
 /// Returns the function to which an indirect jump goes.
-fn imported(module: &Module, jump: &Instruction) -> Callee {
-    match slot(jump) {
-        Some(slot) if module.image().import_at(slot).is_some() => Callee::Imported(slot),
-        _ => Callee::Unknown,
-    }
+fn stored(module: &Module, jump: &Instruction) -> Callee {
+    let image = module.image();
+    let stays = |slot: &u64| image.import_at(*slot).is_some() || image.is_constant(*slot, 8);
+    slot(jump).filter(stays).map_or(Callee::Unknown, Callee::Stored)
 }
 
 /// Whether control leaves the function by an edge.

@@ -178,10 +178,10 @@ impl<'f> Following<'f> {
             let (module, bias) = self.files.of(from).map_err(failed)?;
             let slot = match callee {
                 Callee::Function(function) => return Ok(Spot { file: from.file, function }),
-                Callee::Imported(slot) => slot,
+                Callee::Stored(slot) => slot,
                 Callee::Unknown => break,
             };
-            let name = module.image().import_at(slot).unwrap_or("another file").to_owned();
+            let name = module.image().import_at(slot).unwrap_or("another one").to_owned();
             let mut word = [0; 8];
             let unknown = || {
                 format!("it ends with a jump to {name}, which the program had not called before")

@@ -33,6 +33,18 @@ APART long t_chain(long n) {
 	sink += 2;
 	return n & 1 ? t_deep(n) : t_sometimes(n);
 }
+// By a word that nobody changes once the loader has stored it, as compilers of other languages do.
+__asm__(".pushsection .data.rel.ro, \"aw\"\n"
+	".balign 8\n"
+	"0: .quad t_end\n"
+	".popsection\n"
+	".globl t_fixed\n"
+	".type t_fixed, @function\n"
+	"t_fixed: .cfi_startproc\n"
+	"jmp *0b(%rip)\n"
+	".cfi_endproc\n"
+	".size t_fixed, . - t_fixed");
+long t_fixed(long n);
 
 APART long t_odd(long n);
 APART long t_even(long n) {
@@ -114,7 +126,7 @@ static const struct {
 	{"chain", t_chain},	{"even", t_even},	{"odd", t_odd},	      {"via", t_via},
 	{"eight", t_eight},	{"leaping", t_leaping}, {"number", t_number}, {"length", t_length},
 	{"unknown", t_unknown}, {"circle", t_circle},	{"partly", t_partly},
-	{"further", t_further},
+	{"further", t_further}, {"fixed", t_fixed},
 };
 
 struct work {

@@ -44,9 +44,15 @@ fn refusal(victim: &Victim, name: &str) -> String {
 fn each_return_is_seen_once_with_its_value() {
     let mut victim = Victim::of(program());
     let traces = victim.traces();
-    for (name, threads) in
-        [("direct", 4), ("deep", 1), ("sometimes", 2), ("chain", 4), ("even", 1), ("odd", 2)]
-    {
+    for (name, threads) in [
+        ("direct", 4),
+        ("deep", 1),
+        ("sometimes", 2),
+        ("chain", 4),
+        ("even", 1),
+        ("odd", 2),
+        ("fixed", 2),
+    ] {
         let watch = watch(&victim, &returns(name));
         let sum: i64 = victim.ask(&format!("{name} 200 {threads}")).parse().expect("a sum");
         let seen = (total(&watch, name), total(&watch, &format!("{name}_sum")));
