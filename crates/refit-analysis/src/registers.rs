@@ -1,7 +1,7 @@
 //! Registers: those that are live at a place in a program's code, and their numbers.
 
-/// Registers in which the System V ABI passes the first six arguments that are integers or pointers,
-/// by their numbers in machine code (§3.2.3).
+/// Registers in which the System V ABI passes the first six arguments that are integers or
+/// pointers, by their numbers in machine code (§3.2.3).
 pub const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
 /// Numbers of the general registers in debug information and in frame descriptions (System V ABI,

@@ -96,7 +96,7 @@ impl Place<'_> {
     /// Returns the function to which the jump at an address goes, which leads to `target`.
     fn callee(&self, target: Target, jump: u64) -> Callee {
         let module = self.module;
-        // Go's stacks move while a function runs, so frames cannot be told apart by their addresses.
+        // Go's stacks move while a function runs, so addresses do not tell frames apart.
         if module.function(self.function).convention == Convention::Go {
             return Callee::Unknown;
         }

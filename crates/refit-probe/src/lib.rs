@@ -41,7 +41,7 @@
 //! - [`printing`]: the messages that probes write.
 //! - [`finder`]: where unwinders learn of spliced code.
 //! - [`error`]: why nothing is watched.
-//! - `files`, `following`: the files of a program, and the functions that return for others.
+//! - `files`, `tail_calls`: the files of a program, and the functions that return for others.
 //! - `wanted`: the places that were asked for, until it is decided which are watched.
 //! - [`watch`]: installs the probes of several specifications, and reads and removes them.
 //! - [`cover`]: coverage of basic blocks by flags that are removed once they are set; [`drcov`]
@@ -74,7 +74,6 @@ pub mod expression;
 mod files;
 pub mod finder;
 mod flow;
-mod following;
 pub mod format;
 mod kept_maps;
 pub mod lowering;
@@ -95,6 +94,7 @@ pub mod spec;
 pub mod stacks;
 pub mod statement;
 pub mod steps;
+mod tail_calls;
 pub mod tails;
 pub mod type_name;
 mod wanted;

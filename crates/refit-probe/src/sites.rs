@@ -304,8 +304,9 @@ fn is_within(flow: &Flow, address: u64) -> bool {
 /// function exists for this purpose.
 fn is_returned_into(module: &Module, function: FunctionId, address: u64) -> bool {
     let function = module.function(function);
-    let marked = || decode(module, address).is_some_and(|first| first.mnemonic() == Mnemonic::Nop);
-    function.convention == Convention::Go && address == function.entry && marked()
+    function.convention == Convention::Go
+        && address == function.entry
+        && function.name().starts_with("runtime.goexit")
 }
 
 /// Returns where Go's runtime resumes a function after recovering from a panic: at its call of

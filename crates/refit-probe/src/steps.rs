@@ -32,7 +32,7 @@ pub struct Steps {
     pub ways: [Vec<Step>; WAYS],
     /// Whether a step at the exits reads a value that exists only when the function returns.
     pub returning: bool,
-    /// How its return is seen in other functions.
+    /// Means by which its return is seen in other functions.
     pub tail: Option<Tail>,
 }
 

@@ -42,7 +42,7 @@ const COMING: i64 = 2;
 const THERE: i64 = 1;
 /// Addresses of frames have fewer bits than this.
 const BITS: u32 = 48;
-/// What [`Tail::enter`] does with marks.
+// By this, `Tail::enter` makes one of the other, and removes the other.
 const _: () = assert!(COMING >> 1 == THERE && THERE >> 1 == 0);
 /// Number of locals that the steps need.
 const NEEDED: u8 = 3;

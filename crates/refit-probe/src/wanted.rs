@@ -94,9 +94,9 @@ impl Asked {
 /// The sites of a place.
 #[derive(Default)]
 pub(crate) struct Sites {
-    /// Those in its function.
+    /// Sites in its function.
     pub(crate) own: Vec<Site>,
-    /// Those in functions that return for it.
+    /// Sites in functions that return for it.
     pub(crate) others: Vec<Site>,
     /// Why some returns of its function are not seen.
     pub(crate) unseen: Option<String>,

@@ -17,7 +17,6 @@ use crate::argument::{Argument, PlaceKind};
 use crate::datum::{Context, Datum, Moment};
 pub use crate::error::Error;
 use crate::files::Files;
-use crate::following::{Followed, Following};
 use crate::kept_maps;
 use crate::modules::Mapped;
 use crate::places::CodePlace;
@@ -28,6 +27,7 @@ use crate::session::ProbeSession;
 use crate::spec::Spec;
 use crate::stacks::{Images, StackFrame};
 use crate::steps::Watching;
+use crate::tail_calls::{Followed, TailCalls};
 use crate::wanted::{Decided, Sites, Wanted};
 pub use crate::wanted::{Unseen, Watched};
 
@@ -107,13 +107,13 @@ pub fn prepare<'s>(
             Some(placing::place(module, &one.found, bias, &one.steps))
         })
         .collect();
-    let mut following = Following::new(program, &mut files);
+    let mut tail_calls = TailCalls::new(program, &mut files);
     for (one, placed) in asked.into_iter().zip(placed) {
         let Some(placed) = placed else { continue };
         let sites = placed.map_err(|why| why.to_string()).and_then(|placed| {
             let Placed { sites: mut own, jumps } = placed;
             let Followed { jumps, others, why } =
-                following.follow(one.spot(), &one.steps, jumps)?;
+                tail_calls.follow(one.spot(), &one.steps, jumps)?;
             if let (true, true, Some(why)) = (own.is_empty(), others.is_empty(), &why) {
                 return Err(format!("{why} (tail call)"));
             }
@@ -130,7 +130,7 @@ pub fn prepare<'s>(
 struct Named<'s> {
     /// Each with the index of its file.
     places: Vec<(&'s Spec, usize, CodePlace)>,
-    /// Those that the program does not have, and why.
+    /// Places that the program does not have, and why.
     missing: Vec<(String, String)>,
 }
 

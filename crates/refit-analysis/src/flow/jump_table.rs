@@ -11,9 +11,11 @@
 //! Compilers leave out the comparison if they know all values, such as those of an enumeration in
 //! Rust. Then a table of distances is read up to the first entry that cannot be its own: one that
 //! leads to no code, or into another function that is called or has a name. This finds every entry,
-//! since those of a switch lead to instructions of its function. It may find some of the next table as well; an address to which
-//! control never jumps only costs room for sites. If an entry leads into the middle of an
-//! instruction, or to code of no known function, the table is not accepted.
+//! since those of a switch lead to instructions of its function. It may find some of the next table
+//! as well; an address to which control never jumps only costs room for sites. If an entry leads
+//! into the middle of an instruction, or to code of no known function, the table is not accepted.
+//!
+//! # Tail calls
 //!
 //! An indirect jump that uses no table may leave the function as a tail call. This is assumed if
 //! the stack is as at the entry, the target is loaded rather than computed as a sum, and no address
@@ -53,7 +55,7 @@ impl Table {
     }
 }
 
-/// What says of code that it is a function, and not a part of one.
+/// Sources which say of code that it is a function, and not a part of one.
 const FUNCTION: [Sources; 4] = [Sources::SYMBOL, Sources::EXPORT, Sources::CALL, Sources::START];
 
 /// Maximum number of entries of a table without a bound.

@@ -1,5 +1,5 @@
-//! Go's function table (`.gopclntab`), which stripped programs keep: entries and names of functions,
-//! and how far the stack pointer is below the caller's, instruction by instruction.
+//! Go's function table (`.gopclntab`), which stripped programs keep: entries and names of
+//! functions, and how far the stack pointer is below the caller's, instruction by instruction.
 //!
 //! Source: `src/runtime/symtab.go` and `src/debug/gosym/pclntab.go` of Go 1.18 to 1.26. Older
 //! programs use another layout; their functions are found by the other sources.
@@ -10,7 +10,6 @@ use object::LittleEndian as LE;
 
 use super::elf::Elf;
 use super::names::Names;
-use super::procedure::{Cfa, Procedure, RETURN_ADDRESS, Row, Rule, STACK_POINTER};
 
 /// Magic numbers of Go 1.18 and of Go 1.20 and later.
 const MAGIC: [u32; 2] = [0xffff_fff0, 0xffff_fff1];
@@ -31,6 +30,18 @@ pub(super) struct Go {
     text: Option<u64>,
 }
 
+/// Where the return address is in a function, from an instruction on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Return {
+    /// This number of bytes above the stack pointer.
+    Above(i64),
+    /// Nowhere: the function is the outermost one of a stack.
+    Nowhere,
+}
+
+/// A function's code, and where the return address is from each of some addresses on.
+pub(super) type Returns = (Range<u64>, Vec<(u64, Return)>);
+
 impl Go {
     /// Reads the table of a file, if it has one.
     pub(super) fn read(elf: &Elf<'_>) -> Self {
@@ -44,10 +55,11 @@ impl Go {
         Self { functions, table: begin..begin + bytes.len(), text }
     }
 
-    /// Returns the unwinding rules of the functions. `data` is the file.
-    pub(super) fn procedures(&self, data: &[u8]) -> Vec<Procedure> {
+    /// Returns where the return addresses of functions are, as far as it is known. `data` is the
+    /// file.
+    pub(super) fn returns(&self, data: &[u8]) -> Vec<Returns> {
         let bytes = data.get(self.table.clone()).unwrap_or_default();
-        Table::read(bytes, self.text).map_or_else(Vec::new, |table| table.procedures())
+        Table::read(bytes, self.text).map_or_else(Vec::new, |table| table.returns())
     }
 }
 
@@ -126,52 +138,50 @@ impl<'d> Table<'d> {
         found
     }
 
-    fn procedures(&self) -> Vec<Procedure> {
+    fn returns(&self) -> Vec<Returns> {
         // Many functions may name the same list; the output of linkers stays below this.
         let mut left = 2 * self.bytes.len();
         let each = (0..self.count).map_while(|index| {
-            let addresses = self.entry(index)?..self.entry(index + 1)?;
-            let rows = self.rows(addresses.clone(), self.description(index)?, &mut left);
-            Some((addresses, rows.unwrap_or_default()))
+            let code = self.entry(index)?..self.entry(index + 1)?;
+            let returns = self.returns_of(code.clone(), self.description(index)?, &mut left);
+            Some((code, returns.unwrap_or_default()))
         });
-        let known = each.filter(|(addresses, rows)| !addresses.is_empty() && !rows.is_empty());
-        let procedure = |(addresses, rows)| {
-            let (personality, language_data, signal) = (None, None, false);
-            Procedure { addresses, personality, language_data, signal, rows }
-        };
-        known.map(procedure).collect()
+        each.filter(|(code, returns)| !code.is_empty() && !returns.is_empty()).collect()
     }
 
-    /// Returns the rows of a function; `None` if it is not known where its frame is.
-    fn rows(&self, code: Range<u64>, about: usize, left: &mut usize) -> Option<Vec<(u64, Row)>> {
+    /// Returns where a function's return address is; `None` if that is not known.
+    fn returns_of(
+        &self,
+        code: Range<u64>,
+        about: usize,
+        left: &mut usize,
+    ) -> Option<Vec<(u64, Return)>> {
         let flags = *self.bytes.get(about.checked_add(self.flags)?)?;
         if flags & OUTERMOST != 0 {
-            let rules = vec![(RETURN_ADDRESS, Rule::Undefined)];
-            return Some(vec![(code.start, Row { rules, ..Row::at_entry() })]);
+            return Some(vec![(code.start, Return::Nowhere)]);
         }
         if flags & SETS_STACK_POINTER != 0 {
             return None;
         }
         let list = self.values.checked_add(self.word(about.checked_add(16)?)? as usize)?;
         let mut list = self.bytes.get(list..)?.iter();
-        let (mut at, mut below) = (code.start, -1_i64);
-        let mut rows = Vec::new();
+        let (mut at, mut above) = (code.start, -1_i64);
+        let mut returns = Vec::new();
         while at < code.end {
             *left = left.checked_sub(1)?;
             let change = varint(&mut list)?;
-            if change == 0 && !rows.is_empty() {
+            if change == 0 && !returns.is_empty() {
                 break;
             }
             // The lowest bit says whether the others are inverted.
-            below += i64::from((change >> 1).cast_signed() ^ -((change & 1).cast_signed()));
-            if !(0..MOST).contains(&below) {
+            above += i64::from((change >> 1).cast_signed() ^ -((change & 1).cast_signed()));
+            if !(0..MOST).contains(&above) {
                 return None;
             }
-            let cfa = Cfa::Register(STACK_POINTER, below + 8);
-            rows.push((at, Row { cfa, ..Row::at_entry() }));
+            returns.push((at, Return::Above(above)));
             at = at.checked_add(varint(&mut list)?.into())?;
         }
-        Some(rows)
+        Some(returns)
     }
 }
 
@@ -220,7 +230,7 @@ mod tests {
         for length in 0..table.len() {
             let Some(table) = Table::read(&table[..length], Some(0)) else { continue };
             assert!(table.functions().len() <= 2);
-            assert!(table.procedures().len() <= 2);
+            assert!(table.returns().len() <= 2);
         }
         assert!(Table::read(&[0xff; 128], Some(0)).is_none());
     }
@@ -241,21 +251,19 @@ mod tests {
         }
         let about = table.len();
         table.resize(about + 44, 0);
-        let rows = |table: &[u8]| {
-            let procedures = Table::read(table, None).expect("a table").procedures();
-            let rows = procedures.into_iter().flat_map(|one| one.rows);
-            rows.map(|(at, row)| (at, row.cfa, row.rules[0].1.clone())).collect::<Vec<_>>()
+        let returns = |table: &[u8]| {
+            let all = Table::read(table, None).expect("a table").returns();
+            all.into_iter().flat_map(|(_, returns)| returns).collect::<Vec<_>>()
         };
-        let row = |at, below| (at, Cfa::Register(STACK_POINTER, below), Rule::Offset(-8));
-        assert_eq!(rows(&table), [row(0x1000, 8), row(0x1004, 32), row(0x103f, 8)]);
+        let above = |at, bytes| (at, Return::Above(bytes));
+        assert_eq!(returns(&table), [above(0x1000, 0), above(0x1004, 24), above(0x103f, 0)]);
         table[about + 41] = OUTERMOST;
-        let (at_entry, _, rule) = rows(&table).remove(0);
-        assert_eq!((at_entry, rule), (0x1000, Rule::Undefined));
+        assert_eq!(returns(&table), [(0x1000, Return::Nowhere)]);
         table[about + 41] = SETS_STACK_POINTER;
-        assert_eq!(rows(&table), []);
+        assert_eq!(returns(&table), []);
         // A stack pointer above the caller's is none.
         table[about + 41] = 0;
         table[at] = 1;
-        assert_eq!(rows(&table), []);
+        assert_eq!(returns(&table), []);
     }
 }

@@ -179,12 +179,6 @@ impl Image {
         &self.go.functions
     }
 
-    /// Returns the unwinding rules of Go's functions, which have no frame descriptions, from Go's
-    /// own table. Functions that set the stack pointer have none.
-    pub fn go_procedures(&self) -> Vec<Procedure> {
-        self.go.procedures(&self.data)
-    }
-
     /// Returns the entry point, initialisers and finalisers.
     pub fn starts(&self) -> &[u64] {
         &self.starts

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use gimli::{CfaRule, EhFrame, Pointer, RegisterRule, UnwindExpression, UnwindSection};
 
+use super::go::Return;
 use super::language_data::LanguageData;
 use super::{Image, frames};
 
@@ -125,6 +126,28 @@ impl Image {
     /// [`procedure_at`](Self::procedure_at) returns `None` for.
     pub fn procedures(&self) -> impl Iterator<Item = Procedure> + '_ {
         self.frames().iter().filter_map(|frame| self.procedure_at(frame.addresses.start))
+    }
+
+    /// Returns the unwinding rules of Go's functions, which have no frame descriptions, from Go's
+    /// own table. Functions that set the stack pointer have none.
+    pub fn go_procedures(&self) -> impl Iterator<Item = Procedure> {
+        let row = |(at, returns)| match returns {
+            Return::Above(bytes) => {
+                let cfa = Cfa::Register(STACK_POINTER, bytes + 8);
+                (at, Row { cfa, ..Row::at_entry() })
+            }
+            Return::Nowhere => {
+                let rules = vec![(RETURN_ADDRESS, Rule::Undefined)];
+                (at, Row { rules, ..Row::at_entry() })
+            }
+        };
+        self.go.returns(&self.data).into_iter().map(move |(addresses, returns)| Procedure {
+            addresses,
+            personality: None,
+            language_data: None,
+            signal: false,
+            rows: returns.into_iter().map(row).collect(),
+        })
     }
 }
 

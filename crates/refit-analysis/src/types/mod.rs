@@ -26,8 +26,11 @@ pub struct Types {
     debug: Debug,
     /// The types that were looked for by name. Finding one takes a search of all units, and many
     /// places may name the same.
-    found: RefCell<HashMap<search::Name, Option<TypeId>>>,
+    found: RefCell<HashMap<Name, Option<TypeId>>>,
 }
+
+/// The name by which a type is looked for, and the word before it.
+type Name = (Option<Kind>, String);
 
 /// A type of [`Types`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,9 +6,6 @@ use super::debug::{At, Debug, Entry, Node, Reader};
 use super::layout::Kind;
 use super::{TypeId, Types};
 
-/// What a type is looked for by.
-pub(super) type Name = (Option<Kind>, String);
-
 /// The deepest namespaces and classes in which a type is looked for.
 const DEEPEST: usize = 16;
 

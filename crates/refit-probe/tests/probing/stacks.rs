@@ -121,13 +121,37 @@ fn threads_and_handlers_that_walk_at_once_lose_nothing() {
     }
 }
 
-#[test]
-fn stacks_of_goroutines_are_those_that_go_finds() {
+/// A program in Go; `None` if there is no compiler.
+fn in_go() -> Option<Built> {
     if Command::new("go").arg("version").output().is_err() {
         println!("skipped: there is no go");
-        return;
+        return None;
     }
-    let built = build("go", "probing/stacks.go", &["-ldflags=-s -w"]);
+    Some(build("go", "probing/stacks.go", &["-ldflags=-s -w"]))
+}
+
+#[test]
+fn nearly_every_function_of_go_is_counted() {
+    let Some(built) = in_go() else { return };
+    let mut victim = Victim::of(built.path());
+    let program = victim.program();
+    let plain = victim.ask("down 40");
+    let spec: Spec = "uprobe:victim:* { count, poison }".parse().expect("a spec");
+    let prepared = watch::prepare(&program, &[spec], None).expect("prepared");
+    // Some begin with a loop of less than five bytes.
+    let (watched, refused) = (prepared.watched.len(), &prepared.refused);
+    assert!(refused.len() * 200 <= watched, "{watched} watched, not {refused:#?}");
+    let watch = prepared.install(&program).expect("installed");
+    for _ in 0..20 {
+        assert_eq!(victim.ask("down 40"), plain);
+    }
+    watch.remove(&program).expect("removed");
+    assert_eq!(victim.ask("down 40"), plain);
+}
+
+#[test]
+fn stacks_of_goroutines_are_those_that_go_finds() {
+    let Some(built) = in_go() else { return };
     let mut victim = Victim::of(built.path());
     let program = victim.program();
     let before = victim.traces();

@@ -132,6 +132,15 @@ fn label(datum: &Datum) -> String {
 }
 
 impl Metrics {
+    fn take_exits(&self, mut labels: Labels, calls: u64, ways: &[u64]) {
+        self.calls.get_or_create(&labels).inc_by(calls);
+        for (way, count) in ["return", "jump", "none"].into_iter().zip(ways) {
+            labels.push(("exit", way.to_owned()));
+            self.hits.get_or_create(&labels).inc_by(*count);
+            labels.pop();
+        }
+    }
+
     fn take(&self, read: &Read<'_>) {
         let mut labels: Labels = match &read.from {
             Source::Place { process, module, name, .. } => vec![
@@ -172,14 +181,7 @@ impl Metrics {
                 let family = if cpu { &self.cpu_duration } else { &self.duration };
                 family.get_or_create(&labels).add(&sizes[..], *nanos);
             }
-            Reading::Exits { calls, ways } => {
-                self.calls.get_or_create(&labels).inc_by(*calls);
-                for (way, count) in ["return", "jump", "none"].into_iter().zip(ways) {
-                    labels.push(("exit", way.to_owned()));
-                    self.hits.get_or_create(&labels).inc_by(*count);
-                    labels.pop();
-                }
-            }
+            Reading::Exits { calls, ways } => self.take_exits(labels, *calls, ways),
             Reading::Folded { values: 0, .. } => {}
             Reading::Folded { values, result } => {
                 let family = match read.watching.what {

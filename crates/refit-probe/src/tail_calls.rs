@@ -24,7 +24,7 @@ const MOST_CALLERS: usize = 16;
 const MOST_STUBS: usize = 4;
 
 /// The functions of a program that return for others.
-pub(crate) struct Following<'f> {
+pub(crate) struct TailCalls<'f> {
     program: &'f Program,
     files: &'f mut Files,
     known: BTreeMap<Spot, Result<Arc<Callable>, String>>,
@@ -42,9 +42,9 @@ struct Callable {
 /// The sites at which the return of a function is seen.
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
-    /// Those where it jumps to others.
+    /// Sites where it jumps to others.
     pub(crate) jumps: Vec<Site>,
-    /// Those in other functions.
+    /// Sites in other functions.
     pub(crate) others: Vec<Site>,
     /// Why some returns are not seen.
     pub(crate) why: Option<String>,
@@ -55,14 +55,14 @@ struct Course {
     of: Spot,
     /// The functions that were found.
     seen: BTreeSet<Spot>,
-    /// Those of them that are not followed yet.
+    /// Functions among them that are not followed yet.
     left: Vec<Spot>,
     /// Whether one of them jumps to the first function.
     jumps_back: bool,
     followed: Followed,
 }
 
-impl<'f> Following<'f> {
+impl<'f> TailCalls<'f> {
     pub(crate) fn new(program: &'f Program, files: &'f mut Files) -> Self {
         Self { program, files, known: BTreeMap::new(), callers: BTreeMap::new() }
     }
