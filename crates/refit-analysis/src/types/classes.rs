@@ -1,8 +1,7 @@
 //! The classes of the System V ABI (§3.2.3): which values are passed in general registers, and how
 //! many of these they take.
 
-use super::layout::Kind;
-use super::{Shape, TypeId, Types};
+use super::{Kind, Shape, TypeId, Types};
 
 /// The deepest structures within each other that are passed in registers.
 const DEEPEST: usize = 16;

@@ -7,21 +7,10 @@ use gimli::{
 };
 
 use super::debug::{Node, Value};
-use super::{Bits, Member, Shape, TypeId, Types};
+use super::{Bits, Kind, Member, Shape, TypeId, Types};
 
 /// The most names of a type, and the most structures without name within each other.
 const DEEPEST: usize = 64;
-
-/// The word before the name of a type in C.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// `struct`, or `class`
-    Structure,
-    /// `union`
-    Union,
-    /// `enum`
-    Enumeration,
-}
 
 impl Kind {
     pub(super) fn of(tag: DwTag) -> Option<Self> {

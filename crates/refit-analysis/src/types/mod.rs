@@ -14,7 +14,6 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use debug::{At, Debug};
-pub use layout::Kind;
 pub use parameter::{NoParameter, Parameter, Whereabouts};
 
 use crate::image::Image;
@@ -38,6 +37,17 @@ pub struct TypeId {
     at: At,
     /// The dimension of an array that is meant: rows of a table are arrays, too.
     dimension: u8,
+}
+
+/// The word before the name of a type in C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `struct`, or `class`
+    Structure,
+    /// `union`
+    Union,
+    /// `enum`
+    Enumeration,
 }
 
 /// The structure of a type.

@@ -3,8 +3,7 @@
 use gimli::{DW_AT_byte_size, DW_AT_declaration, DwTag};
 
 use super::debug::{At, Debug, Entry, Node, Reader};
-use super::layout::Kind;
-use super::{TypeId, Types};
+use super::{Kind, TypeId, Types};
 
 /// The deepest namespaces and classes in which a type is looked for.
 const DEEPEST: usize = 16;
