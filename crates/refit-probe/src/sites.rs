@@ -306,7 +306,7 @@ fn is_returned_into(module: &Module, function: FunctionId, address: u64) -> bool
     let function = module.function(function);
     function.convention == Convention::Go
         && address == function.entry
-        && function.name().starts_with("runtime.goexit")
+        && function.name() == "runtime.goexit"
 }
 
 /// Returns where Go's runtime resumes a function after recovering from a panic: at its call of

@@ -7,10 +7,10 @@
 //!
 //! | where | the mark |
 //! |---|---|
-//! | the function jumps on | becomes [`COMING`] |
-//! | the other function is entered | [`COMING`] becomes [`THERE`]; [`THERE`] is removed |
+//! | the function jumps on | becomes `COMING` |
+//! | the other function is entered | `COMING` becomes `THERE`; `THERE` is removed |
 //! | the other function returns | if there is one, the actions run, and it is removed |
-//! | the other function jumps on | if there is one, it becomes [`COMING`] |
+//! | the other function jumps on | if there is one, it becomes `COMING` |
 //! | it jumps to one that is not followed | if there is one, a return is lost, and it is removed |
 //! | the function is entered | is removed |
 //!

@@ -138,9 +138,9 @@ fn nearly_every_function_of_go_is_counted() {
     let plain = victim.ask("down 40");
     let spec: Spec = "uprobe:victim:* { count, poison }".parse().expect("a spec");
     let prepared = watch::prepare(&program, &[spec], None).expect("prepared");
-    // Some begin with a loop of less than five bytes.
+    // A few of the runtime switch stacks, are no more than a breakpoint, or begin with a loop.
     let (watched, refused) = (prepared.watched.len(), &prepared.refused);
-    assert!(refused.len() * 200 <= watched, "{watched} watched, not {refused:#?}");
+    assert!(refused.len() * 150 <= watched, "{watched} watched, not {refused:#?}");
     let watch = prepared.install(&program).expect("installed");
     for _ in 0..20 {
         assert_eq!(victim.ask("down 40"), plain);
@@ -167,7 +167,8 @@ fn stacks_of_goroutines_are_those_that_go_finds() {
     found.sort_by_key(|(stack, _)| stack.len());
     assert_eq!((found.len(), others), (3, 0), "{found:x?}");
     for ((stack, count), wanted) in found.iter().zip(&wanted) {
-        assert_eq!(*count, 1);
+        // A function whose stack grows begins once more.
+        assert!((1..=2).contains(count), "{count}");
         let addresses: Vec<_> = stack[1..].iter().map(|address| address + 1).collect();
         assert_eq!(addresses, *wanted, "{:#?}", watch.name_frames(stack));
     }
