@@ -17,6 +17,7 @@ use crate::file;
 /// every instruction.
 pub(crate) fn analyse(bytes: &[u8]) {
     if let Ok(image) = Image::parse(Path::new("fuzzed"), bytes.to_vec()) {
+        assert!(image.go_procedures().all(|one| !one.rows.is_empty()));
         exhaust(&Module::analyse(image));
     }
     static PROGRAM: OnceLock<Vec<u8>> = OnceLock::new();

@@ -232,6 +232,13 @@ mod tests {
             assert!(table.functions().len() <= 2);
             assert!(table.returns().len() <= 2);
         }
+        for (at, byte) in (8..table.len()).flat_map(|at| [0, 0x7f, 0xff].map(|byte| (at, byte))) {
+            let mut table = table.clone();
+            table[at] = byte;
+            let Some(table) = Table::read(&table, Some(0)) else { continue };
+            assert!(table.functions().len() <= table.count);
+            assert!(table.returns().len() <= table.count);
+        }
         assert!(Table::read(&[0xff; 128], Some(0)).is_none());
     }
 

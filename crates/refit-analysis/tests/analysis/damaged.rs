@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use refit_analysis::image::Image;
+use refit_analysis::image::{Image, Procedure};
 use refit_analysis::{FunctionId, Module, OpenError};
 
 /// Pseudo-random numbers that are the same in each run.
@@ -24,6 +24,8 @@ impl Numbers {
 /// Analyses `data` and computes the flow of all functions; returns whether the file was accepted.
 fn look_at(data: Vec<u8>) -> bool {
     let Ok(image) = Image::parse(Path::new("damaged"), data) else { return false };
+    let is_empty = |one: Procedure| one.addresses.is_empty();
+    assert!(!image.procedures().chain(image.go_procedures()).any(is_empty));
     let module = Module::analyse(image);
     for i in 0..module.functions().len() as u32 {
         let flow = module.flow(FunctionId(i));
