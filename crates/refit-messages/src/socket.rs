@@ -64,9 +64,8 @@ impl Socket {
     /// for [`BUSY_FACTOR`] times the limit.
     fn is_dead(&self, heard: Instant) -> bool {
         let Some(&silence) = self.silence.get() else { return true };
-        let answers = tcp::acknowledged(self.fd.as_fd())
-            .is_ok_and(|progress| progress.outstanding == 0 || progress.since < silence);
-        !answers || heard.elapsed() >= silence * BUSY_FACTOR
+        let progress = tcp::acknowledged(self.fd.as_fd()).ok();
+        is_dead(silence, progress.as_ref(), heard.elapsed())
     }
 
     /// Sends a descriptor to the other side of a Unix socket.
@@ -108,6 +107,13 @@ impl Socket {
     }
 }
 
+/// Whether a peer is dead that has been silent for `heard`, by what its kernel acknowledged.
+fn is_dead(silence: Duration, progress: Option<&tcp::Acknowledged>, heard: Duration) -> bool {
+    let answers =
+        progress.is_some_and(|progress| progress.outstanding == 0 || progress.since < silence);
+    !answers || heard >= silence * BUSY_FACTOR
+}
+
 /// One thread's view of a socket.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream(pub(crate) Arc<Socket>);
@@ -138,5 +144,49 @@ impl Sink for Stream {
     fn write(&mut self, bytes: &[u8], wait: bool) -> io::Result<usize> {
         let how = if wait { SendFlags::empty() } else { SendFlags::DONTWAIT };
         Ok(rustix::net::send(&self.0.fd, bytes, how | SendFlags::NOSIGNAL)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    use rustix::io::{FdFlags, fcntl_getfd};
+
+    use super::*;
+
+    #[test]
+    fn a_peer_is_dead_if_its_kernel_is_or_if_it_is_silent_for_long() {
+        let silence = Duration::from_secs(2);
+        let dead = |outstanding, since, heard| {
+            let since = Duration::from_secs(since);
+            let progress = tcp::Acknowledged { outstanding, since };
+            is_dead(silence, Some(&progress), Duration::from_secs(heard))
+        };
+        assert!(!dead(0, 9, 3), "everything is acknowledged");
+        assert!(!dead(5, 1, 3), "something was a moment ago");
+        assert!(dead(5, 2, 3), "nothing was for the limit");
+        assert!(!dead(0, 0, 19) && dead(0, 0, 20), "it is silent for ten times the limit");
+        assert!(is_dead(silence, None, Duration::ZERO), "nothing is known");
+    }
+
+    #[test]
+    fn a_connection_ends_if_the_other_host_takes_nothing() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let socket = Socket::new(TcpStream::connect(address).expect("connected"));
+        socket.hurry(Duration::from_millis(1500)).expect("set");
+        assert_eq!(sockopt::tcp_user_timeout(&socket.fd), Ok(1500));
+        assert_eq!(sockopt::tcp_nodelay(&socket.fd), Ok(true));
+    }
+
+    #[test]
+    fn a_descriptor_that_is_taken_is_not_for_programs_that_are_executed() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let (giver, taker) = (Socket::new(ours), Socket::new(theirs));
+        giver.give(giver.fd.as_fd()).expect("given");
+        let taken = taker.take().expect("taken");
+        assert!(fcntl_getfd(&taken).expect("its flags").contains(FdFlags::CLOEXEC));
     }
 }

@@ -116,3 +116,18 @@ impl Layer {
         self.join_by(address.to_owned(), Transport::Tcp, dial)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_this_host_are_permitted_in_any_form() {
+        let permits = |address: &str| {
+            let security = Security::None { anywhere: false };
+            security.permits(address.parse().expect("an address")).is_ok()
+        };
+        assert!(["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"].into_iter().all(permits));
+        assert!(!["192.0.2.1", "::ffff:192.0.2.1", "::", "0.0.0.0"].into_iter().any(permits));
+    }
+}

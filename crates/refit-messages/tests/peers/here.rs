@@ -334,3 +334,21 @@ fn a_dead_socket_is_replaced_and_a_living_one_is_not() {
     let (kind, _) = builder(3);
     assert!(matches!(kind.on(|_, _: Note, _| ()).start(), Err(MessageError::KindTwice(1))));
 }
+
+#[test]
+fn who_was_refused_can_join_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one");
+    let layer = |id| builder(id).0.start().unwrap();
+    let (one, first, second) = (layer(1), layer(2), layer(2));
+    one.listen_here(&path).unwrap();
+    first.join_here(&path).unwrap();
+    until(|| one.peers().len() == 1);
+    let refused = second.join_here(&path).unwrap_err();
+    assert!(matches!(refused, MessageError::Refused { .. }), "{refused}");
+    first.close();
+    until(|| one.peers().is_empty());
+    // The number may still be taken for a moment.
+    until(|| second.join_here(&path).is_ok());
+    until(|| one.peers().len() == 1);
+}
