@@ -237,3 +237,15 @@ fn known_user(user: u32) -> Result<(), Refusal> {
         user => Err(Refusal::User(user)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_of_the_same_user_and_of_root_may_join() {
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!((known_user(0), known_user(own)), (Ok(()), Ok(())));
+        assert_eq!(known_user(own + 1), Err(Refusal::User(own + 1)));
+    }
+}

@@ -205,3 +205,53 @@ fn refusal(error: &io::Error) -> Refusal {
         _ => Refusal::HungUp,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection whose other side has sent these bytes.
+    struct Peer<'b>(&'b [u8]);
+
+    impl Read for Peer<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            self.0.read(into)
+        }
+    }
+
+    impl Write for Peer<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn own() -> Hello {
+        Hello::new(InstanceId(1), Way::Urgent, 7)
+    }
+
+    #[test]
+    fn another_release_is_refused_by_name() {
+        let other = Hello { id: InstanceId(2), release: "0.0.1".to_owned(), ..own() };
+        let refused = greet(&mut Peer(&other.encode()), &own()).expect_err("another release");
+        let ours = RELEASE.to_owned();
+        assert_eq!(refused, Refusal::Release { theirs: other.release, ours });
+        let same = Hello { id: InstanceId(2), ..own() };
+        assert_eq!(greet(&mut Peer(&same.encode()), &own()), Ok(same));
+    }
+
+    #[test]
+    fn a_peer_that_speaks_tls_is_told_apart_from_a_stranger() {
+        for (said, refusal) in [
+            (&[22, 3, 1, 2, 0, 1, 0][..], Refusal::Encrypted),
+            (&[21, 3, 3, 0, 2, 2, 40], Refusal::Encrypted),
+            (b"GET / HTTP/1.0", Refusal::HungUp),
+            (&[b'x'; HELLO], Refusal::Stranger),
+        ] {
+            assert_eq!(greet(&mut Peer(said), &own()), Err(refusal));
+        }
+    }
+}
