@@ -352,3 +352,18 @@ fn who_was_refused_can_join_later() {
     until(|| second.join_here(&path).is_ok());
     until(|| one.peers().len() == 1);
 }
+
+#[test]
+fn connections_that_ended_do_not_count_among_those_that_begin() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one");
+    let layer = |id| builder(id).0.start().unwrap();
+    let (one, two) = (layer(1), layer(2));
+    one.listen_here(&path).unwrap();
+    // More than may be in their handshake at a time.
+    for _ in 0..100 {
+        drop(UnixStream::connect(&path).unwrap());
+    }
+    until(|| two.join_here(&path).is_ok());
+    until(|| one.peers().len() == 1);
+}
