@@ -207,7 +207,7 @@ pub(crate) fn read(
     if *what == Do::Exits {
         let mut cells = [0; 1 + WAYS];
         for (cell, number) in cells.iter_mut().zip(*first..) {
-            *cell = installed.cells(step, number)?[0];
+            *cell = installed.cell(number)?;
         }
         let [calls, ways @ ..] = cells;
         let all = Reading::Exits { calls, ways };

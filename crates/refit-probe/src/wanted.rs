@@ -9,7 +9,7 @@ use refit_analysis::Module;
 use refit_analysis::functions::Convention;
 use refit_analysis::types::Types;
 use refit_instruments::session::Session;
-use refit_splice::{At, Plan, Site, Step};
+use refit_splice::{At, Plan, Site};
 
 use crate::argument::Maps;
 use crate::computing::Facts;
@@ -43,8 +43,6 @@ pub struct Watched {
 /// Returns of a function that are not seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unseen {
-    /// The step that counts them.
-    pub(crate) step: Step,
     /// Number of the cell that has their count.
     pub(crate) cell: u32,
     /// Why they are not seen.
@@ -167,14 +165,19 @@ impl<'s> Wanted<'s> {
             }
         };
         self.cells = own.last().map_or(self.cells, Watching::end);
-        let numbers = (u16::try_from(self.maps.len()), u16::try_from(self.asked));
-        if let (true, (Ok(map), Ok(number))) = (steps.returning, numbers) {
+        let numbers = (self.marks(), u16::try_from(self.asked));
+        if let (true, (Some(map), Ok(number))) = (steps.returning, numbers) {
             steps.tail = Tail::new(map, number, self.cells, &steps.leaving);
             self.cells += 1;
         }
         self.asked += 1;
         self.messages += own.iter().filter(|one| one.what.prints()).count() as u32;
         Ok(Some(Asked { label, module: name, file, found, semaphore, steps, own }))
+    }
+
+    /// Returns the number of the map that has the marks.
+    fn marks(&self) -> Option<u16> {
+        u16::try_from(self.maps.len()).ok()
     }
 
     /// Adds a place with its sites, unless they are not possible.
@@ -199,8 +202,8 @@ impl<'s> Wanted<'s> {
                 return;
             }
         };
-        let tail = steps.tail.as_ref().map(|tail| (tail.lose(), tail.unseen()));
-        let unseen = sites.unseen.zip(tail).map(|(why, (step, cell))| Unseen { step, cell, why });
+        let cell = steps.tail.as_ref().map(Tail::unseen);
+        let unseen = sites.unseen.zip(cell).map(|(why, cell)| Unseen { cell, why });
         self.at.extend(sites.own.iter().map(|site| ((site.address, site.at), place)));
         let all = sites.own.into_iter().chain(sites.others);
         self.sites.extend(all.map(|site| (place, site)));
@@ -239,10 +242,9 @@ impl<'s> Wanted<'s> {
             let first = self.refused.first().map(|(name, why)| format!("{name}: {why}"));
             return Err(Error::Nothing { first: first.unwrap_or_default() });
         }
-        let Self { watched, refused, cells, maps, sites, .. } = self;
-        let mut steps = sites.iter().flat_map(|(_, site)| &site.actions);
-        let marks = u16::try_from(maps.len()).ok();
-        let marks = marks.filter(|map| steps.any(|step| tails::is_mark(step, *map)));
+        let mut steps = self.sites.iter().flat_map(|(_, site)| &site.actions);
+        let marks = self.marks().filter(|map| steps.any(|step| tails::is_mark(step, *map)));
+        let Self { watched, refused, cells, .. } = self;
         Ok(Decided { watched, refused, plan, cells, marks })
     }
 

@@ -277,8 +277,8 @@ impl Watch {
     /// # Errors
     /// The error of reading the cells.
     pub fn unseen(&self, place: &Watched) -> std::io::Result<u64> {
-        let Some(Unseen { step, cell, .. }) = &place.unseen else { return Ok(0) };
-        Ok(self.installed.cells(step, *cell)?[0])
+        let Some(Unseen { cell, .. }) = &place.unseen else { return Ok(0) };
+        self.installed.cell(*cell)
     }
 
     /// Returns the number of returns that were not seen so far for another reason: too many calls
