@@ -240,7 +240,25 @@ fn known_user(user: u32) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
     use super::*;
+
+    #[test]
+    fn only_heartbeats_are_expected_within_a_time_after_the_handshake() {
+        let silence = Duration::from_secs(77);
+        let layer = Layer::builder(InstanceId(1)).silence(silence).start().expect("a layer");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let wires = [(); 2].map(|()| {
+            let socket = Socket::new(TcpStream::connect(address).expect("connected"));
+            socket.set_timeout(Some(HANDSHAKE_TIMEOUT)).expect("set");
+            Wire::plain(socket)
+        });
+        layer.prepare(&wires, Transport::Tcp).expect("prepared");
+        assert_eq!(wires.each_ref().map(|wire| wire.socket.timeout()), [Some(silence), None]);
+        layer.close();
+    }
 
     #[test]
     fn processes_of_the_same_user_and_of_root_may_join() {

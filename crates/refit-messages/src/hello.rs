@@ -213,6 +213,26 @@ mod tests {
     /// A connection whose other side has sent these bytes.
     struct Peer<'b>(&'b [u8]);
 
+    /// A connection whose other side has sent this byte, and takes nothing any more.
+    struct Gone(u8);
+
+    impl Read for Gone {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            into[0] = self.0;
+            Ok(1)
+        }
+    }
+
+    impl Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     impl Read for Peer<'_> {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
             self.0.read(into)
@@ -253,5 +273,13 @@ mod tests {
         ] {
             assert_eq!(greet(&mut Peer(said), &own()), Err(refusal));
         }
+    }
+    #[test]
+    fn a_refusal_is_heard_though_its_sender_is_gone() {
+        let (own, peer) = (InstanceId(1), InstanceId(2));
+        let heard = |verdict| judge(&mut Gone(verdict), Ok(()), peer, own).expect_err("it is gone");
+        assert_eq!(heard(TAKEN), Refusal::ByPeer(Box::new(Refusal::Taken(own))));
+        assert_eq!(heard(SAME_ID), Refusal::ByPeer(Box::new(Refusal::SameId(peer))));
+        assert_eq!(heard(0), Refusal::HungUp);
     }
 }

@@ -182,6 +182,7 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc::{self, Receiver, Sender};
     use std::thread;
@@ -290,10 +291,12 @@ mod tests {
                 Ok(0)
             }
         }
-        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         let outbox = Outbox::new(Box::new(Full), Socket::new(ours));
         assert_eq!(outbox.put(vec![0], true), Err(Closed));
         assert!(outbox.state.lock().closed);
+        theirs.set_nonblocking(true).expect("set");
+        assert_eq!(theirs.read(&mut [0]).expect("the connection has ended"), 0);
     }
 
     #[test]

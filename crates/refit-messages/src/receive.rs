@@ -129,8 +129,30 @@ fn handle(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
     use crate::frame::assemble;
+    use crate::link::Place;
+    use crate::socket::Socket;
+    use crate::wire::Wire;
+    use crate::{InstanceId, Transport};
+
+    #[test]
+    fn an_answer_to_nothing_is_malformed() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let outgoing = [ours, theirs].map(|end| Wire::plain(Socket::new(end)).split().1);
+        let place = Place { name: "a test".to_owned(), dialed: false };
+        let link = Link::new(InstanceId(2), place, Transport::Shared, outgoing);
+        let (ticket, _) = link.tickets.open().unwrap();
+        for (number, outcome) in [(ticket, Ok(())), (ticket, Err(Malformed::Ticket(ticket)))] {
+            let header = Header::bare(Sort::Unanswered, number);
+            let (mut message, mut body) = (Vec::new(), Vec::new());
+            let handlers = HashMap::new();
+            let handled = handle(&handlers, &link, Way::Urgent, &header, &mut message, &mut body);
+            assert_eq!(handled, outcome);
+        }
+    }
 
     #[test]
     fn a_stream_that_ends_within_a_message_has_ended_and_a_whole_message_is_read() {

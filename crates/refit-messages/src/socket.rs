@@ -42,6 +42,12 @@ impl Socket {
         Ok(())
     }
 
+    /// Returns the time after which reads fail.
+    #[cfg(test)]
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        sockopt::socket_timeout(&self.fd, Timeout::Recv).expect("it is a socket")
+    }
+
     /// Hangs up: reads end and writes fail, on both sides.
     pub(crate) fn end(&self) {
         // It may have ended already.

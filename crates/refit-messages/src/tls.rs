@@ -197,3 +197,47 @@ impl Sink for Writer {
         Ok(std::mem::take(&mut self.owed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    use super::*;
+
+    /// Returns the keys of an instance that trusts itself alone.
+    fn keys() -> Keys {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [certificate, key] = ["own.pem", "key.pem"].map(|name| directory.path().join(name));
+        let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("signed");
+        std::fs::write(&certificate, own.cert.pem()).expect("written");
+        std::fs::write(&key, own.signing_key.serialize_pem()).expect("written");
+        Keys::load(&certificate, &certificate, &key).expect("keys")
+    }
+
+    #[test]
+    fn the_reader_of_an_established_connection_writes_nothing() {
+        let keys = keys();
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let mut raw = ours.try_clone().expect("another descriptor");
+        let mut client = keys.connect(Socket::new(ours), "localhost").expect("a client");
+        let mut server = keys.accept(Socket::new(theirs)).expect("a server");
+        let greet = |wire: &mut Wire| {
+            let mut heard = [0; 5];
+            wire.write_all(b"hello").expect("written");
+            wire.read_exact(&mut heard).expect("read");
+            assert_eq!(&heard, b"hello");
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| greet(&mut client));
+            greet(&mut server);
+        });
+        // A record that nobody encrypted.
+        raw.write_all(&[23, 3, 3, 0, 20]).and_then(|()| raw.write_all(&[0; 20])).expect("written");
+        let error = server.read(&mut [0]).expect_err("it cannot be decrypted");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        raw.set_nonblocking(true).expect("set");
+        let nothing = raw.read(&mut [0]).expect_err("nothing was written");
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+    }
+}

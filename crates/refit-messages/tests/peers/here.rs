@@ -367,3 +367,46 @@ fn connections_that_ended_do_not_count_among_those_that_begin() {
     until(|| two.join_here(&path).is_ok());
     until(|| one.peers().len() == 1);
 }
+
+#[test]
+fn who_is_lost_is_no_peer_any_more_when_its_loss_is_reported() {
+    use std::sync::{OnceLock, mpsc};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one");
+    let own: &'static OnceLock<std::sync::Arc<Layer>> = Box::leak(Box::default());
+    let (losses, lost) = mpsc::channel();
+    let one = Layer::builder(ONE)
+        .lost(move |peer, _| losses.send((peer, own.get().unwrap().peers().len())).unwrap())
+        .start()
+        .unwrap();
+    own.set(one.clone()).unwrap();
+    one.listen_here(&path).unwrap();
+    let two = builder(2).0.start().unwrap();
+    two.join_here(&path).unwrap();
+    until(|| one.peers().len() == 1);
+    two.close();
+    assert_eq!(next(&lost), (TWO, 0));
+    one.close();
+}
+
+#[test]
+fn what_connects_while_many_are_in_their_handshake_is_turned_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one");
+    let (one, two) = (builder(1).0.start().unwrap(), builder(2).0.start().unwrap());
+    one.listen_here(&path).unwrap();
+    let mut hello = [0; 64];
+    let silent: Vec<UnixStream> = (0..64)
+        .map(|_| {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.read_exact(&mut hello).unwrap();
+            stream
+        })
+        .collect();
+    let mut late = UnixStream::connect(&path).unwrap();
+    assert_eq!(late.read(&mut hello).unwrap(), 0, "it is closed without a word");
+    drop(silent);
+    until(|| two.join_here(&path).is_ok());
+    one.close();
+    two.close();
+}

@@ -1,16 +1,19 @@
 //! Tests of instances that are connected by TCP.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use refit_messages::{InstanceId, MessageError, Security, Transport};
+use refit_messages::{InstanceId, MessageError, Refusal, Security, Transport};
 
 use crate::pair::{Double, Echo, LOOPBACK, Note, Pair, builder, next, until};
 
 const ONE: InstanceId = InstanceId(1);
 const TWO: InstanceId = InstanceId(2);
 const NONE: Security = Security::None { anywhere: false };
+/// The verdict that two connections do not belong together.
+const HALF: u8 = 6;
 
 #[test]
 fn what_holds_on_one_host_holds_by_tcp() {
@@ -73,5 +76,59 @@ fn heartbeats_keep_those_together_that_have_nothing_to_say() {
     assert_eq!((peer.urgent.sent, peer.urgent.received), (0, 0), "heartbeats are not counted");
     assert_eq!(two.ask(ONE, &Double(1), &[]).unwrap().0, 2);
     two.close();
+    one.close();
+}
+
+/// Exchanges hellos as an instance of this number, which answers with the token that it is sent.
+fn greet(stream: &mut TcpStream, id: u8) {
+    let mut hello = [0; 64];
+    stream.read_exact(&mut hello).unwrap();
+    hello[10] = id;
+    stream.write_all(&hello).unwrap();
+}
+
+/// Sends a verdict, and returns the other side's.
+fn judge(stream: &mut TcpStream, verdict: u8) -> u8 {
+    stream.write_all(&[verdict]).unwrap();
+    let mut heard = [0];
+    stream.read_exact(&mut heard).unwrap();
+    heard[0]
+}
+
+#[test]
+fn two_connections_that_reach_different_instances_are_no_peer() {
+    let listener = TcpListener::bind(LOOPBACK).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (two, _) = builder(2);
+    let two = two.start().unwrap();
+    thread::scope(|scope| {
+        let joins = scope.spawn(|| two.join(&address, &NONE));
+        let mut urgent = listener.accept().unwrap().0;
+        greet(&mut urgent, 7);
+        assert_eq!(judge(&mut urgent, 0), 0);
+        let mut bulk = listener.accept().unwrap().0;
+        greet(&mut bulk, 8);
+        assert_eq!(judge(&mut bulk, 0), HALF);
+        let refused = joins.join().unwrap().unwrap_err();
+        assert!(matches!(refused, MessageError::Refused { why: Refusal::Half, .. }), "{refused}");
+    });
+    assert!(two.peers().is_empty());
+}
+
+#[test]
+fn a_second_connection_after_its_first_was_given_up_is_refused() {
+    let (one, by_one) = builder(1);
+    let one = one.start().unwrap();
+    let address = one.listen(LOOPBACK, &NONE).unwrap();
+    let mut urgent = TcpStream::connect(address).unwrap();
+    greet(&mut urgent, 7);
+    assert_eq!(judge(&mut urgent, HALF), 0);
+    assert!(next(&by_one.refused).contains("without its first"));
+    let mut bulk = TcpStream::connect(address).unwrap();
+    let mut hello = [0; 64];
+    bulk.read_exact(&mut hello).unwrap();
+    (hello[10], hello[12]) = (7, 1);
+    bulk.write_all(&hello).unwrap();
+    assert_eq!(judge(&mut bulk, 0), HALF);
     one.close();
 }
