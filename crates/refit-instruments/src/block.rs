@@ -52,6 +52,11 @@ pub enum Kind {
     Totals = 8,
     /// An [`End`], once, as the last block. If it is missing, the writer did not end regularly.
     End = 9,
+    /// `Vec<`[`Frame`]`>`: frames of stacks, as they become known. Their names follow at the end of
+    /// the recording, in a frame of the same number.
+    Frames = 10,
+    /// `Vec<`[`Stack`]`>`: stacks, as they become known.
+    Stacks = 11,
 }
 
 impl Kind {
@@ -67,6 +72,8 @@ impl Kind {
             7 => Kind::Costs,
             8 => Kind::Totals,
             9 => Kind::End,
+            10 => Kind::Frames,
+            11 => Kind::Stacks,
             _ => return None,
         })
     }
@@ -164,6 +171,59 @@ pub struct Thread {
     pub process: u32,
     /// Its name.
     pub name: String,
+}
+
+/// A place in code at which threads stood, or from which they had called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame {
+    /// Its number, from 1 on.
+    pub id: u32,
+    /// Name of the file that holds the code; `None` if no file does, or it is not known.
+    #[serde(default)]
+    pub module: Option<String>,
+    /// Address of the instruction, or of the last byte of the call: in the file, if one is known.
+    pub address: u64,
+    /// The functions that are there: those that the compiler has inlined, innermost first, then the
+    /// one that they are inlined into. Empty if none is known.
+    #[serde(default)]
+    pub functions: Vec<Function>,
+}
+
+impl Frame {
+    /// Returns what to call it, a line for each function, the innermost first.
+    pub fn labels(&self) -> Vec<String> {
+        let module = self.module.as_ref();
+        if self.functions.is_empty() {
+            let address = self.address;
+            return vec![
+                module.map_or(format!("{address:#x}"), |name| format!("{name}+{address:#x}")),
+            ];
+        }
+        let named = |function: &Function| match module {
+            Some(module) => format!("{} ({module})", function.name),
+            None => function.name.clone(),
+        };
+        self.functions.iter().map(named).collect()
+    }
+}
+
+/// A function at a frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Function {
+    /// The name.
+    pub name: String,
+    /// Source file and line.
+    #[serde(default)]
+    pub source: Option<String>,
+}
+
+/// A stack of frames.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stack {
+    /// Its number, from 1 on.
+    pub id: u32,
+    /// The numbers of its frames, the innermost first.
+    pub frames: Vec<u32>,
 }
 
 /// A dump: from `begin` to `end` all processors waited while their buffers were written (Kohr 1994,

@@ -24,6 +24,7 @@
 //!
 //! - [`modules`]: the files whose code a program runs, and their load addresses.
 //! - [`stacks`]: the table by which snippets walk stacks, and the names of frames.
+//! - [`unwinder`]: the stacks of threads that are switched out, for recordings.
 //! - [`operand`], `quotes`, [`type_name`], [`arithmetic`], [`argument`], `path`, [`expression`],
 //!   [`datum`]: values and texts, as they are asked for and as they are read.
 //! - [`lowering`]: locals for what is computed.
@@ -97,5 +98,6 @@ pub mod steps;
 mod tail_calls;
 pub mod tails;
 pub mod type_name;
+pub mod unwinder;
 mod wanted;
 pub mod watch;

@@ -9,7 +9,7 @@ use refit_analysis::lines::{Lines, Origin, demangle};
 use refit_splice::process::{Program, Refusal};
 use refit_splice::{Stacks, UNKNOWN_FRAME};
 
-use crate::modules;
+use crate::modules::{self, KeptFile};
 
 /// A frame of a stack. A function that the compiler has inlined has a frame of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,11 +35,20 @@ pub(crate) struct Images {
     all: Vec<Loaded>,
 }
 
+/// A file that is mapped at a distance from its addresses.
 #[derive(Debug)]
 struct Loaded {
-    name: String,
-    image: Image,
+    code: NamedCode,
     bias: u64,
+}
+
+/// A file, and what is needed to name addresses of its code.
+#[derive(Debug)]
+pub(crate) struct NamedCode {
+    pub(crate) name: String,
+    pub(crate) image: Image,
+    /// For its debug information.
+    _kept: Option<KeptFile>,
     /// Read when they are needed; then `None` inside if there are none.
     lines: Mutex<Option<Option<Lines>>>,
 }
@@ -54,14 +63,14 @@ impl Images {
         let read = mapped.par_iter().filter_map(|file| {
             let image = Image::open(&file.file).ok()?;
             let bias = file.bias(&image)?;
-            Some(Loaded { name: file.name(), image, bias, lines: Mutex::default() })
+            Some(Loaded { code: NamedCode::new(file.name(), image, file.kept()), bias })
         });
         Ok(Self { all: read.collect() })
     }
 
     /// Returns the table by which snippets walk stacks.
     pub(crate) fn table(&self) -> Stacks {
-        let images: Vec<_> = self.all.iter().map(|one| (&one.image, one.bias)).collect();
+        let images: Vec<_> = self.all.iter().map(|one| (&one.code.image, one.bias)).collect();
         let of = |(image, bias): (&Image, u64)| {
             let all = image.procedures().chain(image.go_procedures());
             all.map(|procedure| procedure.moved(bias)).collect::<Vec<_>>()
@@ -77,18 +86,24 @@ impl Images {
     }
 
     fn frames_at(&self, address: u64) -> Vec<StackFrame> {
-        let code = |one: &&Loaded| one.image.code_at(address.wrapping_sub(one.bias)).is_some();
+        let inside = |one: &Loaded| address.wrapping_sub(one.bias);
+        let code = |one: &&Loaded| one.code.image.code_at(inside(one)).is_some();
         let unnamed = StackFrame { address, ..StackFrame::default() };
         match self.all.iter().find(code) {
-            Some(one) if address != UNKNOWN_FRAME => one.frames_at(address),
+            Some(one) if address != UNKNOWN_FRAME => one.code.frames_at(inside(one)),
             _ => vec![unnamed],
         }
     }
 }
 
-impl Loaded {
-    fn frames_at(&self, address: u64) -> Vec<StackFrame> {
-        let inside = address.wrapping_sub(self.bias);
+impl NamedCode {
+    pub(crate) fn new(name: String, image: Image, kept: Option<KeptFile>) -> Self {
+        Self { name, image, _kept: kept, lines: Mutex::default() }
+    }
+
+    /// Names the functions at an address of the file; inlined ones come before the one that they
+    /// are in.
+    pub(crate) fn frames_at(&self, inside: u64) -> Vec<StackFrame> {
         let mut lines = self.lines.lock();
         let lines = lines.get_or_insert_with(|| Lines::of(&self.image));
         let origins = lines.as_ref().map_or_else(Vec::new, |lines| lines.at(inside));

@@ -155,6 +155,6 @@ pub use snippet::{
     Action, Base, Clock, DURATIONS, Fold, Formula, Item, KEYS, Kept, Key, LOCALS, Operator,
     Relation, Step, TIMER, Test, Text, Unary, Value, Width, text,
 };
-pub use stacks::{FRAMES, Stacks, UNKNOWN_FRAME};
+pub use stacks::{FRAMES, Position, Row, Stacks, UNKNOWN_FRAME, Walked, walk};
 pub use why::Why;
 pub use withdraw::Withdrawn;

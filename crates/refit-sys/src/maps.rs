@@ -191,7 +191,7 @@ fn mapping_of(query: &procmap_query, name: &[u8]) -> Mapping {
 }
 
 /// Splits a name as the kernel shows it into the path and whether the file has been deleted.
-fn named(name: &[u8]) -> (PathBuf, bool) {
+pub(crate) fn named(name: &[u8]) -> (PathBuf, bool) {
     let kept = name.strip_suffix(b" (deleted)");
     (Path::new(OsStr::from_bytes(kept.unwrap_or(name))).to_path_buf(), kept.is_some())
 }

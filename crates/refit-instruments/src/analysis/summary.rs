@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use super::compensation::{Compensation, Corrected};
 use super::dumps::Dumps;
 use super::filter::Filter;
+use super::off_cpu::{OffCpuKey, OffCpuSum, OffCpuSums, OffCpus};
 use super::order::Order;
 use super::spans::{Span, Spans, Step};
 use super::switches::Switches;
@@ -23,6 +24,8 @@ pub struct Summary {
     pub switches: Switches,
     /// The waits of threads for one another.
     pub waits: Vec<Wait>,
+    /// The time off the processors, of threads whose stacks were recorded, the longest first.
+    pub off_cpu: Vec<(OffCpuKey, OffCpuSum)>,
     /// The places where measuring may have changed the order of events.
     pub order: Order,
     /// The number of ends without a begin.
@@ -145,6 +148,7 @@ pub fn summarize(trace: &Trace, filter: &Filter) -> Result<Summary, Error> {
     let mut spans = Spans::new(Dumps::new(trace.dumps()));
     let (mut waits, mut switches) = (Waits::default(), Switches::default());
     let mut order = Order::new(compensation.clone());
+    let (mut off, mut off_sums) = (OffCpus::default(), OffCpuSums::default());
     let mut records = trace.records();
     let mut count = 0;
     for seen in records.by_ref() {
@@ -155,8 +159,10 @@ pub fn summarize(trace: &Trace, filter: &Filter) -> Result<Summary, Error> {
         let role = definition.map_or(Role::Plain, |definition| definition.role);
         let wanted = filter.wants(definition, record.thread, seen.processor, record.time);
         let step = spans.see(&seen);
+        let ended = off.see(&seen, role);
         if filter.wants_place(record.thread, seen.processor, record.time) {
             switches.see(&seen, role);
+            ended.iter().for_each(|one| off_sums.add(one));
         }
         order.see(&seen, role);
         match &step {
@@ -191,6 +197,7 @@ pub fn summarize(trace: &Trace, filter: &Filter) -> Result<Summary, Error> {
         rows,
         switches,
         waits: waits.list(),
+        off_cpu: off_sums.list(),
         order,
         stray: spans.stray(),
         unended,

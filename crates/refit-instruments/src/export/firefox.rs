@@ -3,6 +3,9 @@
 //! Intervals and points are exported as markers, which show times. The call tree is built from
 //! samples, which show durations: one for each period in which the stack of a thread did not
 //! change, weighted by its microseconds.
+//!
+//! With stacks, the time for which a thread was off the processors is a marker with the stack on
+//! which it stood, and a sample of the intervals around it and of that stack.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -15,8 +18,9 @@ use fxprof_processed_profile::{
 };
 
 use super::error::{Error, MAX_EVENTS};
-use super::names::{name, thread_name};
-use crate::analysis::{Dumps, Filter, Span, Spans, Step};
+use super::names::{name, reason, stack_names, thread_name};
+use crate::analysis::{Dumps, Filter, OffCpu, OffCpus, Span, Spans, Step};
+use crate::definition::Role;
 use crate::read::{Seen, Trace};
 
 /// Writes the profile as JSON.
@@ -28,6 +32,7 @@ use crate::read::{Seen, Trace};
 pub fn firefox(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result<(), Error> {
     let mut writer = Writer::new(trace);
     let mut spans = Spans::new(Dumps::new(trace.dumps()));
+    let mut off = OffCpus::default();
     for seen in trace.records() {
         let seen = seen?;
         let record = &seen.record;
@@ -35,9 +40,19 @@ pub fn firefox(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result<(),
         let wanted = filter.wants(definition, record.thread, seen.processor, record.time);
         // Until now the stack was as it is before this record.
         let before: Vec<u32> = spans.open(record.thread).iter().map(|open| open.event).collect();
+        let role = definition.map_or(Role::Plain, |definition| definition.role);
+        if role == Role::SwitchOut {
+            writer.sample(&seen, &before, 0);
+        }
+        if let Some(one) = off.see(&seen, role).filter(|one| one.stack != 0) {
+            writer.sample(&seen, &before, one.stack);
+            if wanted {
+                writer.off_cpu(&seen, &one)?;
+            }
+        }
         match spans.see(&seen) {
             step @ (Step::Begin(_) | Step::End(_)) => {
-                writer.sample(&seen, &before);
+                writer.sample(&seen, &before, 0);
                 if let Step::End(span) = step
                     && wanted
                 {
@@ -118,10 +133,20 @@ impl<'a> Writer<'a> {
         *self.names.entry(event).or_insert_with(|| profile.intern_string(&name(trace, event)))
     }
 
-    fn stack(&mut self, thread: ThreadHandle, events: &[u32]) -> Option<StackHandle> {
-        events.iter().fold(None, |parent, event| {
+    /// Returns the stack of these intervals and of a recorded stack, if there is one.
+    fn stack(
+        &mut self,
+        thread: ThreadHandle,
+        events: &[u32],
+        recorded: u32,
+    ) -> Option<StackHandle> {
+        let intervals: Vec<_> = events.iter().map(|event| self.name(*event)).collect();
+        let names = stack_names(self.trace, recorded);
+        let functions = names.iter().map(|name| self.profile.intern_string(name));
+        let functions: Vec<_> = functions.collect();
+        intervals.into_iter().chain(functions).fold(None, |parent, name| {
             let frame = FrameInfo {
-                frame: Frame::Label(self.name(*event)),
+                frame: Frame::Label(name),
                 category_pair: CategoryHandle::OTHER.into(),
                 flags: FrameFlags::empty(),
             };
@@ -130,19 +155,41 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Attributes the time since the last sample of a thread to these intervals.
-    fn sample(&mut self, seen: &Seen, events: &[u32]) {
+    /// Writes the marker of a thread that was off.
+    fn off_cpu(&mut self, seen: &Seen, off: &OffCpu) -> Result<(), Error> {
+        self.count_marker()?;
+        let row = self.row(off.thread, self.nanos(off.begin));
+        let timing = MarkerTiming::Interval(self.time(off.begin), self.time(off.end));
+        let name = self.profile.intern_string("off processor");
+        let fields = self.profile.intern_string(reason(off));
+        let marker = Marker { name, fields, processor: seen.processor };
+        let marker = self.profile.add_marker(row.handle, timing, marker);
+        let stack = self.stack(row.handle, &[], off.stack);
+        self.profile.set_marker_stack(row.handle, marker, stack);
+        Ok(())
+    }
+
+    fn count_marker(&mut self) -> Result<(), Error> {
+        self.markers += 1;
+        if self.markers > MAX_EVENTS { Err(Error::TooMuch) } else { Ok(()) }
+    }
+
+    /// Attributes the time since the last sample of a thread to these intervals, and to a recorded
+    /// stack inside of them.
+    fn sample(&mut self, seen: &Seen, events: &[u32], recorded: u32) {
         let now = self.nanos(seen.record.time);
         let Row { handle, until } = self.row(seen.record.thread, now);
         let micros = now.saturating_sub(until) / 1_000;
         let until = until + micros * 1_000;
         self.threads.insert(seen.record.thread, Row { handle, until });
-        if micros == 0 || events.is_empty() {
+        if micros == 0 || events.is_empty() && recorded == 0 {
             return;
         }
-        let stack = self.stack(handle, events);
+        let stack = self.stack(handle, events, recorded);
         let weight = i32::try_from(micros).unwrap_or(i32::MAX);
-        let (time, delta) = (self.time(seen.record.time), CpuDelta::from_micros(micros));
+        // Off the processors it has used none.
+        let used = if recorded == 0 { micros } else { 0 };
+        let (time, delta) = (self.time(seen.record.time), CpuDelta::from_micros(used));
         self.profile.add_sample(handle, time, stack, delta, weight);
     }
 
@@ -160,10 +207,7 @@ impl<'a> Writer<'a> {
     }
 
     fn marker(&mut self, seen: &Seen, timing: MarkerTiming) -> Result<(), Error> {
-        self.markers += 1;
-        if self.markers > MAX_EVENTS {
-            return Err(Error::TooMuch);
-        }
+        self.count_marker()?;
         let record = &seen.record;
         let row = self.row(record.thread, self.nanos(record.time));
         let definition = self.trace.definition(record.what.id());

@@ -14,6 +14,6 @@ mod protobuf;
 
 pub use self::error::{Error, MAX_EVENTS};
 pub use self::firefox::firefox;
-pub use self::folded::{draw_stacks, flame_graph, folded, frame};
+pub use self::folded::{Folded, draw_stacks, flame_graph, folded, frame};
 pub use self::ndjson::ndjson;
 pub use self::perfetto::perfetto;

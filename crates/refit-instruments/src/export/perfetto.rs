@@ -5,6 +5,8 @@
 //! - Intervals are slices on the track of their thread. Changes and their phases are slices on the
 //!   track of the change.
 //! - Context switches, if the trace contains them, are slices on the track of the processor.
+//! - With stacks, the time for which a thread was off the processors is a slice on its track, with
+//!   the stack on which it stood.
 //! - Points are instants, samples are counters, and dumps are slices on a track of their own.
 //! - [`Phase::Out`] and [`Phase::In`] with the same first word are a flow. A request that waited
 //!   for a change has a flow to an instant on the track of the change at the begin of the wait.
@@ -20,10 +22,10 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
 use super::error::Error;
-use super::names::{name, thread_name};
+use super::names::{name, reason, stack_names, thread_name};
 use super::packets::{self, Packets, Type};
 use super::protobuf::Message;
-use crate::analysis::{Delay, Dumps, Filter, Open, Spans, Step, delays};
+use crate::analysis::{Delay, Dumps, Filter, OffCpu, OffCpus, Open, Spans, Step, delays};
 use crate::definition::{Definition, Role, Value};
 use crate::read::{Gap, Losses, Seen, Trace};
 use crate::record::Phase;
@@ -72,6 +74,7 @@ pub fn perfetto(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result<()
         packets: Packets::new(to, !trace.clock().pairs().is_empty()),
         spans: Spans::new(Dumps::new(trace.dumps())),
         delays: by_request(delays(trace, filter)?),
+        off: OffCpus::default(),
         described: HashSet::new(),
         running: HashMap::new(),
         dropped: HashSet::new(),
@@ -106,6 +109,7 @@ struct Writer<'a> {
     packets: Packets<'a>,
     spans: Spans,
     delays: Delays,
+    off: OffCpus,
     /// The tracks whose descriptor has been written.
     described: HashSet<u64>,
     /// The thread that has each processor, according to the slices written so far.
@@ -217,6 +221,11 @@ impl Writer<'_> {
         let definition = self.trace.definition(event);
         let role = definition.map_or(Role::Plain, |definition| definition.role);
         let wanted = |thread| filter.wants(definition, thread, processor, record.time);
+        if let Some(off) = self.off.see(seen, role).filter(|off| off.stack != 0)
+            && wanted(off.thread)
+        {
+            self.off_cpu(processor, &off)?;
+        }
         match self.spans.see(seen) {
             Step::Begin(_) if wanted(record.thread) => self.opened(seen, role, definition),
             Step::End(span) => {
@@ -307,6 +316,18 @@ impl Writer<'_> {
                 self.put(processor, record.time, &event)
             }
         }
+    }
+
+    /// Writes the slice of a thread that was off.
+    fn off_cpu(&mut self, processor: u32, off: &OffCpu) -> io::Result<()> {
+        let track = self.thread(off.thread)?;
+        let mut names = stack_names(self.trace, off.stack);
+        names.reverse();
+        let name = format!("{} in {}", reason(off), names.first().map_or("?", String::as_str));
+        let stack = Message::new().text(10, "stack").text(6, &names.join("\n"));
+        let begin = packets::event(Type::Begin, track).text(23, &name).text(22, "off-cpu");
+        self.put(processor, off.begin, &begin.message(4, &stack))?;
+        self.put(processor, off.end, &packets::event(Type::End, track))
     }
 
     /// Ends the slice of the thread that has the processor.

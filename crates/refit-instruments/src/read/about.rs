@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::blocks::Block;
 use super::index::Index;
-use crate::block::{ClockPair, Cost, Dump, End, Head, Kind, Place, Thread, Total};
+use crate::block::{ClockPair, Cost, Dump, End, Frame, Head, Kind, Place, Stack, Thread, Total};
 use crate::definition::Definition;
 
 /// The data of a trace other than the records.
@@ -16,6 +16,8 @@ pub(super) struct About {
     pub(super) pairs: Vec<ClockPair>,
     pub(super) definitions: HashMap<u32, Definition>,
     pub(super) threads: BTreeMap<u32, Thread>,
+    pub(super) frames: HashMap<u32, Frame>,
+    pub(super) stacks: HashMap<u32, Stack>,
     pub(super) dumps: Vec<Dump>,
     /// The costs by instrument, and by whether they were measured in vivo.
     pub(super) costs: BTreeMap<(String, bool), Cost>,
@@ -52,6 +54,14 @@ impl About {
             Some(Kind::Threads) => {
                 let all: Vec<Thread> = read(block)?;
                 self.threads.extend(all.into_iter().map(|one| (one.id, one)));
+            }
+            Some(Kind::Frames) => {
+                let all: Vec<Frame> = read(block)?;
+                self.frames.extend(all.into_iter().map(|one| (one.id, one)));
+            }
+            Some(Kind::Stacks) => {
+                let all: Vec<Stack> = read(block)?;
+                self.stacks.extend(all.into_iter().map(|one| (one.id, one)));
             }
             Some(Kind::Costs) => {
                 let all: Vec<Cost> = read(block)?;

@@ -25,7 +25,7 @@ pub use self::merge::{Records, Seen};
 use self::about::About;
 use self::blocks::Part;
 use self::index::Index;
-use crate::block::{Cost, Dump, End, Head, Thread, Total};
+use crate::block::{Cost, Dump, End, Frame, Head, Thread, Total};
 use crate::definition::Definition;
 
 /// A trace, in one file or several parts.
@@ -124,6 +124,12 @@ impl Trace {
     /// Returns the number of threads that have records, whether or not their names are known.
     pub fn recorded_threads(&self) -> usize {
         self.index.threads()
+    }
+
+    /// Returns the frames of a stack, the innermost first; none if the stack is not known.
+    pub fn stack(&self, id: u32) -> impl DoubleEndedIterator<Item = &Frame> {
+        let frames = self.about.stacks.get(&id).map_or(&[][..], |stack| &stack.frames);
+        frames.iter().filter_map(|frame| self.about.frames.get(frame))
     }
 
     /// Returns the dumps, sorted by their begin.

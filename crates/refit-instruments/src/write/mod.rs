@@ -11,9 +11,10 @@ mod output;
 mod recorder;
 mod scheduler;
 mod source;
+mod switches;
 
 pub use cost::measure as measure_costs;
 pub use output::{OutputError, Rotation, part_path};
 pub use recorder::{Mode, Options, Recorder, Summary};
-pub use scheduler::Scheduler;
+pub use scheduler::{Scheduler, Unwind, Watched};
 pub use source::{Source, SourceBatch};

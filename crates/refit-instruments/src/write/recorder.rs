@@ -319,7 +319,7 @@ impl Writing {
         self.session.switch_system(true);
         self.drains.iter().for_each(Drain::close);
         self.write_all();
-        self.taps.iter_mut().for_each(|tap| tap.write(&mut self.output));
+        self.taps.iter_mut().for_each(|tap| tap.finish(&mut self.output));
         // Sources define events, too.
         self.define();
         self.drains.iter_mut().for_each(|drain| drain.write_rest(&mut self.output));

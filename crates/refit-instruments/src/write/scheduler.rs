@@ -1,16 +1,21 @@
 //! The scheduler as a source of records: which thread got which processor at what time and from
 //! which thread, and the names of threads.
 //!
+//! With stacks, each record of a thread that is switched out has the number of the stack on which
+//! it stood. [`Unwind`] finds the stacks and names their frames.
+//!
 //! The kernel reports times in `CLOCK_MONOTONIC_RAW`, and records contain ticks of the session. A
 //! pair of both clocks from the beginning and a current one define the line between them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 
 use refit_sys::clock;
-use refit_sys::perf::{EventKind, SchedulerEvent, Target, Watch};
+use refit_sys::memory::PAGE_SIZE;
+use refit_sys::perf::{EventKind, SchedulerEvent, StackTarget, Target, UserStack, Watch};
 
 use super::source::{Source, SourceBatch};
+use super::switches::Reader;
 use crate::block::Thread;
 use crate::definition::{FieldKind, Role};
 use crate::record::{Phase, Record, What};
@@ -18,18 +23,48 @@ use crate::session::{Described, Kind, Session};
 
 /// The number of pages of a kernel ring: half a MiB, for some ten thousand switches.
 const PAGES: usize = 128;
+/// The same with stacks: 8 MiB, for a thousand switches between two readings.
+const STACK_PAGES: usize = 2048;
+
+/// The means to find the stacks of threads that are switched out.
+pub trait Unwind: Send + std::fmt::Debug {
+    /// Processes an event that may change which code is where in a process.
+    fn see(&mut self, event: &SchedulerEvent);
+
+    /// Returns the number of the stack on which a thread of this process stands, 0 if it stands on
+    /// none; adds the stack and its frames, if they are new.
+    fn stack(&mut self, process: u32, stands: &UserStack, found: &mut SourceBatch) -> u32;
+
+    /// Adds all frames again, with their names.
+    fn name(&mut self, found: &mut SourceBatch);
+}
+
+/// The part of the scheduler's events that is recorded.
+#[derive(Debug, Default)]
+pub struct Watched<'w> {
+    /// The threads, with those that they create; all if `None`, which requires the corresponding
+    /// permission.
+    pub threads: Option<&'w [u32]>,
+    /// The threads whose stacks are recorded, and the means to find the stacks.
+    pub stacks: Option<(StackTarget<'w>, Box<dyn Unwind>)>,
+    /// The size of the kernel's ring for each processor, in bytes, if the default is smaller.
+    pub ring: Option<usize>,
+}
 
 /// The scheduler's events, on all processors.
 #[derive(Debug)]
 pub struct Scheduler {
     session: &'static Session,
-    watches: Vec<Watch>,
+    reader: Reader,
     switch_in: u32,
     switch_out: u32,
     /// Ticks and nanoseconds at the beginning.
     first: (u64, u64),
     /// The process of each thread, and whether the name has been reported.
     threads: BTreeMap<u32, (u32, bool)>,
+    unwind: Option<Box<dyn Unwind>>,
+    /// The stacks on which threads stand that are about to be switched out.
+    stands: HashMap<u32, u32>,
 }
 
 /// The error that a session has no room for the scheduler's events.
@@ -38,56 +73,65 @@ pub struct Scheduler {
 struct SessionFull;
 
 impl Scheduler {
-    /// Watches all threads, which requires the corresponding permission, or only the given threads
-    /// and those that they create.
+    /// Begins to watch.
     ///
     /// # Errors
     ///
     /// Returns the error of the kernel, usually a lack of permission.
-    pub fn watch(session: &'static Session, threads: Option<&[u32]>) -> io::Result<Scheduler> {
-        let processors = online();
-        let mut watches = Vec::new();
-        for processor in processors {
-            match threads {
-                None => watches.push(Watch::new(Target::Processor(processor), PAGES)?),
-                Some(threads) => {
-                    for thread in threads {
-                        let (thread, from_exec) = (*thread, false);
-                        let target = Target::Thread { thread, processor, from_exec };
-                        watches.push(Watch::new(target, PAGES / 4)?);
-                    }
-                }
-            }
-        }
+    pub fn watch(session: &'static Session, watched: Watched<'_>) -> io::Result<Scheduler> {
+        let Watched { threads, stacks, ring } = watched;
+        let (stacks, unwind) = stacks.unzip();
+        let default = if stacks.is_some() { STACK_PAGES } else { PAGES };
+        let pages = default.max(ring.unwrap_or(0) / PAGE_SIZE).next_power_of_two();
+        let watch = |processor| Watch::new(Target { processor, threads, stacks }, pages);
+        let watches = online().into_iter().map(watch).collect::<io::Result<_>>()?;
+        let reader = Reader::start(watches)?;
         let define = |name, role, fields| {
             let (manager, kind, parent) = ("system", Kind::Event, 0);
             session.define(&Described { name, manager, kind, role, fields, parent })
         };
         let full = || io::Error::new(io::ErrorKind::StorageFull, SessionFull);
         let inward = [("previous", FieldKind::U32)];
-        let outward = [("next", FieldKind::U32), ("preempted", FieldKind::U32)];
+        let outward =
+            [("next", FieldKind::U32), ("preempted", FieldKind::U32), ("stack", FieldKind::U32)];
+        let outward = &outward[..if unwind.is_some() { 3 } else { 2 }];
         Ok(Scheduler {
             session,
-            watches,
+            reader,
             switch_in: define("kernel::switch in", Role::SwitchIn, &inward).ok_or_else(full)?,
-            switch_out: define("kernel::switch out", Role::SwitchOut, &outward).ok_or_else(full)?,
+            switch_out: define("kernel::switch out", Role::SwitchOut, outward).ok_or_else(full)?,
             first: (session.now(), clock::raw()),
             threads: BTreeMap::new(),
+            unwind,
+            stands: HashMap::new(),
         })
     }
 
     /// Returns the record of a switch; `None` for other events.
-    fn record(&self, event: &SchedulerEvent, ticks: u64) -> Option<Record> {
+    fn record(&mut self, event: &SchedulerEvent, ticks: u64) -> Option<Record> {
         let (id, payload) = match event.kind {
-            EventKind::In(previous) => (self.switch_in, u64::from(previous.unwrap_or(0))),
+            EventKind::In(previous) => (self.switch_in, [u64::from(previous.unwrap_or(0)), 0]),
             EventKind::Out { next, preempted } => {
                 let next = u64::from(next.unwrap_or(0));
-                (self.switch_out, next | u64::from(preempted) << 32)
+                let stack = self.stands.remove(&event.thread).unwrap_or(0);
+                (self.switch_out, [next | u64::from(preempted) << 32, stack.into()])
             }
             _ => return None,
         };
         let what = What::new(id, Phase::Point);
-        Some(Record { time: ticks.max(1), what, thread: event.thread, payload: [payload, 0] })
+        Some(Record { time: ticks.max(1), what, thread: event.thread, payload })
+    }
+
+    /// Finds the stack on which a thread stands, or notes what changes in its process.
+    fn unwind(&mut self, event: &SchedulerEvent, found: &mut SourceBatch) {
+        let Some(unwind) = &mut self.unwind else { return };
+        match &event.kind {
+            EventKind::Stands(stands) => {
+                let stack = unwind.stack(event.process, stands, found);
+                self.stands.insert(event.thread, stack);
+            }
+            _ => unwind.see(event),
+        }
     }
 
     /// Adds the names of threads that were seen and not reported yet, from `/proc`.
@@ -108,22 +152,19 @@ impl Scheduler {
 
 impl Source for Scheduler {
     fn collect(&mut self, found: &mut SourceBatch) {
-        let mut all: Vec<SchedulerEvent> = Vec::new();
-        self.watches.iter_mut().for_each(|watch| {
-            watch.read(|event| all.push(event));
-        });
-        // Several watches of one processor are ordered separately.
-        all.sort_by_key(|event| event.time);
+        let all = self.reader.take();
         let now = (self.session.now(), clock::raw());
         for event in all {
             let (id, process) = (event.thread, event.process);
+            self.unwind(&event, found);
             match &event.kind {
-                EventKind::Named(name) => {
+                EventKind::Named { name, .. } => {
                     self.threads.insert(id, (process, true));
                     found.threads.push(Thread { id, process, name: name.clone() });
                 }
                 // The number may be reused for a thread with another name.
-                EventKind::Began | EventKind::Ended => drop(self.threads.remove(&id)),
+                EventKind::Began { .. } | EventKind::Ended => drop(self.threads.remove(&id)),
+                EventKind::Stands(_) | EventKind::Mapped(_) => {}
                 EventKind::Lost(lost) => found.lost.push((event.processor, *lost)),
                 EventKind::In(_) | EventKind::Out { .. } => {
                     self.threads.entry(id).or_insert((process, false));
@@ -134,6 +175,14 @@ impl Source for Scheduler {
             }
         }
         self.names(found);
+    }
+
+    fn finish(&mut self, found: &mut SourceBatch) {
+        self.reader.stop();
+        self.collect(found);
+        if let Some(unwind) = &mut self.unwind {
+            unwind.name(found);
+        }
     }
 }
 

@@ -6,13 +6,17 @@ use std::fmt;
 use zerocopy::IntoBytes;
 
 use super::output::Output;
-use crate::block::{End, Kind, RecordsHead, Thread};
+use crate::block::{End, Frame, Kind, RecordsHead, Stack, Thread};
 use crate::record::Record;
 
 /// A source of records that the recorder reads repeatedly.
 pub trait Source: Send + fmt::Debug {
     /// Adds what has happened since the last call.
     fn collect(&mut self, found: &mut SourceBatch);
+
+    /// Adds what is known only at the end of the recording. Called once, after the last
+    /// [`collect`](Self::collect).
+    fn finish(&mut self, _found: &mut SourceBatch) {}
 }
 
 /// The records from a source.
@@ -25,7 +29,14 @@ pub struct SourceBatch {
     pub lost: Vec<(u32, u64)>,
     /// Threads whose names have become known.
     pub threads: Vec<Thread>,
+    /// Frames that have become known, or their names.
+    pub frames: Vec<Frame>,
+    /// Stacks that have become known, whose frames are known.
+    pub stacks: Vec<Stack>,
 }
+
+/// The maximum number of frames, or stacks, of a block.
+const MAX_FRAMES: usize = 10_000;
 
 /// A source, and the state of the blocks that were written from it.
 #[derive(Debug)]
@@ -48,8 +59,26 @@ impl Tap {
     pub(super) fn write(&mut self, output: &mut Output) {
         let mut found = SourceBatch::default();
         self.source.collect(&mut found);
+        self.write_batch(&found, output);
+    }
+
+    /// Reads the source for the last time.
+    pub(super) fn finish(&mut self, output: &mut Output) {
+        self.write(output);
+        let mut found = SourceBatch::default();
+        self.source.finish(&mut found);
+        self.write_batch(&found, output);
+    }
+
+    fn write_batch(&mut self, found: &SourceBatch, output: &mut Output) {
         if !found.threads.is_empty() {
             output.json(Kind::Threads, &found.threads);
+        }
+        for frames in found.frames.chunks(MAX_FRAMES) {
+            output.keep(Kind::Frames, &frames);
+        }
+        for stacks in found.stacks.chunks(MAX_FRAMES) {
+            output.keep(Kind::Stacks, &stacks);
         }
         for (processor, head) in self.heads.iter_mut().enumerate() {
             let here = |of: u32| of as usize == processor;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use refit_instruments::analysis::{Compensation, Filter, summarize};
-use refit_instruments::export;
+use refit_instruments::export::{self, Folded};
 use refit_instruments::read::Trace;
 
 /// Opens a file and, if it is a trace, reads, summarizes and exports all of it.
@@ -32,10 +32,14 @@ pub(crate) fn exhaust(path: &Path) {
     assert_eq!(summary.records, count);
     let _ = (trace.losses().sum(), trace.gaps().len(), Compensation::new(&trace).cost());
     let nowhere = &mut io::sink();
-    for export in
-        [export::perfetto, export::folded, export::flame_graph, export::firefox, export::ndjson]
-    {
-        match export(&trace, &filter, nowhere) {
+    let folded = [Folded::Intervals, Folded::OffCpu].map(|what| {
+        export::folded(&trace, &filter, what, nowhere)
+            .and_then(|()| export::flame_graph(&trace, &filter, what, nowhere))
+    });
+    let others = [export::perfetto, export::firefox, export::ndjson]
+        .map(|export| export(&trace, &filter, nowhere));
+    for exported in folded.into_iter().chain(others) {
+        match exported {
             Ok(()) | Err(export::Error::Nothing) => {}
             Err(e) => panic!("the file is there, and nowhere takes everything: {e}"),
         }

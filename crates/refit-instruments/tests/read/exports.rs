@@ -2,20 +2,24 @@
 //! of a trace.
 
 use refit_instruments::analysis::Filter;
-use refit_instruments::export::{self, Error};
+use refit_instruments::export::{self, Error, Folded};
+use refit_instruments::read::Trace;
 use refit_instruments::record::Phase::{Begin, End};
 use serde_json::{Value, json};
 
 use super::builder::{Builder, definition, record};
-use super::perfetto::swapped;
+use super::perfetto::{swapped, waits};
 
-type Export =
-    fn(&refit_instruments::read::Trace, &Filter, &mut dyn std::io::Write) -> Result<(), Error>;
+type Export = fn(&Trace, &Filter, &mut dyn std::io::Write) -> Result<(), Error>;
 
 fn text(builder: &Builder, export: Export) -> String {
     let mut bytes = Vec::new();
     export(&builder.trace(), &Filter::default(), &mut bytes).expect("memory takes it");
     String::from_utf8(bytes).expect("it is text")
+}
+
+fn folded(trace: &Trace, filter: &Filter, to: &mut dyn std::io::Write) -> Result<(), Error> {
+    export::folded(trace, filter, Folded::Intervals, to)
 }
 
 /// Builds a trace with two threads of one name and one of another, and an interval without an end.
@@ -46,14 +50,17 @@ other;Cache::read;Disk:read 2000
 water;Cache::read 2000
 water;Cache::read;Disk:read 4000
 ";
-    assert_eq!(text(&stacks(), export::folded), lines);
+    assert_eq!(text(&stacks(), folded), lines);
 }
 
 #[test]
 fn a_flame_graph_shows_the_frames_and_is_refused_without_any() {
-    let svg = text(&stacks(), export::flame_graph);
+    let svg = text(&stacks(), |trace, filter, to| {
+        export::flame_graph(trace, filter, Folded::Intervals, to)
+    });
     assert!(svg.contains("<svg") && svg.contains("Disk:read") && svg.contains("./water 512"));
-    let empty = export::flame_graph(&Builder::new().trace(), &Filter::default(), &mut Vec::new());
+    let (nothing, filter) = (Builder::new().trace(), Filter::default());
+    let empty = export::flame_graph(&nothing, &filter, Folded::Intervals, &mut Vec::new());
     assert!(matches!(empty, Err(Error::Nothing)), "{empty:?}");
 }
 
@@ -94,4 +101,30 @@ fn a_profile_for_firefox_has_threads_markers_and_weights() {
     }
     let text = profile.to_string();
     assert!(text.contains("Cache::read") && text.contains("Disk;read"));
+}
+
+#[test]
+fn folded_stacks_of_waits_have_the_time_off_the_processors() {
+    let lines =
+        text(&waits(), |trace, filter, to| export::folded(trace, filter, Folded::OffCpu, to));
+    // A tick is half a nanosecond.
+    let stack = "water;outer (w);inner (w);libc+0x10";
+    assert_eq!(lines, format!("{stack} 3000\n{stack};[preempted] 1000\n"));
+    // The time of intervals is as without stacks.
+    assert_eq!(text(&waits(), folded), "water;Cache::read 4500\n");
+}
+
+#[test]
+fn a_profile_for_firefox_has_a_marker_and_a_sample_of_each_wait() {
+    let profile: Value = serde_json::from_str(&text(&waits(), export::firefox)).expect("JSON");
+    let thread = &profile["threads"][0];
+    // The interval, two waits, and what is not off: six switches are points.
+    let markers = &thread["markers"];
+    let stacks = markers["data"].as_array().expect("markers have data");
+    let stacks = stacks.iter().filter(|data| data["cause"].is_object()).count();
+    assert_eq!(stacks, 2, "{markers}");
+    let weights = thread["samples"]["weight"].as_array().expect("there are samples");
+    let weights: Vec<_> = weights.iter().map(|weight| weight.as_i64().expect("a number")).collect();
+    // 1 µs in the interval, 3 µs off, then 0.5 µs carried over, 1 µs off.
+    assert_eq!(weights, [1, 3, 1], "{thread}");
 }

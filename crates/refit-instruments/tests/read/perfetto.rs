@@ -3,6 +3,7 @@
 
 use prost::Message;
 use refit_instruments::analysis::Filter;
+use refit_instruments::block::{Frame, Function, Kind, Stack};
 use refit_instruments::definition::FieldKind::{F64, U32, U64};
 use refit_instruments::definition::Role;
 use refit_instruments::export;
@@ -133,6 +134,8 @@ struct DebugAnnotation {
     int_value: Option<i64>,
     #[prost(double, optional, tag = "5")]
     double_value: Option<f64>,
+    #[prost(string, optional, tag = "6")]
+    string_value: Option<String>,
     #[prost(uint64, optional, tag = "7")]
     pointer_value: Option<u64>,
 }
@@ -380,4 +383,65 @@ fn a_file_for_perfetto() {
     if let Some(path) = std::env::var_os("REFIT_PERFETTO_FILE") {
         std::fs::write(path, bytes).expect("it can be written");
     }
+}
+
+/// Builds a trace of a thread that waits within an interval, and is preempted after it.
+pub(crate) fn waits() -> Builder {
+    let frame = |id, module: Option<&str>, names: &[&str]| Frame {
+        id,
+        module: module.map(str::to_owned),
+        address: 0x10 * u64::from(id),
+        functions: names
+            .iter()
+            .map(|name| Function { name: (*name).to_owned(), source: None })
+            .collect(),
+    };
+    let switch = |id, name, role| definition(id, name, role, &[]);
+    Builder::new()
+        .definitions(&[
+            definition(1, "Cache::read", Role::Plain, &[]),
+            switch(2, "switch in", Role::SwitchIn),
+            switch(3, "switch out", Role::SwitchOut),
+        ])
+        .threads(&[(7, 7, "water")])
+        .json(Kind::Frames, &[frame(1, Some("libc"), &[]), frame(2, Some("w"), &[])])
+        .json(Kind::Stacks, &[Stack { id: 1, frames: vec![1, 2] }])
+        // The name of the second comes later.
+        .json(Kind::Frames, &[frame(2, Some("w"), &["inner", "outer"])])
+        .records(
+            0,
+            &[
+                record(1_000, 1, Begin, 7, [0; 2]),
+                record(3_000, 3, Point, 7, [0, 1]),
+                record(9_000, 2, Point, 7, [0; 2]),
+                record(10_000, 1, End, 7, [0; 2]),
+                record(12_000, 3, Point, 7, [1 << 32, 1]),
+                record(14_000, 2, Point, 7, [0; 2]),
+                // Without a stack.
+                record(20_000, 3, Point, 7, [0; 2]),
+                record(30_000, 2, Point, 7, [0; 2]),
+            ],
+        )
+}
+
+#[test]
+fn the_time_off_the_processors_is_a_slice_with_its_stack() {
+    let mut bytes = Vec::new();
+    export::perfetto(&waits().trace(), &Filter::default(), &mut bytes).expect("memory takes it");
+    let trace = Trace::decode(&bytes[..]).expect("it is Perfetto's format");
+    let events = trace.packet.iter().filter_map(|packet| {
+        let event = packet.track_event.as_ref()?;
+        Some((packet.timestamp? % 1_000_000_000, event))
+    });
+    let events: Vec<_> = events.collect();
+    let off: Vec<_> = events.iter().filter(|(_, event)| event.categories == ["off-cpu"]).collect();
+    let names: Vec<_> =
+        off.iter().map(|(time, event)| (*time, event.name.as_deref().unwrap_or(""))).collect();
+    assert_eq!(names, [(1_500, "waits in libc+0x10"), (6_000, "preempted in libc+0x10")]);
+    let stack = off[0].1.debug_annotations[0].string_value.as_deref();
+    assert_eq!(stack, Some("libc+0x10\ninner (w)\nouter (w)"));
+    let track = off[0].1.track_uuid;
+    let ends =
+        events.iter().filter(|(_, event)| event.kind == Some(END) && event.track_uuid == track);
+    assert_eq!(ends.map(|(time, _)| *time).collect::<Vec<_>>(), [4_500, 5_000, 7_000]);
 }

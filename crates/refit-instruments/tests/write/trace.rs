@@ -62,7 +62,7 @@ impl Trace {
             Kind::End => self.end = Some(json(content)),
             Kind::Clock => self.clocks += 1,
             Kind::Head => self.part = json::<block::Head>(content).part,
-            Kind::Threads => (),
+            Kind::Threads | Kind::Frames | Kind::Stacks => (),
         }
     }
 

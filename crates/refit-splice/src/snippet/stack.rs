@@ -20,8 +20,7 @@ use refit_sys::memory::PAGE_SIZE_U64;
 use super::intern::{self, Finding, MIX};
 use super::value::{FRAME_POINTER, STACK_POINTER};
 use super::writer::{Label, Writer};
-use crate::process::signal_frames::PROGRAM_COUNTER;
-use crate::stacks::{self, Kind, Row, Walk};
+use crate::stacks::{self, Kind, Row, SAVED_BY_SIGNAL, Walk};
 use crate::why::Why;
 
 /// Temporary values; the kernel changes these registers in a call.
@@ -50,13 +49,6 @@ const PAGE_BYTES: i32 = 1 << PAGE;
 const PAGES: u32 = 20;
 /// Number of pages that may be asked for at once.
 const FURTHER: i64 = 64;
-/// Offsets in `struct rt_sigframe`, after the return address of the handler: the frame pointer, the
-/// stack pointer and the program counter. The last two are the 16th and 17th of the registers, the
-/// first is the 11th.
-const SAVED: [i64; 3] = {
-    let counter = PROGRAM_COUNTER as i64 - 8;
-    [counter - 6 * 8, counter - 8, counter]
-};
 /// The places that the parts of a walk jump to.
 struct Labels {
     /// Begins a walk.
@@ -278,7 +270,7 @@ impl Writer<'_> {
 
     /// Goes to the frame that a signal has interrupted.
     fn leave_signal(&mut self, labels: &Labels) -> Result<(), Why> {
-        let [base, top, counter] = SAVED;
+        let [base, top, counter] = SAVED_BY_SIGNAL;
         self.put(Instruction::with2(Code::Lea_r64_m, OTHER, at(TOP, counter + 8)))?;
         self.check(OTHER, labels)?;
         self.put(Instruction::with2(Code::Mov_r64_rm64, BASE, at(TOP, base)))?;

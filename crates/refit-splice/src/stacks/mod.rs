@@ -4,6 +4,8 @@
 //! from the frame descriptions of all code that the program has mapped (`row`, `table`); it needs
 //! no frame pointers. Each stack is stored once, and snippets count under its number.
 //!
+//! [`fn@walk`] does the same outside of the program, with a copy of the stack.
+//!
 //! Everything is in the data of one patch area, behind its lanes:
 //!
 //! | part | what |
@@ -14,11 +16,14 @@
 
 mod row;
 mod table;
+mod walk;
 
 use refit_analysis::image::Procedure;
 
-pub(crate) use row::{Kind, Row};
+pub use row::Row;
+pub(crate) use row::{Kind, SAVED_BY_SIGNAL};
 pub(crate) use table::{BLOCKS, GRANULE, SPREAD, Table};
+pub use walk::{Position, Walked, walk};
 
 use crate::store::{Store, content};
 

@@ -7,6 +7,8 @@
 use refit_analysis::image::procedure::{Cfa, RETURN_ADDRESS, Rule, STACK_POINTER};
 use refit_analysis::image::{Procedure, procedure};
 
+use crate::process::signal_frames::PROGRAM_COUNTER;
+
 /// Number of the frame pointer in frame descriptions (System V ABI, figure 3.36).
 const FRAME_POINTER: u16 = 6;
 /// Bytes of a word, the unit of offsets in a row.
@@ -19,6 +21,14 @@ const DEREFERENCE: u8 = 0x06;
 const BASE_FRAME_POINTER: u8 = 0x76;
 const SAVED_AT_FRAME_POINTER: [u8; 2] = [BASE_FRAME_POINTER, 0];
 const SAVED_BY_KERNEL: [u8; 4] = [0x77, 0xa0, 0x01, DEREFERENCE];
+
+/// Offsets in `struct rt_sigframe`, after the return address of the handler: the frame pointer, the
+/// stack pointer and the program counter. The last two are the 16th and 17th of the registers, the
+/// first is the 11th.
+pub(crate) const SAVED_BY_SIGNAL: [i64; 3] = {
+    let counter = PROGRAM_COUNTER as i64 - 8;
+    [counter - 6 * 8, counter - 8, counter]
+};
 
 /// Where the canonical frame address (CFA) is, or why a walk ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,15 +48,15 @@ pub(crate) enum Kind {
     Signal = 5,
 }
 
-/// A row without the address from which it applies.
+/// The unwinding rules at an instruction, in short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
+pub struct Row {
     pub(crate) kind: Kind,
     /// Offset of the CFA, in words.
-    cfa: i16,
+    pub(super) cfa: i16,
     /// Offset of the caller's frame pointer from the CFA, in words; 0 if it is still in its
     /// register.
-    frame_pointer: i16,
+    pub(super) frame_pointer: i16,
 }
 
 impl Row {
@@ -56,7 +66,8 @@ impl Row {
     pub(crate) const CFA: i64 = 4;
     pub(crate) const FRAME_POINTER: i64 = 6;
 
-    pub(crate) const UNKNOWN: Self = Self::bare(Kind::Unknown);
+    /// Rules that are not known.
+    pub const UNKNOWN: Self = Self::bare(Kind::Unknown);
 
     /// Returns a row of a kind that has no offsets.
     const fn bare(kind: Kind) -> Self {
@@ -64,7 +75,7 @@ impl Row {
     }
 
     /// Returns the row of an instruction with these rules.
-    pub(crate) fn new(procedure: &Procedure, rules: &procedure::Row) -> Self {
+    pub fn new(procedure: &Procedure, rules: &procedure::Row) -> Self {
         Self::known(procedure, rules).unwrap_or(Self::UNKNOWN)
     }
 

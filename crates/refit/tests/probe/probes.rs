@@ -186,13 +186,19 @@ fn stacks_are_keys_of_maps_in_all_programs() {
     let mut shells = [Shell::start(), Shell::start()];
     let ids = shells.each_ref().map(Shell::id);
     let probe = "uprobe:*:sqlite3_step { @steps[ustack(3)] = count(); count }";
+    let folder = tempfile::tempdir().expect("a folder");
+    let [svg, folded] = ["svg", "folded"].map(|name| folder.path().join(name));
+    let files = [&svg, &folded].map(|file| file.to_str().expect("a path"));
     for json in [true, false] {
+        let files = ["--svg", files[0], "--folded", files[1]];
         let options: &[&str] = if json { &["--json"] } else { &[] };
-        let mut child = refit(&[options, &["probe", "-p", &ids.join(","), "-e", probe]].concat())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("refit");
+        let options = &[options, &files].concat();
+        let mut child =
+            refit(&[&["probe", "-p", &ids.join(","), "-e", probe], &options[..]].concat())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("refit");
         let mut told = watching(&mut child);
         let mut line = String::new();
         told.read_line(&mut line).expect("a line");
@@ -208,6 +214,12 @@ fn stacks_are_keys_of_maps_in_all_programs() {
             };
             let places: Vec<_> = records.iter().filter(|one| one.get("map").is_none()).collect();
             assert_eq!(sum(&stacks), sum(&places));
+            let lines = std::fs::read_to_string(&folded).expect("it is written");
+            let sizes = lines.lines().filter(|line| line.contains(";sqlite3_step "));
+            let sizes = sizes.map(|line| line.rsplit_once(' ').expect("a size").1);
+            let sizes: u64 = sizes.map(|size| size.parse::<u64>().expect("a number")).sum();
+            assert_eq!(sizes, sum(&stacks), "{lines}");
+            assert!(std::fs::read_to_string(&svg).expect("it is drawn").contains("sqlite3_step"));
             for one in stacks {
                 let frames = one["stack"].as_array().expect("frames");
                 let outer = frames.iter().filter(|frame| frame["inlined"] == false).count();

@@ -9,7 +9,7 @@ use clap::builder::ValueHint;
 use clap::error::ErrorKind;
 use clap::{Args, ValueEnum};
 use refit_instruments::analysis::Filter;
-use refit_instruments::export::{self, Error};
+use refit_instruments::export::{self, Error, Folded};
 use refit_instruments::read::Trace;
 
 use super::trace::{self, Selection};
@@ -21,6 +21,7 @@ use crate::failure::Failure;
 Example:
   refit export water.trace --to perfetto -o water.pftrace
   refit export water.trace --to folded --svg -o water.svg
+  refit export water.trace --to folded --off-cpu --svg -o waits.svg
   refit export water.trace --to ndjson --time ..1s | jq .event
 
 Open the first file at https://ui.perfetto.dev, and a file made with --to firefox at https://profiler.firefox.com.")]
@@ -40,6 +41,10 @@ pub(crate) struct ExportArgs {
     /// Draw a flame graph instead of writing the stacks
     #[arg(long)]
     svg: bool,
+
+    /// Fold the stacks on which threads stood while they had no processor, instead of intervals
+    #[arg(long)]
+    off_cpu: bool,
 
     #[command(flatten)]
     selection: Selection,
@@ -62,6 +67,10 @@ enum Format {
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     if args.svg && args.to != Format::Folded {
         let text = "--svg draws stacks: use it with --to folded";
+        return Err(Failure::usage(ErrorKind::ArgumentConflict, text));
+    }
+    if args.off_cpu && args.to != Format::Folded {
+        let text = "--off-cpu selects what is folded: use it with --to folded";
         return Err(Failure::usage(ErrorKind::ArgumentConflict, text));
     }
     let trace = trace::open("export", &args.files)?;
@@ -89,10 +98,11 @@ fn write(
     filter: &Filter,
     to: &mut dyn Write,
 ) -> Result<(), Error> {
+    let what = if args.off_cpu { Folded::OffCpu } else { Folded::Intervals };
     match args.to {
         Format::Perfetto => export::perfetto(trace, filter, to),
-        Format::Folded if args.svg => export::flame_graph(trace, filter, to),
-        Format::Folded => export::folded(trace, filter, to),
+        Format::Folded if args.svg => export::flame_graph(trace, filter, what, to),
+        Format::Folded => export::folded(trace, filter, what, to),
         Format::Firefox => export::firefox(trace, filter, to),
         Format::Ndjson => export::ndjson(trace, filter, to),
     }

@@ -1,6 +1,7 @@
 //! `refit report`: summarizes a trace.
 
 mod objects;
+mod off_cpu;
 mod subject;
 
 use std::path::PathBuf;
@@ -80,6 +81,7 @@ impl Report<'_> {
         self.histograms(out)?;
         self.switches(out)?;
         self.waits(out)?;
+        self.off_cpu(out)?;
         self.order(out)?;
         self.totals(out)
     }

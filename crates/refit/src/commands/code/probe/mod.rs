@@ -119,9 +119,8 @@ pub(crate) struct ProbeArgs {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
 
-    /// Draw what was counted by ustack as a flame graph to this file (SVG)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    svg: Option<PathBuf>,
+    #[command(flatten)]
+    stacks: stacks::StackFiles,
 
     /// Program to start, and to probe from its first instruction
     #[arg(last = true, value_name = "COMMAND")]
@@ -131,7 +130,7 @@ pub(crate) struct ProbeArgs {
 /// Watches.
 pub(crate) fn run(args: &ProbeArgs, out: &mut Output) -> Result<(), Failure> {
     let script = script(args)?;
-    stacks::check(&script.probes, args.svg.as_deref())?;
+    args.stacks.check(&script.probes)?;
     if args.openmetrics && messages::are_written(&script) {
         let obstacle = "printf writes between the metrics";
         return Err(Failure::new("watch", obstacle, "leave out --openmetrics or printf"));
@@ -218,7 +217,7 @@ fn watch(
     actions.end(&watched, out)?;
     let read = actions.read(&watched)?;
     print::print(args.openmetrics, &read, watched.len() > 1, out)?;
-    args.svg.as_deref().map_or(Ok(()), |file| stacks::draw(&read, file))?;
+    args.stacks.write(&read)?;
     removed.into_iter().collect::<Result<(), _>>()?;
     messages::tell_lost(&watched);
     ended.transpose()?;

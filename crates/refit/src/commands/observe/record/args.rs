@@ -16,6 +16,7 @@ Example:
   refit record -o boot.trace -- ./server --port 8080
   refit record -p 4711 --for 10s
   refit record -p 4711 -e 'uprobe:nginx:ngx_http_* { span }' --for 10s
+  refit record -p 4711 --stacks --for 10s
   refit record --mode flight --ring 64M
   refit report refit.trace
 
@@ -59,6 +60,16 @@ pub(crate) struct RecordArgs {
     #[arg(long)]
     pub(super) no_switches: bool,
 
+    /// Record where threads of the process or command stand when they lose the processor, and who
+    /// has called there
+    #[arg(long, conflicts_with_all = ["no_switches", "check"])]
+    pub(super) stacks: bool,
+
+    /// Bytes of each stack that are examined, for --stacks
+    #[arg(long, requires = "stacks", default_value = "8K", value_name = "SIZE")]
+    #[arg(value_parser = parse_stack_bytes)]
+    pub(super) stack_bytes: u32,
+
     /// Run the command alternately with and without recording, and report the difference
     #[arg(long, requires = "command")]
     pub(super) check: bool,
@@ -71,6 +82,16 @@ pub(crate) struct RecordArgs {
     /// Command to run and record
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(super) command: Vec<String>,
+}
+
+/// Parses a number of bytes that the kernel copies: a sample has less than 64 KiB.
+fn parse_stack_bytes(text: &str) -> Result<u32, String> {
+    const MAX: u64 = 63 << 10;
+    let bytes = format::parse_size(text)?;
+    match bytes {
+        512..=MAX if bytes % 8 == 0 => Ok(bytes as u32),
+        _ => Err("name a multiple of 8 from 512 to 63K".to_owned()),
+    }
 }
 
 /// The behavior when a buffer fills.

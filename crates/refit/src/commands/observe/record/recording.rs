@@ -1,5 +1,6 @@
 //! A recording: who takes part, how long it goes on, and what it came to.
 
+use std::io;
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -7,7 +8,11 @@ use std::time::{Duration, Instant};
 
 use refit_instance::{Kind, Refusal};
 use refit_instruments::session::{Geometry, Session};
-use refit_instruments::write::{Mode, Options, Recorder, Rotation, Scheduler, Source, Summary};
+use refit_instruments::write::{
+    Mode, Options, Recorder, Rotation, Scheduler, Source, Summary, Unwind, Watched,
+};
+use refit_probe::unwinder::Unwinder;
+use refit_sys::perf::StackTarget;
 use refit_sys::{process, thread as this_thread};
 
 use super::args::{ModeArg, RecordArgs};
@@ -126,37 +131,54 @@ fn described(args: &RecordArgs, live: &[Live]) -> Vec<String> {
     }
 }
 
-/// Records the scheduler: for the process that `-p` names; without `-p`, for all processes where
-/// that is permitted, otherwise for the recorded ones.
+/// Records the scheduler, or adds a remark that it cannot be.
 fn scheduler(
     args: &RecordArgs,
     session: &'static Session,
     remarks: &mut Vec<String>,
 ) -> Vec<Box<dyn Source>> {
+    const REMEDY: &str = "lower /proc/sys/kernel/perf_event_paranoid";
     if args.no_switches {
         return Vec::new();
     }
+    let mut watched = watch(args, session, args.stacks);
+    if let (true, Err(e)) = (args.stacks, &watched) {
+        remarks.push(format!("no stacks: {e}; {REMEDY}"));
+        watched = watch(args, session, false);
+    }
+    match watched {
+        Ok(scheduler) => vec![Box::new(scheduler)],
+        Err(e) => {
+            remarks.push(format!("no context switches: {e}; {REMEDY}"));
+            Vec::new()
+        }
+    }
+}
+
+/// Watches the scheduler: for the process that `-p` names; without `-p`, for all processes where
+/// that is permitted, otherwise for the recorded ones.
+fn watch(args: &RecordArgs, session: &'static Session, stacks: bool) -> io::Result<Scheduler> {
     let threads = match args.pid {
         Some(pid) => process::threads(instances::serving_process(pid)),
         // A command is made by this thread, and what it makes is watched as well.
         None => vec![this_thread::id()],
     };
+    // Without a process or a command, the machine is examined.
+    let subject = args.pid.is_some() || !args.command.is_empty();
+    let watch = |watched: Option<&[u32]>| {
+        let of = subject.then_some(&threads[..]).or(watched);
+        let stacks = stacks.then(|| {
+            let unwind: Box<dyn Unwind> = Box::new(Unwinder::default());
+            (StackTarget { threads: of, bytes: args.stack_bytes }, unwind)
+        });
+        let ring = args.ring.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX / 2));
+        Scheduler::watch(session, Watched { threads: watched, stacks, ring })
+    };
     // A named process is the subject of the recording; otherwise the machine is, as far as it may
     // be observed.
-    let watched = match args.pid {
-        Some(_) => Scheduler::watch(session, Some(&threads)),
-        None => {
-            Scheduler::watch(session, None).or_else(|_| Scheduler::watch(session, Some(&threads)))
-        }
-    };
-    match watched {
-        Ok(scheduler) => vec![Box::new(scheduler)],
-        Err(e) => {
-            remarks.push(format!(
-                "no context switches: {e}; lower /proc/sys/kernel/perf_event_paranoid"
-            ));
-            Vec::new()
-        }
+    match args.pid {
+        Some(_) => watch(Some(&threads)),
+        None => watch(None).or_else(|_| watch(Some(&threads))),
     }
 }
 

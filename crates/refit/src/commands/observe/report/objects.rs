@@ -1,7 +1,7 @@
 //! A report for programs: an object per line, each with a `type`; times in nanoseconds.
 
 use refit_instruments::analysis::{Compensation, Corrected, Doubt};
-use refit_instruments::block::Total;
+use refit_instruments::block::{Frame, Total};
 use refit_instruments::definition::Definition;
 use serde::Serialize;
 
@@ -44,6 +44,15 @@ pub(super) enum Object<'a> {
         holder: u32,
         event: String,
         what: u64,
+        count: u64,
+        total_ns: f64,
+        longest_ns: f64,
+    },
+    OffCpu {
+        thread: u32,
+        preempted: bool,
+        /// The innermost first.
+        stack: Vec<&'a Frame>,
         count: u64,
         total_ns: f64,
         longest_ns: f64,
@@ -124,6 +133,16 @@ impl Report<'_> {
                 count: wait.count,
                 total_ns: span(wait.ticks as f64),
                 longest_ns: span(wait.longest as f64),
+            })?;
+        }
+        for &((thread, stack, preempted), sum) in &self.summary.off_cpu {
+            out.object(&Object::OffCpu {
+                thread,
+                preempted,
+                stack: self.trace.stack(stack).collect(),
+                count: sum.count,
+                total_ns: span(sum.ticks as f64),
+                longest_ns: span(sum.longest as f64),
             })?;
         }
         let order = &self.summary.order;
