@@ -2,8 +2,10 @@
 //!
 //! The unwinder of GCC's runtime library, by which exceptions are thrown, threads cancelled and
 //! backtraces taken, asks the function `_Unwind_Find_FDE`. From GCC 12 on, that function asks
-//! `_dl_find_object` of glibc's dynamic loader, as LLVM's unwinder does. Both are looked for: in
-//! the library, which may be loaded later, in the loader, and in a statically linked program.
+//! `_dl_find_object` of glibc, as LLVM's unwinder does. Both are looked for: in GCC's library,
+//! which may be loaded later, in glibc, and in a statically linked program. In glibc the function
+//! that programs can call is in `libc.so.6`; it jumps to one of the dynamic loader, which has a
+//! name only where debug symbols are installed.
 
 use refit_analysis::Module;
 use refit_splice::process::Program;
@@ -18,18 +20,22 @@ use crate::sites::Place;
 const FINDERS: [(&str, Action); 2] =
     [("_Unwind_Find_FDE", Action::FindFrame), ("_dl_find_object", Action::FindObject)];
 /// Names of the files that they are in, as they begin.
-const FILES: [&str; 2] = ["libgcc_s.so", "ld-linux-x86-64.so"];
+const FILES: [&str; 2] = ["libgcc_s.so", "libc.so.6"];
 
-/// Adds sites to a plan at which the program's unwinders learn of spliced code.
-pub fn add(program: &Program, plan: &mut Plan) {
+/// Adds sites to a plan at which the program's unwinders learn of spliced code. Returns the
+/// functions, each with the name of its file.
+pub fn add(program: &Program, plan: &mut Plan) -> Vec<(String, &'static str)> {
     // What has ended, or cannot be read, is reported by the installation.
     let mapped = modules::of(program).unwrap_or_default();
     let is_static = mapped.len() == 1;
     let holds = |name: &str| FILES.iter().any(|begin| name.starts_with(begin));
+    let mut all = Vec::new();
     for file in mapped.iter().filter(|file| is_static || holds(&file.name())) {
         let added = add_for(program, plan, file).unwrap_or_default();
         debug!(file = file.name(), ?added, "unwinders learn of spliced code");
+        all.extend(added.into_iter().map(|function| (file.name(), function)));
     }
+    all
 }
 
 /// Adds sites in a file; returns the functions. `None` if the file cannot be read.

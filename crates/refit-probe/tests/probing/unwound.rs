@@ -8,9 +8,9 @@ use std::sync::{OnceLock, mpsc};
 
 use super::copies::blocks;
 use super::victim::{Built, Victim, build};
-use refit_probe::finder;
 use refit_probe::spec::Spec;
 use refit_probe::watch::{self, Watch};
+use refit_probe::{finder, modules};
 use refit_splice::process::Program;
 use refit_splice::{Installed, Plan, remains};
 
@@ -59,6 +59,30 @@ fn steps(victim: &mut Victim) -> (String, u64, u64) {
     let numbers: Vec<u64> = rest.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let [elsewhere, wrong] = numbers[..] else { panic!("{line}") };
     (sum.to_owned(), elsewhere, wrong)
+}
+
+/// Debug symbols, which a machine need not have, hide what is missing here.
+#[test]
+fn unwinders_are_found_by_names_that_every_machine_has() {
+    for (path, wanted) in [
+        (moving(), &[("libc.so.6", "_dl_find_object"), ("libgcc_s.so.1", "_Unwind_Find_FDE")][..]),
+        (own(), &[("libc.so.6", "_dl_find_object")]),
+    ] {
+        let victim = Victim::of(path);
+        let program = victim.program();
+        let mut found = finder::add(&program, &mut Plan::new(Vec::new()).0);
+        found.sort();
+        let found: Vec<_> = found.iter().map(|(file, function)| (&**file, *function)).collect();
+        assert_eq!(found, wanted);
+        for file in modules::of(&program).expect("it runs") {
+            let module = file.open().expect("a program");
+            let finders = wanted.iter().filter(|(name, _)| *name == file.name());
+            for (_, function) in finders {
+                let mut named = module.image().symbols().iter();
+                assert!(named.any(|one| &*one.name == *function && one.dynamic), "{function}");
+            }
+        }
+    }
 }
 
 #[test]
