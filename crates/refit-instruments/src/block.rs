@@ -217,6 +217,10 @@ pub struct Function {
     pub source: Option<String>,
 }
 
+/// The maximum number of frames of a stack, and of functions at a frame. A greater number means
+/// that the file is damaged.
+pub const DEEPEST: usize = 1024;
+
 /// A stack of frames.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stack {

@@ -151,10 +151,11 @@ impl Unwind for Unwinder {
             EventKind::Named { executes: true, .. } => {
                 self.processes.insert(process, Process::default());
             }
+            // A child of an unknown process is looked at in /proc when it stands somewhere.
             EventKind::Began { creator } if *creator != process => {
-                let of = self.processes.entry(*creator).or_insert_with(|| Process::of(*creator));
-                let copy = of.clone();
-                self.processes.insert(process, copy);
+                if let Some(copy) = self.processes.get(creator).cloned() {
+                    self.processes.insert(process, copy);
+                }
             }
             EventKind::Ended if event.thread == process => {
                 self.processes.remove(&process);

@@ -75,6 +75,8 @@ struct Writer<'a> {
     processes: HashMap<u32, ProcessHandle>,
     threads: HashMap<u32, Row>,
     names: HashMap<u32, StringHandle>,
+    /// The functions of recorded stacks, the outermost first.
+    stacks: HashMap<u32, Vec<StringHandle>>,
     markers: u64,
 }
 
@@ -99,8 +101,16 @@ impl<'a> Writer<'a> {
             ReferenceTimestamp::from_duration_since_unix_epoch(Duration::from_nanos(wall));
         let interval = SamplingInterval::from_nanos(1_000);
         let profile = Profile::new(&trace.head().command.join(" "), reference, interval);
-        let (processes, threads, names) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Writer { trace, profile, begin, processes, threads, names, markers: 0 }
+        Writer {
+            trace,
+            profile,
+            begin,
+            processes: HashMap::new(),
+            threads: HashMap::new(),
+            names: HashMap::new(),
+            stacks: HashMap::new(),
+            markers: 0,
+        }
     }
 
     fn nanos(&self, ticks: u64) -> u64 {
@@ -141,17 +151,19 @@ impl<'a> Writer<'a> {
         recorded: u32,
     ) -> Option<StackHandle> {
         let intervals: Vec<_> = events.iter().map(|event| self.name(*event)).collect();
-        let names = stack_names(self.trace, recorded);
-        let functions = names.iter().map(|name| self.profile.intern_string(name));
-        let functions: Vec<_> = functions.collect();
-        intervals.into_iter().chain(functions).fold(None, |parent, name| {
+        let (trace, profile) = (self.trace, &mut self.profile);
+        let functions = self.stacks.entry(recorded).or_insert_with(|| {
+            let names = stack_names(trace, recorded);
+            names.iter().map(|name| profile.intern_string(name)).collect()
+        });
+        intervals.iter().chain(&*functions).fold(None, |parent, name| {
             let frame = FrameInfo {
-                frame: Frame::Label(name),
+                frame: Frame::Label(*name),
                 category_pair: CategoryHandle::OTHER.into(),
                 flags: FrameFlags::empty(),
             };
-            let frame = self.profile.intern_frame(thread, frame);
-            Some(self.profile.intern_stack(thread, parent, frame))
+            let frame = profile.intern_frame(thread, frame);
+            Some(profile.intern_stack(thread, parent, frame))
         })
     }
 

@@ -75,6 +75,7 @@ pub fn perfetto(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result<()
         spans: Spans::new(Dumps::new(trace.dumps())),
         delays: by_request(delays(trace, filter)?),
         off: OffCpus::default(),
+        stacks: HashMap::new(),
         described: HashSet::new(),
         running: HashMap::new(),
         dropped: HashSet::new(),
@@ -110,6 +111,8 @@ struct Writer<'a> {
     spans: Spans,
     delays: Delays,
     off: OffCpus,
+    /// The functions of recorded stacks, the innermost first.
+    stacks: HashMap<u32, Vec<String>>,
     /// The tracks whose descriptor has been written.
     described: HashSet<u64>,
     /// The thread that has each processor, according to the slices written so far.
@@ -321,8 +324,12 @@ impl Writer<'_> {
     /// Writes the slice of a thread that was off.
     fn off_cpu(&mut self, processor: u32, off: &OffCpu) -> io::Result<()> {
         let track = self.thread(off.thread)?;
-        let mut names = stack_names(self.trace, off.stack);
-        names.reverse();
+        let trace = self.trace;
+        let names = self.stacks.entry(off.stack).or_insert_with(|| {
+            let mut names = stack_names(trace, off.stack);
+            names.reverse();
+            names
+        });
         let name = format!("{} in {}", reason(off), names.first().map_or("?", String::as_str));
         let stack = Message::new().text(10, "stack").text(6, &names.join("\n"));
         let begin = packets::event(Type::Begin, track).text(23, &name).text(22, "off-cpu");

@@ -6,7 +6,9 @@ use serde::de::DeserializeOwned;
 
 use super::blocks::Block;
 use super::index::Index;
-use crate::block::{ClockPair, Cost, Dump, End, Frame, Head, Kind, Place, Stack, Thread, Total};
+use crate::block::{
+    ClockPair, Cost, DEEPEST, Dump, End, Frame, Head, Kind, Place, Stack, Thread, Total,
+};
 use crate::definition::Definition;
 
 /// The data of a trace other than the records.
@@ -57,10 +59,12 @@ impl About {
             }
             Some(Kind::Frames) => {
                 let all: Vec<Frame> = read(block)?;
+                all.iter().all(|one| one.functions.len() <= DEEPEST).then_some(())?;
                 self.frames.extend(all.into_iter().map(|one| (one.id, one)));
             }
             Some(Kind::Stacks) => {
                 let all: Vec<Stack> = read(block)?;
+                all.iter().all(|one| one.frames.len() <= DEEPEST).then_some(())?;
                 self.stacks.extend(all.into_iter().map(|one| (one.id, one)));
             }
             Some(Kind::Costs) => {

@@ -5,12 +5,12 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use refit_instruments::block::{ClockSource, Head, Kind};
+use refit_instruments::block::{ClockSource, Head, Kind, Stack};
 use refit_instruments::record::Phase::{Begin, End, Point};
 
 use super::builder::{Builder, blocks, head, record, sealed};
 use super::exhaust::exhaust;
-use super::perfetto::swapped;
+use super::perfetto::{swapped, waits};
 
 /// A change of a block.
 #[derive(Clone, Debug)]
@@ -95,13 +95,32 @@ fn more_time_passes_than_can_be_added_up() {
     exhaust(trace.file().path());
 }
 
+/// Each of its many waits would be written with each of its many frames.
+#[test]
+fn a_stack_is_deeper_than_any() {
+    let stack = Stack { id: 1, frames: vec![1; 100_000] };
+    let records = (0..100_000).map(|round| {
+        let id = 2 + (round + 1) % 2;
+        record(20_000 + round, id as u32, Point, 7, [0, 1])
+    });
+    let records: Vec<_> = records.collect();
+    let trace = waits().json(Kind::Stacks, &[stack]).records(0, &records);
+    let opened = trace.trace();
+    assert_eq!((opened.senseless(), opened.stack(1).count()), (1, 2), "the stack before stays");
+    exhaust(trace.file().path());
+}
+
 proptest! {
     // A failure becomes a test with a name instead of an entry in a file of seeds.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn blocks_that_are_not_what_they_say(changes in prop::collection::vec((any::<Index>(), change()), 1..6)) {
-        let mut blocks = blocks(&swapped().bytes);
+    fn blocks_that_are_not_what_they_say(
+        with_stacks: bool,
+        changes in prop::collection::vec((any::<Index>(), change()), 1..6),
+    ) {
+        let trace = if with_stacks { waits() } else { swapped() };
+        let mut blocks = blocks(&trace.bytes);
         for (at, change) in &changes {
             apply(&mut blocks, *at, change);
         }
