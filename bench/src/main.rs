@@ -37,6 +37,7 @@ mod sdet;
 mod server;
 mod servers;
 mod spread;
+mod stacks;
 mod stats;
 mod streams;
 mod swapfile;
@@ -51,7 +52,7 @@ mod workloads;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 29] = [
+const PARTS: [&str; 30] = [
     "calls",
     "instructions",
     "interposer",
@@ -67,6 +68,7 @@ const PARTS: [&str; 29] = [
     "handover",
     "sdet",
     "recording",
+    "stacks",
     "water",
     "top",
     "probes",
@@ -97,6 +99,7 @@ fn workload(argument: &str) -> Option<fn(&[String])> {
         domains::ARGUMENT => |_| domains::serve(),
         messages::ARGUMENT => messages::serve,
         moved::ARGUMENT => moved::serve,
+        stacks::ARGUMENT => |_| stacks::sleep_below_frames(),
         streams::ARGUMENT => |_| streams::serve(),
         streams::STREAM => |_| complain(streams::stream()),
         _ => return None,
@@ -143,6 +146,7 @@ fn main() -> ExitCode {
             "handover" => report.handovers(handover::measure()),
             "sdet" => report.sdet(sdet::measure()),
             "recording" => report.recording(&recording::measure(20)),
+            "stacks" => report.stacks(stacks::measure()),
             "top" => report.top(top::measure()),
             "probes" => report.probes(probes::measure()),
             "programs" => report.programs(&programs::measure()),
