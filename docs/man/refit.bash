@@ -808,7 +808,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__export)
-            opts="-o -h --to --output --svg --class --thread --processor --time --json --instance --log --log-format --help"
+            opts="-o -h --to --output --svg --off-cpu --class --thread --processor --time --json --instance --log --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2165,7 +2165,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__probe)
-            opts="-p -e -l -o -h --pid --expression --list --lines --dry-run --interval --for --openmetrics --output --svg --json --instance --log --log-format --help"
+            opts="-p -e -l -o -h --pid --expression --list --lines --dry-run --interval --for --openmetrics --output --svg --folded --json --instance --log --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2240,6 +2240,21 @@ _refit() {
                     fi
                     return 0
                     ;;
+                --folded)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2286,7 +2301,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__record)
-            opts="-p -e -o -h --pid --expression --output --mode --ring --rotate --keep --for --no-switches --check --rounds --json --instance --log --log-format --help"
+            opts="-p -e -o -h --pid --expression --output --mode --ring --rotate --keep --for --no-switches --stacks --stack-bytes --check --rounds --json --instance --log --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2355,6 +2370,10 @@ _refit() {
                     return 0
                     ;;
                 --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stack-bytes)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -279,6 +279,7 @@ complete -c refit -n "__fish_refit_using_subcommand probe" -l interval -d 'Print
 complete -c refit -n "__fish_refit_using_subcommand probe" -l for -d 'End after this time (default: when the program ends, or at Ctrl-C)' -r
 complete -c refit -n "__fish_refit_using_subcommand probe" -s o -l output -d 'Write records of events and spans to this trace' -r -F
 complete -c refit -n "__fish_refit_using_subcommand probe" -l svg -d 'Draw what was counted by ustack as a flame graph to this file (SVG)' -r -F
+complete -c refit -n "__fish_refit_using_subcommand probe" -l folded -d 'Write what was counted by ustack to this file, a line per stack, for other tools' -r -F
 complete -c refit -n "__fish_refit_using_subcommand probe" -l instance -d 'Ask only the instance with this process ID (default: every instance of this user)' -r
 complete -c refit -n "__fish_refit_using_subcommand probe" -l log -d 'Log refit\'s own events to standard error: a level, or levels per module, e.g. warn,refit_migrate=debug [env: REFIT_LOG]' -r
 complete -c refit -n "__fish_refit_using_subcommand probe" -l log-format -d 'Format of the log (default: `journal` if standard error is the journal, otherwise `text`) [env: REFIT_LOG_FORMAT]' -r -f -a "text\t'One readable line per event'
@@ -357,6 +358,7 @@ complete -c refit -n "__fish_refit_using_subcommand record" -l ring -d 'Size of 
 complete -c refit -n "__fish_refit_using_subcommand record" -l rotate -d 'Begin another file when the current one reaches this size' -r
 complete -c refit -n "__fish_refit_using_subcommand record" -l keep -d 'Number of files to keep, of which the oldest are removed; 0 keeps all' -r
 complete -c refit -n "__fish_refit_using_subcommand record" -l for -d 'End after this time (default: when the command ends, or at Ctrl-C)' -r
+complete -c refit -n "__fish_refit_using_subcommand record" -l stack-bytes -d 'Bytes of each stack that are examined, for --stacks' -r
 complete -c refit -n "__fish_refit_using_subcommand record" -l rounds -d 'Number of runs with and without recording, for --check' -r
 complete -c refit -n "__fish_refit_using_subcommand record" -l instance -d 'Ask only the instance with this process ID (default: every instance of this user)' -r
 complete -c refit -n "__fish_refit_using_subcommand record" -l log -d 'Log refit\'s own events to standard error: a level, or levels per module, e.g. warn,refit_migrate=debug [env: REFIT_LOG]' -r
@@ -364,6 +366,7 @@ complete -c refit -n "__fish_refit_using_subcommand record" -l log-format -d 'Fo
 json\t'One JSON object per event'
 journal\t'One line per event, with the priority prefix that systemd-journald reads'"
 complete -c refit -n "__fish_refit_using_subcommand record" -l no-switches -d 'Do not record context switches'
+complete -c refit -n "__fish_refit_using_subcommand record" -l stacks -d 'Record where threads of the process or command stand when they lose the processor, and who has called there'
 complete -c refit -n "__fish_refit_using_subcommand record" -l check -d 'Run the command alternately with and without recording, and report the difference'
 complete -c refit -n "__fish_refit_using_subcommand record" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand record" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -395,6 +398,7 @@ complete -c refit -n "__fish_refit_using_subcommand export" -l log-format -d 'Fo
 json\t'One JSON object per event'
 journal\t'One line per event, with the priority prefix that systemd-journald reads'"
 complete -c refit -n "__fish_refit_using_subcommand export" -l svg -d 'Draw a flame graph instead of writing the stacks'
+complete -c refit -n "__fish_refit_using_subcommand export" -l off-cpu -d 'Fold the stacks on which threads stood while they had no processor, instead of intervals'
 complete -c refit -n "__fish_refit_using_subcommand export" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand export" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c refit -n "__fish_refit_using_subcommand instruments" -l session -d 'Session to use (default: that of the instances of this user)' -r -F
