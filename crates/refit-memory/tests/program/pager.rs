@@ -4,8 +4,9 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use refit_memory::program::{Commons, Outside, Pager};
 use refit_sys::pagemap::Pagemap;
@@ -294,6 +295,34 @@ fn memory_is_thrown_away_and_moved_while_others_miss_it() {
     others.into_iter().for_each(join);
     memory.unmap(0..64);
     place.unmap(0..64);
+    served.end();
+}
+
+#[test]
+fn no_change_is_handled_while_pages_are_decided_about() {
+    let Some(served) = Served::new(1000) else { return };
+    let memory = Memory::new(40);
+    served.pager.manage(&memory.all(), memory.all().end, "test").expect("anonymous memory");
+    (0..40).for_each(|page| memory.set(page, page));
+    until("neighbours that are not mapped are given back", || served.taken() == 40);
+    memory.advise(0..1, libc::MADV_DONTNEED);
+    let asked = AtomicBool::new(false);
+    let there = |addresses: &[u64]| {
+        if !asked.swap(true, Relaxed) {
+            // Returns once the server has read the message.
+            join(thread::spawn(move || memory.unmap(20..40)));
+            // Long enough for the server to handle it, if it did not wait.
+            thread::sleep(Duration::from_millis(50));
+            assert_eq!(served.taken(), 40, "the tables change while they are in use");
+        }
+        vec![false; addresses.len()]
+    };
+    until("the page that was thrown away is found", || {
+        served.pager.settle(there, || false);
+        asked.load(Relaxed)
+    });
+    until("both are given back", || served.taken() == 19);
+    memory.unmap(0..20);
     served.end();
 }
 
