@@ -43,6 +43,8 @@
 //! thread of the program is discarding anything (`MADV_FREE`).
 
 mod evict;
+#[cfg(test)]
+mod lock_tests;
 mod serve;
 mod servers;
 

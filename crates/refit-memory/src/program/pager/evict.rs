@@ -21,6 +21,11 @@ impl Pager {
         if !self.can_evict() || self.ended.load(Ordering::Acquire) {
             return Ok(0);
         }
+        self.evict_batch(most)
+    }
+
+    /// Evicts one batch, for a caller that holds `batch`.
+    pub(super) fn evict_batch(&self, most: usize) -> Result<usize, CacheError> {
         let hat = self.space.hat();
         let reading = self.reading.lock();
         let changes = self.unchanged();
