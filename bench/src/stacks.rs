@@ -56,10 +56,7 @@ fn below(frames: u32) -> u32 {
 }
 
 fn own_time() -> Duration {
-    duration(clock_gettime(ClockId::ProcessCPUTime))
-}
-
-fn duration(time: rustix::time::Timespec) -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
 }
 

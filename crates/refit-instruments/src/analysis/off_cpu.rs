@@ -18,9 +18,9 @@ pub struct OffCpu {
     pub stack: u32,
     /// Whether it was runnable: others had the processor. Otherwise it waited.
     pub preempted: bool,
-    /// The ticks at its begin and end.
+    /// The begin, in ticks.
     pub begin: u64,
-    /// The end.
+    /// The end, in ticks.
     pub end: u64,
 }
 

@@ -22,10 +22,11 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
 use super::error::Error;
-use super::names::{name, reason, stack_names, thread_name};
+use super::names::{name, reason, thread_name};
 use super::packets::{self, Packets, Type};
 use super::protobuf::Message;
 use crate::analysis::{Delay, Dumps, Filter, OffCpu, OffCpus, Open, Spans, Step, delays};
+use crate::block::Frame;
 use crate::definition::{Definition, Role, Value};
 use crate::read::{Gap, Losses, Seen, Trace};
 use crate::record::Phase;
@@ -325,11 +326,8 @@ impl Writer<'_> {
     fn off_cpu(&mut self, processor: u32, off: &OffCpu) -> io::Result<()> {
         let track = self.thread(off.thread)?;
         let trace = self.trace;
-        let names = self.stacks.entry(off.stack).or_insert_with(|| {
-            let mut names = stack_names(trace, off.stack);
-            names.reverse();
-            names
-        });
+        let labels = || trace.stack(off.stack).flat_map(Frame::labels).collect();
+        let names = self.stacks.entry(off.stack).or_insert_with(labels);
         let name = format!("{} in {}", reason(off), names.first().map_or("?", String::as_str));
         let stack = Message::new().text(10, "stack").text(6, &names.join("\n"));
         let begin = packets::event(Type::Begin, track).text(23, &name).text(22, "off-cpu");
