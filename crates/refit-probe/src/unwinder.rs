@@ -31,13 +31,15 @@ pub struct Unwinder {
     /// By device and inode; `None` if a file cannot be read or is no program.
     files: HashMap<(u64, u64), Option<Arc<Code>>>,
     processes: HashMap<u32, Process>,
-    /// The numbers of frames, by file and address in it.
-    frames: HashMap<(Option<(u64, u64)>, u64), u32>,
+    frames: FrameNumbers,
     /// The numbers of stacks, by the numbers of their frames.
     stacks: HashMap<Vec<u32>, u32>,
     /// For walks.
     addresses: Vec<u64>,
 }
+
+/// The numbers of frames, by file and address in it.
+type FrameNumbers = HashMap<(Option<(u64, u64)>, u64), u32>;
 
 /// The code of a process.
 #[derive(Clone, Debug, Default)]
@@ -170,20 +172,21 @@ impl Unwind for Unwinder {
         if stands.bytes.is_empty() || process == std::process::id() {
             return 0;
         }
-        let Self { files, processes, addresses, .. } = self;
+        let Self { files, processes, frames: known, addresses, .. } = self;
         let code = processes.entry(process).or_insert_with(|| Process::of(process));
         let UserStack { counter, pointer, frame, .. } = *stands;
         addresses.clear();
-        let row = |address| match code.code_at(process, address, files) {
-            Some((code, bias)) => code.row(address.wrapping_sub(bias)),
-            None => Row::UNKNOWN,
+        let mut frames: Vec<u32> = Vec::new();
+        // Called once for each frame.
+        let row = |address: u64| {
+            let code = code.code_at(process, address, files);
+            let inside = code.as_ref().map_or(address, |(_, bias)| address.wrapping_sub(*bias));
+            let code = code.as_ref().map(|(code, _)| &**code);
+            frames.push(number_of(known, code, inside, found));
+            code.map_or(Row::UNKNOWN, |code| code.row(inside))
         };
         let at = Position { counter, pointer, frame };
         let end = walk(at, &stands.bytes, DEPTH, row, addresses);
-        let mut frames: Vec<u32> = Vec::with_capacity(addresses.len() + 1);
-        for index in 0..self.addresses.len() {
-            frames.push(self.frame(process, self.addresses[index], found));
-        }
         if let Some(why) = reason(end) {
             frames.push(self.end(why, found));
         }
@@ -213,23 +216,6 @@ impl Unwind for Unwinder {
 }
 
 impl Unwinder {
-    /// Returns the number of the frame at an address of a process.
-    fn frame(&mut self, process: u32, address: u64, found: &mut SourceBatch) -> u32 {
-        let code = self.processes.get_mut(&process);
-        let code = code.and_then(|known| known.code_at(process, address, &mut self.files));
-        let (file, module, address) = match code {
-            Some((code, bias)) => {
-                (Some(code.file), Some(code.named.name.clone()), address.wrapping_sub(bias))
-            }
-            None => (None, None, address),
-        };
-        let next = self.frames.len() as u32 + 1;
-        *self.frames.entry((file, address)).or_insert_with(|| {
-            found.frames.push(Frame { id: next, module, address, functions: Vec::new() });
-            next
-        })
-    }
-
     /// Returns the number of the frame that says why a stack has no more.
     fn end(&mut self, why: &str, found: &mut SourceBatch) -> u32 {
         // No code is at these addresses.
@@ -241,6 +227,21 @@ impl Unwinder {
             next
         })
     }
+}
+
+/// Returns the number of the frame at an address: of a file, if one is known; adds it if it is new.
+fn number_of(
+    known: &mut FrameNumbers,
+    code: Option<&Code>,
+    address: u64,
+    found: &mut SourceBatch,
+) -> u32 {
+    let next = known.len() as u32 + 1;
+    *known.entry((code.map(|code| code.file), address)).or_insert_with(|| {
+        let module = code.map(|code| code.named.name.clone());
+        found.frames.push(Frame { id: next, module, address, functions: Vec::new() });
+        next
+    })
 }
 
 /// Returns why a stack has no more frames, unless it is whole.
