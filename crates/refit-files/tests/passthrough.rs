@@ -32,6 +32,16 @@ fn set_mode(served: &Served, glob: &str, mode: CacheMode) {
     served.mount().set_cache_mode(glob, mode).expect("the mount has every mode");
 }
 
+/// Waits until the server knows that no file is open: the kernel sends closes after the programs
+/// have gone on, and until then the next open gets the mode of the last one.
+fn all_closed(served: &Served) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while served.mount().stats().opens > 0 {
+        assert!(Instant::now() < deadline, "a file stays open");
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn the_server_sees_no_read_and_no_write() {
     let Some(served) = Served::new(CacheMode::Passthrough) else { return };
@@ -57,6 +67,7 @@ fn an_open_file_stays_as_it_is_and_the_next_open_obeys() {
     also_passed.write_all_at(b"one", 5000).unwrap();
     assert_eq!(served.mount().stats().writes, 0);
     drop((passed, also_passed));
+    all_closed(&served);
 
     let mut buffer = vec![0; 100_000];
     let cached = open(&path);
@@ -69,6 +80,7 @@ fn an_open_file_stays_as_it_is_and_the_next_open_obeys() {
     assert_eq!(&buffer[..3], b"two");
     assert!(served.mount().stats().writes > 0 && served.mount().stats().reads > 0);
     drop((cached, also_cached));
+    all_closed(&served);
 
     let writes = served.mount().stats().writes;
     let passed = open(&path);
@@ -77,6 +89,7 @@ fn an_open_file_stays_as_it_is_and_the_next_open_obeys() {
     assert_eq!(&buffer[..3], b"two", "what was waiting is stored before");
     assert_eq!(served.mount().stats().writes, writes);
     drop(passed);
+    all_closed(&served);
 
     set_mode(&served, "/f", CacheMode::Direct);
     let direct = open(&path);
@@ -84,6 +97,7 @@ fn an_open_file_stays_as_it_is_and_the_next_open_obeys() {
     assert_eq!(&buffer[..5], b"three", "no cache has older data");
     direct.write_all_at(b"four", 8000).unwrap();
     drop(direct);
+    all_closed(&served);
     set_mode(&served, "/f", CacheMode::Kernel);
     open(&path).read_exact_at(&mut buffer[..4], 8000).unwrap();
     assert_eq!(&buffer[..4], b"four");
