@@ -17,15 +17,18 @@ impl Pager {
     /// but never more than one batch.
     pub fn evict(&self, most: usize) -> Result<usize, CacheError> {
         let _evict = events::PROGRAM_EVICT.span([most as u64, 0]);
-        let _batch = self.batch.lock();
-        if !self.can_evict() || self.ended.load(Ordering::Acquire) {
+        if !self.can_evict() {
             return Ok(0);
         }
         self.evict_batch(most)
     }
 
-    /// Evicts one batch, for a caller that holds `batch`.
+    /// Evicts one batch of a program whose pages can be taken out.
     pub(super) fn evict_batch(&self, most: usize) -> Result<usize, CacheError> {
+        let _batch = self.batch.lock();
+        if self.ended.load(Ordering::Acquire) {
+            return Ok(0);
+        }
         let hat = self.space.hat();
         let reading = self.reading.lock();
         let changes = self.unchanged();

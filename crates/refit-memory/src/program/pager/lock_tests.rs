@@ -4,31 +4,41 @@
 
 #![expect(unsafe_code, reason = "a pager wants a userfaultfd, in which nothing is registered")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock, Weak};
+use std::thread;
 
 use parking_lot::Mutex;
 use refit_objects::{Choices, State, TransferError};
 use refit_sys::memory::PAGE_SIZE_U64;
+use refit_sys::process::life;
 use refit_sys::userfault::{Door, Flags, Userfault};
 
 use super::{Outside, Pager};
 use crate::program::budget::create_budget;
 use crate::program::factory::{AnonymousCacheFactory, SHARED};
-use crate::program::hat::{Pages, Stopped, TakeOutcome, Translation, TranslationInterface};
+use crate::program::hat::{
+    InstallError, Pages, Stopped, TakeOutcome, Translation, TranslationInterface,
+};
 use crate::program::part::Commons;
 use crate::program::space::Space;
 use crate::store::PageStore;
 
 const BASE: u64 = 0x10_0000;
+const MAPPED: Range<u64> = BASE..BASE + 8 * PAGE_SIZE_U64;
 
-/// The calls, each with whether a reader of messages and a change of mappings had to wait.
-type Calls = Mutex<Vec<(&'static str, bool, bool)>>;
+/// The calls, each with whether another batch, a reader of messages and a change of mappings had to
+/// wait.
+type Calls = Mutex<Vec<(&'static str, [bool; 3])>>;
 
 #[derive(Clone, Default)]
 struct Program {
     /// Whether a child shares its pages.
     shared: Arc<AtomicBool>,
+    /// Whether it is changing its mappings. A ring comes and is heard meanwhile.
+    changing: Arc<AtomicBool>,
     pager: Arc<OnceLock<Weak<Pager>>>,
     calls: Arc<Calls>,
 }
@@ -36,16 +46,24 @@ struct Program {
 impl Program {
     fn note(&self, call: &'static str) {
         let Some(pager) = self.pager.get().and_then(Weak::upgrade) else { return };
+        let batch = pager.batch.try_lock().is_none();
         let reading = pager.reading.try_lock().is_none();
         let changes = pager.changes.try_write().is_none();
-        self.calls.lock().push((call, reading, changes));
+        self.calls.lock().push((call, [batch, reading, changes]));
+        if self.changing.load(Ordering::Relaxed) {
+            pager.ring();
+            assert!(pager.waiting.heard());
+        }
     }
 }
 
 impl Translation for Program {
     fn install(&self, _address: u64, _pages: &[u8]) -> Result<(), Stopped> {
         self.note("install");
-        Ok(())
+        match self.changing.load(Ordering::Relaxed) {
+            true => Err(Stopped { done: 0, why: InstallError::Changing }),
+            false => Ok(()),
+        }
     }
 
     fn wake(&self, _address: u64) {}
@@ -87,29 +105,35 @@ impl State<()> for Program {
     }
 }
 
-/// Pages that the kernel writes to for threads that end.
-struct Needed(Mutex<Vec<u64>>);
+#[derive(Default)]
+struct Creator {
+    /// Pages that the kernel writes to for threads that end.
+    needed: Mutex<Vec<u64>>,
+    /// How often frames were short.
+    short: AtomicU64,
+}
 
-impl Outside for Needed {
-    fn short(&self) {}
+impl Outside for Creator {
+    fn short(&self) {
+        self.short.fetch_add(1, Ordering::Relaxed);
+    }
 
     fn needed(&self, _pager: &Pager) -> Vec<u64> {
-        self.0.lock().clone()
+        self.needed.lock().clone()
     }
 
     fn forked(&self, _parent: &Pager, _child: Arc<Pager>) {}
 }
 
-#[test]
-fn mappings_do_not_change_while_pages_are_on_their_way() {
+/// The pager of a program with [`MAPPED`] and `frames`; `None` if there is no userfaultfd.
+fn serve(frames: u64) -> Option<(Arc<Pager>, Program, Arc<Creator>)> {
     // SAFETY: no memory is registered with it, so it serves nothing.
     let opened = unsafe { Userfault::open(Door::Call, Flags::CLOEXEC | Flags::NONBLOCK) };
-    let Ok(userfault) = opened.map(Arc::new).inspect_err(|e| println!("skipped: {e}")) else {
-        return;
-    };
+    let opened = opened.map(Arc::new).inspect_err(|error| println!("skipped: {error}"));
+    let userfault = opened.ok()?;
     let program = Program::default();
     let commons = Arc::new(Commons {
-        budget: create_budget("locks", 100),
+        budget: create_budget("locks", frames),
         store: PageStore::new(1 << 20, None),
         caches: AnonymousCacheFactory::new("locks", SHARED),
     });
@@ -117,34 +141,92 @@ fn mappings_do_not_change_while_pages_are_on_their_way() {
     let choices = Choices::new().with("table", TranslationInterface::rep, move || table.clone());
     let hat = choices.create("locks", "table").expect("it is the one choice");
     let space = Space::new("locks", hat, commons);
-    space.map(&(BASE..BASE + 8 * PAGE_SIZE_U64), "locks");
+    space.map(&MAPPED, "locks");
     let pages = Pages::new(Arc::clone(&userfault));
-    let needed = Arc::new(Needed(Mutex::default()));
-    let outside: Arc<dyn Outside> = Arc::clone(&needed) as _;
+    let creator = Arc::new(Creator::default());
+    let outside: Arc<dyn Outside> = Arc::clone(&creator) as _;
     let pager = Pager::of(space, userfault, pages, outside).expect("descriptors");
     program.pager.set(Arc::downgrade(&pager)).expect("it has none yet");
+    Some((pager, program, creator))
+}
 
+/// Asserts that `action` waits for the lock behind `guard`, and ends without it.
+fn waits<T: Send>(what: &str, guard: impl Sized, action: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let (tell, told) = channel();
+        let thread = scope.spawn(move || {
+            let _ = tell.send(refit_sys::thread::id());
+            action()
+        });
+        let number = told.recv().expect("it has begun");
+        while !thread.is_finished() && life(number).is_some_and(|life| life.state != b'S') {
+            thread::yield_now();
+        }
+        assert!(!thread.is_finished(), "{what} did not wait");
+        drop(guard);
+        thread.join().expect("no panic")
+    })
+}
+
+#[test]
+fn mappings_do_not_change_while_pages_are_on_their_way() {
+    let Some((pager, program, creator)) = serve(100) else { return };
+    let calls = || std::mem::take(&mut *program.calls.lock());
     pager.attempt(BASE).expect("a page of zeros");
-    assert_eq!(std::mem::take(&mut *program.calls.lock()), [("install", false, true)]);
+    assert_eq!(calls(), [("install", [false, false, true])]);
     assert_eq!(pager.evict_batch(8).expect("the store takes it"), 1);
     // Only pages that move depend on what has been read; only the last call is one of the
     // program's changes itself.
-    assert_eq!(
-        std::mem::take(&mut *program.calls.lock()),
-        [("take", true, true), ("fetch", false, true), ("clear", false, false)]
-    );
+    let [take, fetch, last] = [[true; 3], [true, false, true], [true, false, false]];
+    assert_eq!(calls(), [("take", take), ("fetch", fetch), ("clear", last)]);
     // What a child shares stays, and becomes the program's own; nothing is there to be cleared.
     pager.attempt(BASE).expect("the page comes back");
-    program.calls.lock().clear();
+    calls();
     program.shared.store(true, Ordering::Relaxed);
     assert_eq!(pager.evict_batch(8).expect("nothing is stored"), 0);
-    assert_eq!(
-        std::mem::take(&mut *program.calls.lock()),
-        [("take", true, true), ("fetch", false, true), ("own", false, false)]
-    );
+    assert_eq!(calls(), [("take", take), ("fetch", fetch), ("own", last)]);
     // What the kernel writes to is not even tried.
-    needed.0.lock().push(BASE);
+    creator.needed.lock().push(BASE);
     assert_eq!(pager.evict_batch(8).expect("nothing is stored"), 0);
-    assert_eq!(*program.calls.lock(), []);
+    assert_eq!(calls(), []);
+    pager.dismiss();
+}
+
+#[test]
+fn each_waits_for_what_it_must_not_overtake() {
+    let Some((pager, ..)) = serve(100) else { return };
+    let (batch, reading) = (|| pager.batch.lock(), || pager.reading.lock());
+    let (resolving, changing) = (|| pager.changes.read(), || pager.changes.write());
+    // Nothing is mapped there, which the kernel is asked about without the lock, too.
+    let manage = || pager.manage(&MAPPED, MAPPED.end, "more").expect_err("nothing is mapped");
+    waits("a mapping that is to be served", reading(), manage);
+    waits("a fault", changing(), || pager.attempt(BASE)).expect("a page of zeros");
+    assert_eq!(waits("counting", changing(), || pager.adopt(&[BASE + PAGE_SIZE_U64])), 1);
+    waits("a decision", changing(), || pager.settle(|_| Vec::new(), || true));
+    waits("another batch", batch(), || pager.evict_batch(1)).expect("the store takes it");
+    waits("an eviction", reading(), || pager.evict_batch(1)).expect("the store takes it");
+    pager.inherits.store(true, Ordering::Relaxed);
+    waits("what a child has", resolving(), || pager.inherit(&[]));
+    assert!(!pager.inherits());
+    assert!(waits("returning all pages", batch(), || pager.release()));
+    waits("the end", resolving(), || pager.dismiss());
+}
+
+#[test]
+fn a_fault_that_waits_is_tried_again_when_there_is_reason_to() {
+    let Some((pager, program, creator)) = serve(1) else { return };
+    // The ring comes between the attempt and the wait.
+    program.changing.store(true, Ordering::Relaxed);
+    assert!(pager.resolve(BASE), "no one rings when a change has ended");
+    assert!(pager.waiting.heard(), "the ring has been missed");
+    program.changing.store(false, Ordering::Relaxed);
+    assert!(!pager.resolve(BASE));
+    assert_eq!(creator.short.load(Ordering::Relaxed), 0);
+    assert!(!pager.resolve(BASE + PAGE_SIZE_U64), "a frame that becomes free rings");
+    assert_eq!(creator.short.load(Ordering::Relaxed), 1);
+    assert!(!pager.waiting.heard());
+    let mut all = Vec::new();
+    pager.waiting.take(&mut all);
+    assert_eq!(all, [BASE, BASE + PAGE_SIZE_U64]);
     pager.dismiss();
 }

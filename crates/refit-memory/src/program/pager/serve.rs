@@ -224,7 +224,7 @@ impl Pager {
 
     /// Resolves a fault, or makes it wait. Returns whether it has to be tried again soon, even
     /// without a ring.
-    fn resolve(&self, address: u64) -> bool {
+    pub(super) fn resolve(&self, address: u64) -> bool {
         let rings = self.waiting.rings();
         let Err(why) = self.attempt(address) else { return false };
         self.wait(address, rings);
