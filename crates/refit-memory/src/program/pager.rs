@@ -43,10 +43,10 @@
 //! thread of the program is discarding anything (`MADV_FREE`).
 
 mod evict;
-#[cfg(test)]
-mod lock_tests;
 mod serve;
 mod servers;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::ops::Range;

@@ -3,6 +3,8 @@
 
 mod budget;
 mod common;
+mod hat;
+mod memory;
 mod model;
 mod order;
 mod pager;

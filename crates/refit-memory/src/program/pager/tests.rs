@@ -1,9 +1,8 @@
-//! Tests of the locks that a pager holds while it has pages put into a program or taken out of it.
-//!
-//! The program is a table whose calls look at the pager's locks.
+//! Tests of a pager and of its locks. The program is a table whose calls look at the locks.
 
 #![expect(unsafe_code, reason = "a pager wants a userfaultfd, in which nothing is registered")]
 
+use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -23,8 +22,9 @@ use crate::program::hat::{
     InstallError, Pages, Stopped, TakeOutcome, Translation, TranslationInterface,
 };
 use crate::program::part::Commons;
+use crate::program::region::FaultError;
 use crate::program::space::Space;
-use crate::store::PageStore;
+use crate::store::{PageStore, SwapFile};
 
 const BASE: u64 = 0x10_0000;
 const MAPPED: Range<u64> = BASE..BASE + 8 * PAGE_SIZE_U64;
@@ -37,8 +37,8 @@ type Calls = Mutex<Vec<(&'static str, [bool; 3])>>;
 struct Program {
     /// Whether a child shares its pages.
     shared: Arc<AtomicBool>,
-    /// Whether it is changing its mappings. A ring comes and is heard meanwhile.
-    changing: Arc<AtomicBool>,
+    /// The reason that no page can be put in. A ring comes and is heard in each call meanwhile.
+    refuses: Arc<Mutex<Option<InstallError>>>,
     pager: Arc<OnceLock<Weak<Pager>>>,
     calls: Arc<Calls>,
 }
@@ -50,7 +50,7 @@ impl Program {
         let reading = pager.reading.try_lock().is_none();
         let changes = pager.changes.try_write().is_none();
         self.calls.lock().push((call, [batch, reading, changes]));
-        if self.changing.load(Ordering::Relaxed) {
+        if self.refuses.lock().is_some() {
             pager.ring();
             assert!(pager.waiting.heard());
         }
@@ -60,16 +60,16 @@ impl Program {
 impl Translation for Program {
     fn install(&self, _address: u64, _pages: &[u8]) -> Result<(), Stopped> {
         self.note("install");
-        match self.changing.load(Ordering::Relaxed) {
-            true => Err(Stopped { done: 0, why: InstallError::Changing }),
-            false => Ok(()),
-        }
+        self.refuses.lock().map_or(Ok(()), |why| Err(Stopped { done: 0, why }))
     }
 
-    fn wake(&self, _address: u64) {}
+    fn wake(&self, _address: u64) {
+        self.note("wake");
+    }
 
     fn poison(&self, _address: u64) -> bool {
-        true
+        self.note("poison");
+        self.refuses.lock().is_none()
     }
 
     fn take(&self, pages: &[u64]) -> Vec<TakeOutcome> {
@@ -80,6 +80,7 @@ impl Translation for Program {
 
     fn fetch(&self, into: &mut [u8]) -> Option<Vec<bool>> {
         self.note("fetch");
+        into.fill(7);
         let moved = !self.shared.load(Ordering::Relaxed);
         Some(vec![moved; into.len() / crate::PAGE_SIZE])
     }
@@ -125,16 +126,27 @@ impl Outside for Creator {
     fn forked(&self, _parent: &Pager, _child: Arc<Pager>) {}
 }
 
-/// The pager of a program with [`MAPPED`] and `frames`; `None` if there is no userfaultfd.
-fn serve(frames: u64) -> Option<(Arc<Pager>, Program, Arc<Creator>)> {
+/// A pager and what surrounds it.
+struct Subject {
+    pager: Arc<Pager>,
+    program: Program,
+    creator: Arc<Creator>,
+    /// The pages that are out.
+    swap_file: File,
+}
+
+/// Returns the pager of a program with [`MAPPED`] and `frames`; `None` if there is no userfaultfd.
+fn serve(frames: u64) -> Option<Subject> {
     // SAFETY: no memory is registered with it, so it serves nothing.
     let opened = unsafe { Userfault::open(Door::Call, Flags::CLOEXEC | Flags::NONBLOCK) };
     let opened = opened.map(Arc::new).inspect_err(|error| println!("skipped: {error}"));
     let userfault = opened.ok()?;
     let program = Program::default();
+    let swap_file = tempfile::tempfile().expect("a file");
+    let pages_in_file = SwapFile::new(swap_file.try_clone().expect("a descriptor"), 1 << 20);
     let commons = Arc::new(Commons {
         budget: create_budget("locks", frames),
-        store: PageStore::new(1 << 20, None),
+        store: PageStore::new(0, Some(pages_in_file)),
         caches: AnonymousCacheFactory::new("locks", SHARED),
     });
     let table = program.clone();
@@ -147,7 +159,7 @@ fn serve(frames: u64) -> Option<(Arc<Pager>, Program, Arc<Creator>)> {
     let outside: Arc<dyn Outside> = Arc::clone(&creator) as _;
     let pager = Pager::of(space, userfault, pages, outside).expect("descriptors");
     program.pager.set(Arc::downgrade(&pager)).expect("it has none yet");
-    Some((pager, program, creator))
+    Some(Subject { pager, program, creator, swap_file })
 }
 
 /// Asserts that `action` waits for the lock behind `guard`, and ends without it.
@@ -170,7 +182,7 @@ fn waits<T: Send>(what: &str, guard: impl Sized, action: impl FnOnce() -> T + Se
 
 #[test]
 fn mappings_do_not_change_while_pages_are_on_their_way() {
-    let Some((pager, program, creator)) = serve(100) else { return };
+    let Some(Subject { pager, program, creator, .. }) = serve(100) else { return };
     let calls = || std::mem::take(&mut *program.calls.lock());
     pager.attempt(BASE).expect("a page of zeros");
     assert_eq!(calls(), [("install", [false, false, true])]);
@@ -194,7 +206,7 @@ fn mappings_do_not_change_while_pages_are_on_their_way() {
 
 #[test]
 fn each_waits_for_what_it_must_not_overtake() {
-    let Some((pager, ..)) = serve(100) else { return };
+    let Some(Subject { pager, .. }) = serve(100) else { return };
     let (batch, reading) = (|| pager.batch.lock(), || pager.reading.lock());
     let (resolving, changing) = (|| pager.changes.read(), || pager.changes.write());
     // Nothing is mapped there, which the kernel is asked about without the lock, too.
@@ -214,12 +226,12 @@ fn each_waits_for_what_it_must_not_overtake() {
 
 #[test]
 fn a_fault_that_waits_is_tried_again_when_there_is_reason_to() {
-    let Some((pager, program, creator)) = serve(1) else { return };
+    let Some(Subject { pager, program, creator, .. }) = serve(1) else { return };
     // The ring comes between the attempt and the wait.
-    program.changing.store(true, Ordering::Relaxed);
+    *program.refuses.lock() = Some(InstallError::Changing);
     assert!(pager.resolve(BASE), "no one rings when a change has ended");
     assert!(pager.waiting.heard(), "the ring has been missed");
-    program.changing.store(false, Ordering::Relaxed);
+    *program.refuses.lock() = None;
     assert!(!pager.resolve(BASE));
     assert_eq!(creator.short.load(Ordering::Relaxed), 0);
     assert!(!pager.resolve(BASE + PAGE_SIZE_U64), "a frame that becomes free rings");
@@ -228,5 +240,51 @@ fn a_fault_that_waits_is_tried_again_when_there_is_reason_to() {
     let mut all = Vec::new();
     pager.waiting.take(&mut all);
     assert_eq!(all, [BASE, BASE + PAGE_SIZE_U64]);
+    pager.dismiss();
+}
+
+#[test]
+fn a_page_that_may_have_been_discarded_stays_until_that_is_known() {
+    let Some(Subject { pager, .. }) = serve(2) else { return };
+    let evict = || pager.evict_batch(8).expect("the store takes it");
+    let taken = || pager.space.commons().budget.stats().taken;
+    for address in [BASE, BASE + PAGE_SIZE_U64] {
+        pager.attempt(address).expect("a page of zeros");
+    }
+    pager.space.remove(&MAPPED);
+    assert_eq!((evict(), taken()), (0, 2));
+    let first_is_there = |all: &[u64]| all.iter().map(|&one| one == BASE).collect();
+    pager.settle(first_is_there, || false);
+    assert_eq!((evict(), taken()), (0, 1), "a thread may be about to discard the page");
+    pager.settle(first_is_there, || true);
+    assert_eq!((evict(), taken()), (1, 0));
+    pager.dismiss();
+}
+
+#[test]
+fn an_access_to_a_lost_page_is_an_error_and_the_page_cannot_be_released() {
+    let Some(Subject { pager, program, swap_file, .. }) = serve(2) else { return };
+    pager.attempt(BASE).expect("a page of zeros");
+    assert_eq!(pager.evict_batch(8).expect("the store takes it"), 1);
+    swap_file.set_len(0).expect("it can be cut");
+    *program.refuses.lock() = Some(InstallError::Changing);
+    assert_eq!((pager.attempt(BASE), pager.lost()), (Err(FaultError::Changing), 0));
+    *program.refuses.lock() = None;
+    assert_eq!((pager.attempt(BASE), pager.lost()), (Ok(()), 1));
+    assert!(!pager.release());
+    pager.dismiss();
+}
+
+#[test]
+fn a_region_grows_by_what_is_accessed_and_the_thread_looks_again_where_nothing_is_mapped() {
+    let Some(Subject { pager, program, .. }) = serve(2) else { return };
+    let last_call = || program.calls.lock().pop().map(|(call, _)| call);
+    assert_eq!((pager.attempt(MAPPED.end), last_call()), (Ok(()), Some("install")));
+    *program.refuses.lock() = Some(InstallError::Unmapped);
+    assert_eq!((pager.attempt(BASE), last_call()), (Ok(()), Some("wake")));
+    assert!(!pager.ended.load(Ordering::Relaxed));
+    *program.refuses.lock() = Some(InstallError::Gone);
+    assert_eq!((pager.attempt(BASE), last_call()), (Ok(()), Some("install")));
+    assert!(pager.ended.load(Ordering::Relaxed));
     pager.dismiss();
 }
