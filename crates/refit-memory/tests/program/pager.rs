@@ -256,6 +256,18 @@ fn two_thousand_regions_are_served() {
 
 /// Neighbouring pages that are brought in together also include the last pages of a mapping.
 #[test]
+fn a_mapping_that_has_grown_is_served_as_a_whole() {
+    let Some(served) = Served::new(1000) else { return };
+    let memory = Memory::new(6);
+    served.pager.manage(&memory.part(0..2), memory.part(0..4).end, "test").expect("memory");
+    let reader = thread::spawn(move || (0..6).for_each(|page| assert_eq!(memory.get(page), 0)));
+    join(reader);
+    until("what was mapped then is counted", || served.taken() == 4);
+    memory.unmap(0..6);
+    served.end();
+}
+
+#[test]
 fn the_last_pages_of_a_mapping_come_too() {
     let Some(served) = Served::new(1000) else { return };
     let memory = Memory::new(40);

@@ -202,7 +202,7 @@ impl Pager {
         Ok(any)
     }
 
-    fn fork(&self, child: Userfault) -> io::Result<()> {
+    pub(super) fn fork(&self, child: Userfault) -> io::Result<()> {
         if self.inherits()
             && let Some(inherited) = self.outside.inherited(self, None)
         {

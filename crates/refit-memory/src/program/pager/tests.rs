@@ -112,6 +112,7 @@ struct Creator {
     needed: Mutex<Vec<u64>>,
     /// How often frames were short.
     short: AtomicU64,
+    children: Mutex<Vec<Arc<Pager>>>,
 }
 
 impl Outside for Creator {
@@ -123,7 +124,9 @@ impl Outside for Creator {
         self.needed.lock().clone()
     }
 
-    fn forked(&self, _parent: &Pager, _child: Arc<Pager>) {}
+    fn forked(&self, _parent: &Pager, child: Arc<Pager>) {
+        self.children.lock().push(child);
+    }
 }
 
 /// A pager and what surrounds it.
@@ -135,12 +138,16 @@ struct Subject {
     swap_file: File,
 }
 
-/// Returns the pager of a program with [`MAPPED`] and `frames`; `None` if there is no userfaultfd.
-fn serve(frames: u64) -> Option<Subject> {
+/// Opens a userfaultfd; `None` where this host does not permit it.
+fn open() -> Option<Userfault> {
     // SAFETY: no memory is registered with it, so it serves nothing.
     let opened = unsafe { Userfault::open(Door::Call, Flags::CLOEXEC | Flags::NONBLOCK) };
-    let opened = opened.map(Arc::new).inspect_err(|error| println!("skipped: {error}"));
-    let userfault = opened.ok()?;
+    opened.inspect_err(|error| println!("skipped: {error}")).ok()
+}
+
+/// Returns the pager of a program with [`MAPPED`] and `frames`; `None` if there is no userfaultfd.
+fn serve(frames: u64) -> Option<Subject> {
+    let userfault = Arc::new(open()?);
     let program = Program::default();
     let swap_file = tempfile::tempfile().expect("a file");
     let pages_in_file = SwapFile::new(swap_file.try_clone().expect("a descriptor"), 1 << 20);
@@ -187,6 +194,7 @@ fn mappings_do_not_change_while_pages_are_on_their_way() {
     pager.attempt(BASE).expect("a page of zeros");
     assert_eq!(calls(), [("install", [false, false, true])]);
     assert_eq!(pager.evict_batch(8).expect("the store takes it"), 1);
+    assert!(pager.waiting.heard(), "a fault may wait for the page or for its frame");
     // Only pages that move depend on what has been read; only the last call is one of the
     // program's changes itself.
     let [take, fetch, last] = [[true; 3], [true, false, true], [true, false, false]];
@@ -287,4 +295,17 @@ fn a_region_grows_by_what_is_accessed_and_the_thread_looks_again_where_nothing_i
     assert_eq!((pager.attempt(BASE), last_call()), (Ok(()), Some("install")));
     assert!(pager.ended.load(Ordering::Relaxed));
     pager.dismiss();
+}
+
+#[test]
+fn a_child_is_asked_what_it_has_inherited_if_anything_was_out() {
+    let Some(Subject { pager, creator, .. }) = serve(2) else { return };
+    pager.attempt(BASE).expect("a page of zeros");
+    pager.fork(open().expect("as before")).expect("descriptors");
+    assert_eq!(pager.evict_batch(8).expect("the store takes it"), 1);
+    pager.fork(open().expect("as before")).expect("descriptors");
+    let children = std::mem::take(&mut *creator.children.lock());
+    let inherits: Vec<_> = children.iter().map(|child| child.inherits()).collect();
+    assert_eq!(inherits, [false, true]);
+    children.iter().chain([&pager]).for_each(|one| one.dismiss());
 }
