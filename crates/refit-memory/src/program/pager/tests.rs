@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use refit_objects::{Choices, State, TransferError};
@@ -308,4 +309,23 @@ fn a_child_is_asked_what_it_has_inherited_if_anything_was_out() {
     let inherits: Vec<_> = children.iter().map(|child| child.inherits()).collect();
     assert_eq!(inherits, [false, true]);
     children.iter().chain([&pager]).for_each(|one| one.dismiss());
+}
+
+#[test]
+fn serving_ends_when_there_is_nothing_to_be_heard_from_any_more() {
+    let Some(Subject { pager, .. }) = serve(1) else { return };
+    // The kernel refuses to read from this userfaultfd, as from that of a program that has ended.
+    let server = thread::spawn({
+        let pager = Arc::clone(&pager);
+        move || pager.serve()
+    });
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !server.is_finished() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let ended = server.is_finished();
+    pager.end();
+    server.join().expect("no panic");
+    assert!(ended);
+    pager.dismiss();
 }
