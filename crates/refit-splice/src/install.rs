@@ -179,21 +179,20 @@ impl Installed {
                 area.put(program, walk.granules - area.head.address, &stacks.encode())?;
             }
         }
-        let heads: Vec<Head> = areas.iter().map(|area| area.head).collect();
-        for other in remains::find(program)? {
-            other.list(program, &heads)?;
-        }
         let mut semaphores: Vec<_> =
             plan.semaphores.iter().map(|address| Record::semaphore(*address)).collect();
-        for (group, area) in groups.iter().zip(areas) {
+        for (group, area) in groups.iter().zip(areas.iter_mut()) {
             (setting.cells.base, setting.cells.first) = (area.base_word(), area.first_lane());
             setting.indices = area.base_word() + indices::AT;
-            area.list(program, &heads)?;
             let begin = area.head.code_range().start;
             let (mut code, mut unwinding) = (Vec::new(), Unwinding::default());
             // Targets of short jumps are recorded before everything else.
             let (mut records, mut others) = (Vec::new(), Vec::new());
-            for ready in *group {
+            // What finds frames comes first, and the head says how much it is.
+            let finds =
+                |ready: &&Ready| matches!(ready, Ready::Place(place) if place.finds_frames());
+            let (finders, rest): (Vec<&Ready>, Vec<&Ready>) = group.iter().partition(finds);
+            for (at, &ready) in finders.iter().chain(&rest).enumerate() {
                 if let Ready::Copied(copied) = ready {
                     check(program, copied)?;
                 }
@@ -205,8 +204,11 @@ impl Installed {
                 code.resize((made.at - begin) as usize, 0xcc);
                 unwinding.add(&made, unwind::procedures(ready));
                 code.extend(made.code);
+                if at < finders.len() {
+                    area.head.finders = code.len() as u64;
+                }
                 // What unwinders need is not taken out by itself.
-                if matches!(ready, Ready::Place(place) if !place.finds_frames()) {
+                if matches!(ready, Ready::Place(_)) && at >= finders.len() {
                     all.places.extend(made.records.iter().filter(|one| one.is_place()).cloned());
                 }
                 match ready {
@@ -232,6 +234,12 @@ impl Installed {
             area.note(program, &records)?;
             all.records.extend(records);
         }
+        // From now on unwinders read the descriptions.
+        let heads: Vec<Head> = areas.iter().map(|area| area.head).collect();
+        for other in remains::find(program)? {
+            other.list(program, &heads)?;
+        }
+        areas.iter().try_for_each(|area| area.list(program, &heads))?;
         all.places.sort_by_key(|record| record.address);
         Ok(all)
     }

@@ -7,7 +7,7 @@ use refit_sys::memory::PAGE_SIZE_U64;
 /// Name of the memfd; in `/proc/PID/maps` it has `/memfd:` before it and ` (deleted)` after it.
 pub(crate) const NAME: &std::ffi::CStr = c"refit-splice";
 const MAGIC: u64 = u64::from_le_bytes(*b"refit-sp");
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 
 /// Addresses and offsets of the parts of an area, in bytes from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,17 +25,20 @@ pub(crate) struct Head {
     /// Address and length of the instruments' session, mapped for the area; zeros if it is not
     /// mapped.
     pub(crate) session: (u64, u64),
+    /// Bytes at the beginning of the code that may read the tables of other areas: they find
+    /// frames.
+    pub(crate) finders: u64,
 }
 
 impl Head {
-    pub(crate) const BYTES: usize = 80;
+    pub(crate) const BYTES: usize = 88;
     /// Offset in the area. The area begins with the headers of an ELF image.
     pub(crate) const AT: u64 = 1024;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let (session, length) = self.session;
         let own = [self.address, self.tables, self.code, self.data, self.end, self.records];
-        let words = [MAGIC, VERSION].into_iter().chain(own).chain([session, length]);
+        let words = [MAGIC, VERSION].into_iter().chain(own).chain([session, length, self.finders]);
         let mut bytes = [0; Self::BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -49,9 +52,10 @@ impl Head {
         for (word, place) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(place.try_into().ok()?);
         }
-        let [magic, version, address, tables, code, data, end, records, session, length] = words;
+        let [magic, version, address, tables, code, data, end, records, session, length, finders] =
+            words;
         let session = (session, length);
-        let found = Self { address, tables, code, data, end, records, session };
+        let found = Self { address, tables, code, data, end, records, session, finders };
         let pages = [address, tables, code, data, end, session.0, length]
             .iter()
             .all(|place| place % PAGE_SIZE_U64 == 0);
@@ -63,6 +67,7 @@ impl Head {
             && order
             && fit
             && address < 1 << 47
+            && finders <= data - code
             && session.0 < 1 << 47
             && length < 1 << 47)
             .then_some(found)
@@ -76,6 +81,12 @@ impl Head {
     /// Returns the addresses of the code.
     pub(crate) fn code_range(&self) -> Range<u64> {
         self.address + self.code..self.address + self.data
+    }
+
+    /// Returns the addresses of the code that finds frames.
+    pub(crate) fn finders(&self) -> Range<u64> {
+        let begin = self.code_range().start;
+        begin..begin + self.finders
     }
 }
 
@@ -134,6 +145,14 @@ impl Record {
     /// Whether it changes a site rather than a springboard.
     pub(crate) fn is_place(&self) -> bool {
         self.changes() && !self.copies.is_empty()
+    }
+
+    /// Returns the address of the long jump that the place reaches by a short one, and that of the
+    /// place.
+    pub(crate) fn springboard(&self) -> Option<(u64, u64)> {
+        let [_, distance] = self.new[..] else { return None };
+        let end = self.address + self.new.len() as u64;
+        Some((end.wrapping_add_signed(distance.cast_signed().into()), self.address))
     }
 
     /// Whether it changes bytes.
@@ -204,6 +223,7 @@ mod tests {
             end: 0x20000,
             records: 7,
             session: (0, 0),
+            finders: 0x123,
         };
         assert_eq!(Head::from_bytes(&head.to_bytes()), Some(head));
         let record = Record {
@@ -235,6 +255,7 @@ mod tests {
             end: 0x20000,
             records: 7,
             session: (0, 0),
+            finders: 0x123,
         };
         for at in 0..Head::BYTES {
             let mut bytes = head.to_bytes();

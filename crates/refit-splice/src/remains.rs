@@ -189,9 +189,9 @@ fn take_out(program: &Program) -> Result<Removed, Why> {
         // removal.
         let remains = find(program)?;
         let mut removed = Removed::default();
-        let heads: Vec<Head> = remains.iter().map(|one| one.head).collect();
+        let all = Areas::new(still, &remains)?;
         for one in &remains {
-            removed = removed.and(one.take_out(still, &heads)?);
+            removed = removed.and(one.take_out(still, &all)?);
         }
         if !leaked.is_empty() {
             close(still, &leaked)?;
@@ -208,9 +208,9 @@ fn take_out(program: &Program) -> Result<Removed, Why> {
 pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<(), Why> {
     let work = |still: &mut Still<'_>| {
         let remains = find(program)?;
-        let heads: Vec<Head> = remains.iter().map(|one| one.head).collect();
+        let all = Areas::new(still, &remains)?;
         for one in remains.iter().filter(|one| areas.contains(&one.head.address)) {
-            one.take_out(still, &heads)?;
+            one.take_out(still, &all)?;
         }
         process::clean(still)?;
         Ok::<_, Why>(())
@@ -241,6 +241,33 @@ fn close(still: &mut Still<'_>, numbers: &[u64]) -> Result<(), Refusal> {
         call.make(still, "close", libc::SYS_close, [number, 0, 0, 0, 0, 0])?;
     }
     Ok(())
+}
+
+/// All areas of a stopped program.
+struct Areas {
+    heads: Vec<Head>,
+    /// Whether a thread may be reading the tables of any of them: it is in code that finds frames.
+    reads: bool,
+}
+
+impl Areas {
+    fn new(still: &Still<'_>, remains: &[Remains]) -> Result<Self, Refusal> {
+        let heads: Vec<Head> = remains.iter().map(|one| one.head).collect();
+        let finders: Vec<Range<u64>> =
+            heads.iter().map(Head::finders).filter(|code| !code.is_empty()).collect();
+        let (begin, end) =
+            (finders.iter().map(|code| code.start), finders.iter().map(|code| code.end));
+        let Some(around) = begin.min().zip(end.max()).map(|(begin, end)| begin..end) else {
+            return Ok(Self { heads, reads: false });
+        };
+        let finds = |counter: u64| finders.iter().any(|code| code.contains(&counter));
+        let reads = signal_frames::counters(still)?.into_iter().any(finds)
+            || match contexts::saved(still, &around, finds)? {
+                contexts::SearchResult::All(found) => !found.is_empty(),
+                contexts::SearchResult::TooLarge => true,
+            };
+        Ok(Self { heads, reads })
+    }
 }
 
 impl Remains {
@@ -309,9 +336,8 @@ impl Remains {
 
     /// Takes the area out. The order of the steps makes a kill harmless at any moment: short jumps
     /// are removed before their targets, threads between a short jump and its target are moved
-    /// before either is removed, and copies stay until no thread is in them. `all` are the areas of
-    /// the program.
-    fn take_out(&self, still: &mut Still<'_>, all: &[Head]) -> Result<Removed, Why> {
+    /// before either is removed, and copies stay until no thread is in them.
+    fn take_out(&self, still: &mut Still<'_>, all: &Areas) -> Result<Removed, Why> {
         let program = still.program();
         let mut removed = Removed::default();
         let mut foreign = false;
@@ -355,14 +381,15 @@ impl Remains {
         Ok(removed)
     }
 
-    /// Unmaps the area; `all` are those of the program, some of which may be unmapped already.
-    /// Returns false if a thread is where it may come to use the area.
-    fn unmap(&self, still: &mut Still<'_>, all: &[Head]) -> Result<bool, Refusal> {
+    /// Unmaps the area; some of the others may be unmapped already. Returns false if a thread is
+    /// where it may come to use the area.
+    fn unmap(&self, still: &mut Still<'_>, all: &Areas) -> Result<bool, Refusal> {
         let program = still.program();
-        for other in all {
+        for other in &all.heads {
             indices::remove(program, other, &self.head);
         }
-        if !debugger::hide(still, &self.head)? {
+        // A thread that found the area listed may still be reading its tables.
+        if all.reads || !debugger::hide(still, &self.head)? {
             return Ok(false);
         }
         unmap(still, [self.head].into_iter())?;
@@ -403,14 +430,7 @@ impl Remains {
     /// Returns the addresses of long jumps with their sites: a thread that has taken the short jump
     /// and not yet the long one is at such an address.
     fn hops(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.records.iter().filter_map(|record| match record.new[..] {
-            [_, distance] => {
-                let end = record.address + record.new.len() as u64;
-                let to = end.wrapping_add_signed(distance.cast_signed().into());
-                Some((to, record.address))
-            }
-            _ => None,
-        })
+        self.records.iter().filter_map(Record::springboard)
     }
 
     /// Moves every thread that is at the copy of an instruction back to the original. Other threads

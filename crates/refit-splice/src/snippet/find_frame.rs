@@ -38,13 +38,11 @@ const ENTRIES: i64 = 12;
 const LENGTH: i64 = 12;
 
 impl Writer<'_> {
-    /// Returns to the caller if the address is in the code of a patch area that the list names;
-    /// otherwise falls through, with the arguments unchanged.
+    /// Returns to the caller if a patch area that the list names describes the address; otherwise
+    /// falls through, with the arguments unchanged.
     pub(super) fn find_frame(&mut self) -> Result<(), Why> {
-        let (next, over) = (self.label(), self.label());
-        self.find_area(next, over)?;
-        self.put(Instruction::with2(Code::Mov_r64_rm64, Register::R8, entry(INDEX)))?;
-        self.find_in_index(Register::R8, next)?;
+        let over = self.label();
+        self.find_description(over)?;
         self.plain(Code::Retnq);
         self.bind(over);
         Ok(())
@@ -54,8 +52,8 @@ impl Writer<'_> {
     /// `struct link_map`, and its index (`struct dl_find_object`).
     pub(super) fn find_object(&mut self) -> Result<(), Why> {
         let value = Register::RAX;
-        let (next, over) = (self.label(), self.label());
-        self.find_area(next, over)?;
+        let over = self.label();
+        self.find_description(over)?;
         let result = |word: i64| MemoryOperand::with_base_displ(RESULT, word * 8);
         self.put(Instruction::with2(Code::Mov_rm64_imm32, result(0), 0))?;
         self.put(Instruction::with2(Code::Mov_r64_rm64, value, entry(BEGIN)))?;
@@ -72,10 +70,12 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Finds the entry of the area that contains the address. `next` is bound here: code behind
-    /// this jumps there to look further. Jumps if there is none.
-    fn find_area(&mut self, next: Label, none: Label) -> Result<(), Why> {
-        let (left, distance) = (Register::R11, Register::RAX);
+    /// Finds the entry of the area that describes the address: it is in the area's code, or at a
+    /// jump that leads there. Leaves the address of the description in `rax`, and stores the bases;
+    /// jumps if there is none.
+    fn find_description(&mut self, none: Label) -> Result<(), Why> {
+        let next = self.label();
+        let (left, index, distance) = (Register::R11, Register::R8, Register::RAX);
         let list = self.setting.indices.cast_signed();
         let list = MemoryOperand::with_base_displ(Register::RIP, list);
         let count = MemoryOperand::with_base(ENTRY);
@@ -87,14 +87,19 @@ impl Writer<'_> {
         self.put(Instruction::with2(Code::Sub_rm64_imm8, left, 1))?;
         self.jump(Code::Jb_rel32_64, none)?;
         self.put(Instruction::with2(Code::Add_rm64_imm8, ENTRY, indices::BYTES as i32))?;
+        self.put(Instruction::with2(Code::Cmp_rm64_imm8, entry(LENGTH_OF_CODE), 0))?;
+        self.jump(Code::Je_rel32_64, next)?;
+        self.put(Instruction::with2(Code::Mov_r64_rm64, index, entry(INDEX)))?;
+        // Distances in an index have 32 bits.
         self.copy(distance, COUNTER)?;
-        self.put(Instruction::with2(Code::Sub_r64_rm64, distance, entry(BEGIN)))?;
-        self.put(Instruction::with2(Code::Cmp_r64_rm64, distance, entry(LENGTH_OF_CODE)))?;
-        self.jump(Code::Jae_rel32_64, next)
+        self.put(Instruction::with2(Code::Sub_r64_rm64, distance, index))?;
+        self.put(Instruction::with2(Code::Movsxd_r64_rm32, Register::RCX, Register::EAX))?;
+        self.put(Instruction::with2(Code::Cmp_r64_rm64, Register::RCX, distance))?;
+        self.jump(Code::Jne_rel32_64, next)?;
+        self.find_in_index(index, next)
     }
 
-    /// Leaves the address of the description in `rax`, and stores the bases; jumps if no
-    /// description covers the address.
+    /// Finds the description of the address in an index; jumps if none covers it.
     fn find_in_index(&mut self, index: Register, none: Label) -> Result<(), Why> {
         let (middle, high, low, sought) =
             (Register::EAX, Register::ECX, Register::EDX, Register::R9D);

@@ -26,9 +26,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::encode::EncodedCode;
+use crate::jump::{JUMP, Way};
+use crate::listing::{Frame, Values};
 use crate::plan::Ready;
 use crate::procedures::Procedures;
-use crate::record::Head;
+use crate::record::{Head, Record};
 use crate::site::Site;
 use crate::snippet::Step;
 use tables::Tables;
@@ -50,10 +52,15 @@ pub(crate) struct Image {
 }
 
 impl Unwinding {
-    /// Adds generated code.
+    /// Adds generated code, and the long jumps that lead to it. Where these are, the program has
+    /// no code that runs, so what it says of frames there is nothing, or something else.
     pub(crate) fn add(&mut self, code: &EncodedCode, procedures: &Arc<Procedures>) {
         let end = code.at + code.code.len() as u64;
         self.tables.add(&code.frames, end, &procedures.parts);
+        for (at, site) in code.records.iter().filter_map(Record::springboard) {
+            let frames = [(at, Frame::Of(site, Values::UNMOVED))];
+            self.tables.add(&frames, at + JUMP as u64, &procedures.parts);
+        }
         self.symbols.push((code.at..end, Arc::clone(procedures)));
     }
 
@@ -77,14 +84,16 @@ pub(crate) fn most_bytes(ready: &Ready) -> u64 {
     // A register takes at most 16 bytes; a snippet saves and restores at most 16 of them. Its steps
     // move the stack pointer some more times.
     let snippet = |site: &Site| 768 + site.actions.iter().map(Step::most_described).sum::<usize>();
-    let code = match ready {
-        Ready::Place(place) => snippet(&place.site) + 16 * 64,
+    let is_hop = |way: &Way| usize::from(matches!(way, Way::Hop(_)));
+    let (code, hops) = match ready {
+        Ready::Place(place) => (snippet(&place.site) + 16 * 64, is_hop(&place.way)),
         Ready::Copied(copied) => {
             let sites: usize = copied.sites.iter().map(snippet).sum();
-            sites + 24 * copied.members.len() + 256 * rows
+            let hops = copied.layout.gates.values().map(is_hop).sum();
+            (sites + 24 * copied.members.len() + 256 * rows, hops)
         }
     };
-    (256 + 2 * procedures.name.len() + code + data) as u64
+    (256 + 2 * procedures.name.len() + code + data + hops * (16 * 64 + data)) as u64
 }
 
 /// Returns what is known about the function of a unit.

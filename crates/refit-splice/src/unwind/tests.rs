@@ -24,8 +24,16 @@ fn described(all: &[Procedure]) -> Image {
     let (first, last) = (&all[0].addresses, &all[all.len() - 1].addresses);
     let code = APART + first.start / 4096 * 4096;
     let data = (APART + last.end).next_multiple_of(4096);
-    let head =
-        Head { address: 0, tables: 4096, code, data, end: data, records: 0, session: (0, 0) };
+    let head = Head {
+        address: 0,
+        tables: 4096,
+        code,
+        data,
+        end: data,
+        records: 0,
+        session: (0, 0),
+        finders: 0,
+    };
     let mut unwinding = Unwinding::default();
     for procedure in all {
         let of = |edge: u64| (edge + APART, Frame::Of(edge, Values::UNMOVED));
