@@ -111,7 +111,7 @@ impl State<()> for Program {
 struct Creator {
     /// Pages that the kernel writes to for threads that end.
     needed: Mutex<Vec<u64>>,
-    /// How often frames were short.
+    /// The number of times that frames were short.
     short: AtomicU64,
     children: Mutex<Vec<Arc<Pager>>>,
 }
