@@ -1,0 +1,322 @@
+// A library that is preloaded into a program (ci/unwind.sh): the program's first thread steps through itself, and at each step
+// its stack is unwound by GCC's runtime library. What a step may change of a stack follows from the instruction: a call adds
+// a frame, a return takes one away, every other instruction leaves all callers as they are, with the registers that are
+// theirs. It does not matter what the code is, or whether it was spliced in, so descriptions are not compared with
+// themselves.
+//
+//   UNWIND_LOG     the file for what is found
+//   UNWIND_BEGIN   a FIFO; stepping begins when something has been written to it
+//   UNWIND_STEPS   the number of steps after which the program goes on by itself
+//   UNWIND_KNOWN   a log of the same program without spliced code; functions that were wrong there, or that led to code
+//                  without a description, are left out
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include <unwind.h>
+
+#define DEEPEST 96
+#define TRAP_FLAG 0x100
+#define OFTEN 8
+// Spliced code is in mappings of this name.
+#define AREA "/memfd:refit"
+
+// Registers that a function preserves for its caller, by their numbers in frame descriptions.
+static const int PRESERVED[] = {3, 6, 12, 13, 14, 15};
+static const int SAVED[] = {REG_RBX, REG_RBP, REG_R12, REG_R13, REG_R14, REG_R15};
+
+struct frame { uintptr_t counter, stack, preserved[6]; };
+struct stack { int count; struct frame frames[DEEPEST]; };
+enum kind { PLAIN, CALL, RETURN, JUMP };
+
+// A set of addresses with a number each.
+#define ROOM (1 << 22)
+struct set { uintptr_t *keys; uint8_t *numbers; long count; };
+
+static struct stack stacks[2];
+static struct set steps_at, functions, known, told;
+static struct range { uintptr_t from, to; bool area; } ranges[4096];
+static int range_count, log_file = -1, now, first_thread;
+static long steps, most, checked, inside, area_instructions, wrong;
+static int awake;
+static bool valid;
+static enum kind last_kind;
+static uintptr_t last_counter, site;
+
+static struct set set(void) {
+	struct set made = {calloc(ROOM, sizeof(uintptr_t)), calloc(ROOM, 1), 0};
+	if (!made.keys || !made.numbers) abort();
+	return made;
+}
+
+// Returns the number of an address, and whether it was there.
+static uint8_t *number(struct set *set, uintptr_t key, bool *there) {
+	size_t at = (key * 0x9e3779b97f4a7c15) >> 42;
+	while (set->keys[at] && set->keys[at] != key) at = (at + 1) % ROOM;
+	*there = set->keys[at] == key;
+	if (!*there) {
+		if (++set->count > ROOM / 2) abort();
+		set->keys[at] = key;
+	}
+	return &set->numbers[at];
+}
+
+static bool put(struct set *set, uintptr_t key) {
+	bool there;
+	number(set, key, &there);
+	return !there;
+}
+
+static bool has(const struct set *set, uintptr_t key) {
+	size_t at = (key * 0x9e3779b97f4a7c15) >> 42;
+	while (set->keys[at] && set->keys[at] != key) at = (at + 1) % ROOM;
+	return set->keys[at] == key;
+}
+
+static void say(const char *format, ...) {
+	char line[1024];
+	va_list rest;
+	va_start(rest, format);
+	int length = vsnprintf(line, sizeof line, format, rest);
+	va_end(rest);
+	if (write(log_file, line, (size_t)length) != length) abort();
+}
+
+static void read_ranges(void) {
+	static char text[1 << 20];
+	int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	size_t length = 0;
+	for (ssize_t more; (more = read(file, text + length, sizeof text - 1 - length)) > 0;) length += (size_t)more;
+	close(file);
+	text[length] = 0;
+	range_count = 0;
+	for (char *line = text; *line && range_count < 4096;) {
+		char *end = strchrnul(line, '\n');
+		struct range *range = &ranges[range_count];
+		char modes[8] = "", *rest = line;
+		range->from = strtoul(rest, &rest, 16);
+		range->to = strtoul(rest + 1, &rest, 16);
+		memcpy(modes, rest + 1, 4);
+		if (modes[2] == 'x') {
+			char *name = memmem(line, (size_t)(end - line), AREA, sizeof AREA - 1);
+			range->area = name != NULL;
+			range_count++;
+		}
+		line = *end ? end + 1 : end;
+	}
+}
+
+static bool is_area(uintptr_t counter) {
+	static struct range *last;
+	if (last && counter >= last->from && counter < last->to) return last->area;
+	for (int tries = 0; tries < 2; tries++) {
+		for (int at = 0; at < range_count; at++)
+			if (counter >= ranges[at].from && counter < ranges[at].to) {
+				last = &ranges[at];
+				return last->area;
+			}
+		last = NULL;
+		read_ranges();
+	}
+	return false;
+}
+
+static enum kind kind_of(const uint8_t *code) {
+	while (strchr("\x66\xf2\xf3\x2e\x3e\x26\x36\x64\x65", *code) && *code) code++;
+	if ((*code & 0xf0) == 0x40) code++;
+	int reg = code[1] >> 3 & 7;
+	switch (*code) {
+	case 0xe8: return CALL;
+	case 0xc2: case 0xc3: return RETURN;
+	case 0xe9: case 0xeb: return JUMP;
+	case 0xff: return reg == 2 ? CALL : reg == 4 ? JUMP : PLAIN;
+	default: return PLAIN;
+	}
+}
+
+struct walk { struct stack *into; uintptr_t from; bool seen; };
+static _Unwind_Reason_Code walked(struct _Unwind_Context *context, void *argument) {
+	struct walk *walk = argument;
+	uintptr_t counter = _Unwind_GetIP(context);
+	if (!walk->seen && counter != walk->from) return _URC_NO_REASON;
+	walk->seen = true;
+	if (walk->into->count == DEEPEST) return _URC_END_OF_STACK;
+	struct frame *frame = &walk->into->frames[walk->into->count++];
+	frame->counter = counter;
+	frame->stack = _Unwind_GetCFA(context);
+	for (int at = 0; at < 6; at++) frame->preserved[at] = _Unwind_GetGR(context, PRESERVED[at]);
+	return _URC_NO_REASON;
+}
+
+// Returns the number of frames, from the first on, that are equal; all of them if all are.
+static int equal(const struct frame *ones, int count, const struct frame *others, int other_count, int *differs) {
+	int shared = count < other_count ? count : other_count;
+	for (int at = 0; at < shared; at++)
+		if (memcmp(&ones[at], &others[at], sizeof *ones)) return *differs = at;
+	return *differs = count == other_count ? -1 : shared;
+}
+
+// Returns whether a step of this kind can have made one stack of the other.
+static bool follows(enum kind kind, const struct stack *old, const struct stack *new, const greg_t *registers, int *differs) {
+	const struct frame *frames = new->frames, *before = old->frames;
+	int full = old->count == DEEPEST || new->count == DEEPEST;
+	int count = full ? DEEPEST / 2 : new->count, other = full ? DEEPEST / 2 : old->count;
+	*differs = 0;
+	if (kind == RETURN) return other > 1 ? equal(frames + 1, count - 1, before + 2, other - 2, differs), *differs < 0 : false;
+	if (kind == PLAIN) return equal(frames + 1, count - 1, before + 1, other - 1, differs), *differs < 0;
+	if (count < 2) return false;
+	struct frame caller = {*(uintptr_t *)registers[REG_RSP], (uintptr_t)registers[REG_RSP] + 8, {0}};
+	for (int at = 0; at < 6; at++) caller.preserved[at] = (uintptr_t)registers[SAVED[at]];
+	if (memcmp(&caller, &frames[1], sizeof caller)) return false;
+	return equal(frames + 2, count - 2, before + 1, other - 1, differs), *differs < 0;
+}
+
+static uintptr_t function_of(uintptr_t counter) {
+	uintptr_t from = (uintptr_t)_Unwind_FindEnclosingFunction((void *)(counter + 1));
+	return from ? from : counter;
+}
+
+static void report(void) {
+	say("%ld steps, %ld examined, %ld in spliced code, at %ld instructions of %ld functions: %ld wrong\n", steps, checked, inside,
+	    area_instructions, functions.count, wrong);
+}
+
+static void compare(const ucontext_t *context, bool area) {
+	const greg_t *registers = context->uc_mcontext.gregs;
+	const struct stack *old = &stacks[!now], *new = &stacks[now];
+	int differs, unused;
+	// In spliced code, a call is a push and a jump.
+	bool spliced = is_area(last_counter), maybe = spliced && (last_kind == PLAIN || last_kind == JUMP);
+	enum kind kind = last_kind == JUMP ? PLAIN : last_kind;
+	bool right = follows(kind, old, new, registers, &differs) || (maybe && follows(CALL, old, new, registers, &unused));
+	uintptr_t counter = (uintptr_t)registers[REG_RIP], function = function_of(area ? site : counter);
+	uintptr_t last_function = function_of(spliced ? site : last_counter);
+	checked++;
+	inside += area;
+	if (right || has(&known, function) || has(&known, last_function)) return;
+	wrong++;
+	if (!put(&told, counter)) return;
+	say("wrong %lx in %lx%s, after %lx in %lx, frame %d of %d, before %d: %lx %lx, before %lx %lx\n", counter, function,
+	    area ? " [refit]" : "", last_counter, last_function, differs + 1, new->count, old->count,
+	    new->frames[differs + 1].counter, new->frames[differs + 1].stack, old->frames[differs + 1].counter,
+	    old->frames[differs + 1].stack);
+}
+
+// Carries out calls that would take the signal away from the program. Returns whether it was one.
+static bool made(ucontext_t *context) {
+	greg_t *registers = context->uc_mcontext.gregs;
+	uintptr_t counter = (uintptr_t)registers[REG_RIP];
+	if (*(uint16_t *)counter != 0x050f) return false;
+	if (registers[REG_RAX] == SYS_exit_group && most) report();
+	bool action = registers[REG_RAX] == SYS_rt_sigaction && registers[REG_RDI] == SIGTRAP;
+	bool mask = registers[REG_RAX] == SYS_rt_sigprocmask && registers[REG_R10] == 8;
+	if (!action && !mask) return false;
+	if (mask && registers[REG_RDI] > SIG_SETMASK) return false;
+	if (mask) {
+		uint64_t *own = (uint64_t *)&context->uc_sigmask, old = *own;
+		uint64_t *asked = (uint64_t *)registers[REG_RSI], *answer = (uint64_t *)registers[REG_RDX];
+		if (asked && registers[REG_RDI] == SIG_BLOCK) *own |= *asked;
+		if (asked && registers[REG_RDI] == SIG_UNBLOCK) *own &= ~*asked;
+		if (asked && registers[REG_RDI] == SIG_SETMASK) *own = *asked;
+		*own &= ~(1ull << (SIGTRAP - 1));
+		if (answer) *answer = old;
+	}
+	registers[REG_RAX] = 0;
+	registers[REG_RIP] += 2;
+	return true;
+}
+
+static void stepped(int number_of_signal, siginfo_t *info, void *argument) {
+	(void)number_of_signal, (void)info;
+	ucontext_t *context = argument;
+	greg_t *registers = context->uc_mcontext.gregs;
+	int error = errno;
+	if (syscall(SYS_gettid) != first_thread || steps >= most) {
+		registers[REG_EFL] &= ~TRAP_FLAG;
+		errno = error;
+		return;
+	}
+	uintptr_t counter = (uintptr_t)registers[REG_RIP];
+	bool area = is_area(counter), there;
+	uint8_t *times = number(&steps_at, counter, &there);
+	if (area && !is_area(last_counter)) {
+		site = last_counter;
+		put(&functions, function_of(site));
+	}
+	if (area && !there) area_instructions++;
+	if (*times < OFTEN) awake = 300;
+	// What is executed often is examined at times only.
+	bool look = awake-- > 0 || (steps >> 10) % 8 == 0;
+	if (look) {
+		now = !now;
+		stacks[now].count = 0;
+		struct walk walk = {&stacks[now], counter, false};
+		_Unwind_Backtrace(walked, &walk);
+		if (valid) {
+			compare(context, area);
+			if (*times < OFTEN) ++*times;
+		}
+	}
+	valid = look;
+	steps++;
+	last_kind = kind_of((const uint8_t *)counter);
+	last_counter = counter;
+	while (made(context)) {
+		last_counter = (uintptr_t)registers[REG_RIP];
+		last_kind = kind_of((const uint8_t *)last_counter);
+	}
+	if (steps == most) {
+		report();
+		most = 0;
+		registers[REG_EFL] &= ~TRAP_FLAG;
+	}
+	errno = error;
+}
+
+static void read_known(const char *path) {
+	FILE *file = fopen(path, "r");
+	char line[1024];
+	while (file && fgets(line, sizeof line, file)) {
+		unsigned long counter, function, last, last_function;
+		if (sscanf(line, "wrong %lx in %lx, after %lx in %lx", &counter, &function, &last, &last_function) != 4) continue;
+		put(&known, function);
+		// Control fell out of its end.
+		if (function == counter) put(&known, last_function);
+	}
+	if (file) fclose(file);
+}
+
+__attribute__((constructor)) static void begin(void) {
+	const char *log = getenv("UNWIND_LOG"), *fifo = getenv("UNWIND_BEGIN"), *limit = getenv("UNWIND_STEPS");
+	if (!log) return;
+	log_file = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	steps_at = set(), functions = set(), known = set(), told = set();
+	if (getenv("UNWIND_KNOWN")) read_known(getenv("UNWIND_KNOWN"));
+	// Programs that this one starts are not stepped through.
+	unsetenv("UNWIND_LOG");
+	unsetenv("LD_PRELOAD");
+	most = limit ? atol(limit) : 5000000;
+	first_thread = (int)syscall(SYS_gettid);
+	char byte;
+	int begin = fifo ? open(fifo, O_RDONLY | O_CLOEXEC) : -1;
+	if (fifo && read(begin, &byte, 1) != 1) abort();
+	if (fifo) close(begin);
+	stack_t other = {.ss_sp = malloc(1 << 18), .ss_size = 1 << 18};
+	sigaltstack(&other, NULL);
+	struct sigaction action = {.sa_sigaction = stepped, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+	sigaction(SIGTRAP, &action, NULL);
+	read_ranges();
+	// The first unwinding allocates.
+	struct walk walk = {&stacks[0], 0, false};
+	_Unwind_Backtrace(walked, &walk);
+	__asm__ volatile("pushfq\n\torl %0, (%%rsp)\n\tpopfq" ::"i"(TRAP_FLAG) : "memory", "cc");
+}
