@@ -16,9 +16,8 @@ use std::ops::Range;
 
 use memchr::memmem;
 use refit_sys::auxv;
-use refit_sys::trace::Registers;
 
-use crate::process::{Program, Refusal, Still};
+use crate::process::{Program, Refusal, Still, general};
 use crate::record::Head;
 
 /// Offset of `struct r_debug_extended` in the data of an area, followed by a `struct link_map` and
@@ -123,14 +122,6 @@ fn is_followed(still: &Still<'_>, own: u64) -> Result<bool, Refusal> {
         }
     }
     Ok(false)
-}
-
-fn general(registers: &Registers) -> [u64; 15] {
-    let r = registers;
-    [
-        r.rax, r.rcx, r.rdx, r.rbx, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13,
-        r.r14, r.r15,
-    ]
 }
 
 fn own(head: &Head) -> u64 {

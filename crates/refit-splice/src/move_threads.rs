@@ -20,8 +20,20 @@ pub(crate) fn move_contexts(still: &Still<'_>, moves: &BTreeMap<u64, u64>) -> Re
 /// Moves the program counters that are keys of `moves`, of threads and in signal frames.
 ///
 /// # Errors
-/// [`Refusal::Restless`]: a thread that does not stop is at one of them; then none has been moved.
+/// As [`move_positions`].
 pub(crate) fn move_counters(
+    still: &mut Still<'_>,
+    moves: &BTreeMap<u64, u64>,
+) -> Result<(), Refusal> {
+    move_positions(still, moves)?;
+    move_frames(still, moves)
+}
+
+/// Moves those of threads only.
+///
+/// # Errors
+/// [`Refusal::Restless`]: a thread that does not stop is at one of them; then none has been moved.
+pub(crate) fn move_positions(
     still: &mut Still<'_>,
     moves: &BTreeMap<u64, u64>,
 ) -> Result<(), Refusal> {
@@ -38,6 +50,12 @@ pub(crate) fn move_counters(
             still.set_registers(thread, &registers)?;
         }
     }
+    Ok(())
+}
+
+/// Moves those in signal frames only.
+pub(crate) fn move_frames(still: &Still<'_>, moves: &BTreeMap<u64, u64>) -> Result<(), Refusal> {
+    let program = still.program();
     for frame in signal_frames::saved(still)? {
         if let Some(&to) = moves.get(&frame.counter) {
             program.write(frame.at, &to.to_le_bytes()).map_err(|source| Refusal::System {

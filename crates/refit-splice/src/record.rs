@@ -155,6 +155,14 @@ impl Record {
         Some((end.wrapping_add_signed(distance.cast_signed().into()), self.address))
     }
 
+    /// Returns the address of its long jump and that to which it leads.
+    pub(crate) fn target(&self) -> Option<(u64, u64)> {
+        let [0xe9, distance @ ..] = &self.new[..] else { return None };
+        let end = self.address + self.new.len() as u64;
+        let distance = i32::from_le_bytes(distance.try_into().ok()?);
+        Some((self.address, end.wrapping_add_signed(distance.into())))
+    }
+
     /// Whether it changes bytes.
     pub(crate) fn changes(&self) -> bool {
         !self.new.is_empty()

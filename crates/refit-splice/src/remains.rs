@@ -248,25 +248,29 @@ struct Areas {
     heads: Vec<Head>,
     /// Whether a thread may be reading the tables of any of them: it is in code that finds frames.
     reads: bool,
+    /// Program counters to which signal handlers return.
+    returns: Vec<u64>,
 }
 
 impl Areas {
     fn new(still: &Still<'_>, remains: &[Remains]) -> Result<Self, Refusal> {
         let heads: Vec<Head> = remains.iter().map(|one| one.head).collect();
+        let returns = signal_frames::saved(still)?.into_iter().map(|frame| frame.counter).collect();
         let finders: Vec<Range<u64>> =
             heads.iter().map(Head::finders).filter(|code| !code.is_empty()).collect();
         let (begin, end) =
             (finders.iter().map(|code| code.start), finders.iter().map(|code| code.end));
         let Some(around) = begin.min().zip(end.max()).map(|(begin, end)| begin..end) else {
-            return Ok(Self { heads, reads: false });
+            return Ok(Self { heads, reads: false, returns });
         };
         let finds = |counter: u64| finders.iter().any(|code| code.contains(&counter));
-        let reads = signal_frames::counters(still)?.into_iter().any(finds)
+        let positions = still.positions()?.into_iter().map(|(counter, _)| counter);
+        let reads = positions.chain(returns.iter().copied()).any(finds)
             || match contexts::saved(still, &around, finds)? {
                 contexts::SearchResult::All(found) => !found.is_empty(),
                 contexts::SearchResult::TooLarge => true,
             };
-        Ok(Self { heads, reads })
+        Ok(Self { heads, reads, returns })
     }
 }
 
@@ -355,12 +359,7 @@ impl Remains {
             foreign |= now == Now::Foreign;
             Ok::<_, Refusal>((now == Now::New).then_some(&*record.old))
         })?;
-        let hops: BTreeMap<u64, u64> = self.hops().collect();
-        let positions = still.positions()?;
-        if positions.iter().any(|(counter, _)| hops.contains_key(counter)) {
-            move_threads::move_counters(still, &hops)?;
-        }
-        move_threads::move_contexts(still, &hops)?;
+        self.clear_hops(still, all)?;
         change.make(program)?;
         semaphores::lower(program, &self.head, &self.records);
         self.clear_threads(still)?;
@@ -427,14 +426,27 @@ impl Remains {
         signal_frames::is_in_use(still, &self.head.code_range())
     }
 
-    /// Returns the addresses of long jumps with their sites: a thread that has taken the short jump
-    /// and not yet the long one is at such an address.
-    fn hops(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.records.iter().filter_map(Record::springboard)
+    /// Moves every thread that is between a short jump and its long one. A handler that has
+    /// interrupted such a thread may be unwinding its stack by the description of the long jump, so
+    /// its thread continues in the area, which stays until then.
+    fn clear_hops(&self, still: &mut Still<'_>, all: &Areas) -> Result<(), Refusal> {
+        let hops: BTreeMap<u64, u64> =
+            self.records.iter().filter_map(Record::springboard).collect();
+        if all.returns.iter().any(|counter| hops.contains_key(counter)) {
+            let jumps = self.records.iter().filter(|record| hops.contains_key(&record.address));
+            let on = jumps.filter_map(Record::target).collect();
+            move_threads::move_frames(still, &on)?;
+        }
+        let positions = still.positions()?;
+        if positions.iter().any(|(counter, _)| hops.contains_key(counter)) {
+            move_threads::move_positions(still, &hops)?;
+        }
+        move_threads::move_contexts(still, &hops)
     }
 
     /// Moves every thread that is at the copy of an instruction back to the original. Other threads
-    /// in the area are in a snippet, and leave it when they run.
+    /// in the area are in a snippet, and leave it when they run. So do those whose handlers may be
+    /// unwinding their stacks by the descriptions of this area.
     fn clear_threads(&self, still: &mut Still<'_>) -> Result<(), Why> {
         // Usually no thread is there, and there may be many copies.
         if !self.in_use(still)? {
@@ -447,7 +459,12 @@ impl Remains {
             // The thread waits for a page, and will continue at this address.
             return Ok(());
         }
-        move_threads::move_counters(still, &back)?;
+        let tables = self.head.address..code.start;
+        if signal_frames::use_memory(still, &tables, |counter| code.contains(&counter))? {
+            move_threads::move_positions(still, &back)?;
+        } else {
+            move_threads::move_counters(still, &back)?;
+        }
         Ok(())
     }
 }

@@ -123,6 +123,27 @@ fn every_frame_is_found_at_every_instruction() {
     }
 }
 
+/// A handler that has interrupted spliced code has found its description, and may read it at any
+/// time until it returns, also when the code is being taken out.
+#[test]
+fn a_handler_that_unwinds_keeps_what_it_reads() {
+    let mut victim = Victim::of(moving());
+    let program = victim.program();
+    let before = victim.traces();
+    let result = format!("{}: 0 other descriptions", steps(&mut victim).0);
+    let watch = watch(&program, "{ count }");
+    assert_eq!(victim.ask("stay 1"), "there");
+    watch.remove(&program).expect("removed");
+    assert_eq!(victim.line(), result);
+    assert_eq!(victim.traces(), before);
+    let installed = copy(&program, moving());
+    assert_eq!(victim.ask("stay 2"), "there");
+    remains::repair(&program).expect("taken out");
+    drop(installed);
+    assert_eq!(victim.line(), result);
+    assert_eq!(victim.traces(), before);
+}
+
 #[test]
 fn faults_and_cancellations_unwind_copies() {
     for path in [moving(), fixed(), own()] {

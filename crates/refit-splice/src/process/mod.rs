@@ -23,3 +23,4 @@ pub use hold::STOP_TIMEOUT;
 pub use program::Program;
 pub use refusal::Refusal;
 pub use still::Still;
+pub(crate) use still::general;

@@ -14,7 +14,7 @@ use refit_sys::maps::Mapping;
 use super::find_slots::backs;
 use super::program::Program;
 use super::refusal::Refusal;
-use super::still::Still;
+use super::still::{Still, general};
 
 /// `mov rax, 15; syscall`, by which every C library on x86-64 ends a handler.
 const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
@@ -136,6 +136,36 @@ pub(crate) fn is_go(still: &Still<'_>) -> Result<bool, Refusal> {
 /// Whether the program counter of a task is in this code, or will be when a signal handler returns.
 pub(crate) fn is_in_use(still: &Still<'_>, code: &Range<u64>) -> Result<bool, Refusal> {
     Ok(counters(still)?.iter().any(|counter| code.contains(counter)))
+}
+
+/// Whether a handler that interrupted code at one of the wanted counters may be using this memory:
+/// a register, or a word that it has on its stack, is an address there.
+pub(crate) fn use_memory(
+    still: &Still<'_>,
+    memory: &Range<u64>,
+    wanted: impl Fn(u64) -> bool,
+) -> Result<bool, Refusal> {
+    let program = still.program();
+    let frames = saved(still)?.into_iter().filter(|frame| wanted(frame.counter));
+    let frames: Vec<Saved> = frames.collect();
+    if frames.is_empty() {
+        return Ok(false);
+    }
+    let mut tops = Vec::new();
+    for thread in still.threads() {
+        let registers = still.registers(thread)?;
+        let holds = general(&registers).into_iter().any(|word| memory.contains(&word));
+        tops.push((registers.rsp, holds));
+    }
+    // What those have in registers is not known.
+    tops.extend(still.asleep().map(|(_, waits)| (waits.stack, true)));
+    Ok(frames.iter().any(|frame| {
+        let below = tops.iter().filter(|(top, _)| *top <= frame.at);
+        // The handler runs on the stack on which its frame is.
+        below.max_by_key(|(top, _)| *top).is_none_or(|&(top, holds)| {
+            holds || words(program, top, frame.at).iter().any(|word| memory.contains(word))
+        })
+    }))
 }
 
 /// Returns the program counters of all tasks, those to which signal handlers return included.

@@ -137,3 +137,12 @@ impl<'p> Still<'p> {
 /// Offset of `tid` in glibc's `struct pthread` (after `tcbhead_t` and a list's node), and in
 /// musl's.
 const KEPT_AT: [i32; 2] = [0x2d0, 0x30];
+
+/// Returns the general registers, but for the stack pointer.
+pub(crate) fn general(registers: &Registers) -> [u64; 15] {
+    let r = registers;
+    [
+        r.rax, r.rcx, r.rdx, r.rbx, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13,
+        r.r14, r.r15,
+    ]
+}

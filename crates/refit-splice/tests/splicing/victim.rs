@@ -163,7 +163,7 @@ impl Victim {
         writeln!(self.stdin, "{line}").expect("it listens");
     }
 
-    fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("an answer");
         assert!(!line.is_empty(), "it has ended: {:?}", self.child.wait());
