@@ -30,6 +30,7 @@ mod prefetch_tables;
 mod probes;
 mod program_tables;
 mod programs;
+mod questions;
 mod recording;
 mod report;
 mod runs;
@@ -52,7 +53,7 @@ mod workloads;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 30] = [
+const PARTS: [&str; 31] = [
     "calls",
     "instructions",
     "interposer",
@@ -72,6 +73,7 @@ const PARTS: [&str; 30] = [
     "water",
     "top",
     "probes",
+    "questions",
     "programs",
     "servers",
     "faults",
@@ -93,6 +95,7 @@ fn workload(argument: &str) -> Option<fn(&[String])> {
     Some(match argument {
         instructions::ARGUMENT => |_| instructions::steps(),
         probes::ARGUMENT => |_| probes::serve(),
+        questions::ARGUMENT => |_| questions::serve(),
         faults::ARGUMENT => faults::serve,
         faults::SERVER => |arguments| complain(faults::serve_parent(arguments)),
         paging::ARGUMENT => paging::serve,
@@ -149,6 +152,7 @@ fn main() -> ExitCode {
             "stacks" => report.stacks(stacks::measure()),
             "top" => report.top(top::measure()),
             "probes" => report.probes(probes::measure()),
+            "questions" => report.questions(questions::measure()),
             "programs" => report.programs(&programs::measure()),
             "servers" => report.servers(&servers::measure()),
             "faults" => report.faults(faults::measure()),

@@ -263,7 +263,7 @@ fn frida(served: &mut Served, program: &Program) -> Result<Sample, String> {
 
 /// Ends bpftrace. Version 0.17 loses a `SIGINT` that comes while it attaches, and would continue
 /// for ever.
-fn end_peer(child: &mut Child) -> Result<(), String> {
+pub(crate) fn end_peer(child: &mut Child) -> Result<(), String> {
     const ASKED: usize = 20;
     const PAUSE: Duration = Duration::from_millis(500);
     for _ in 0..ASKED {

@@ -146,8 +146,9 @@ pub(crate) fn use_memory(
     wanted: impl Fn(u64) -> bool,
 ) -> Result<bool, Refusal> {
     let program = still.program();
-    let frames = saved(still)?.into_iter().filter(|frame| wanted(frame.counter));
-    let frames: Vec<Saved> = frames.collect();
+    let mappings = program.mappings()?;
+    let mut frames = of_handlers(still, &mappings)?;
+    frames.retain(|frame| wanted(frame.counter));
     if frames.is_empty() {
         return Ok(false);
     }
@@ -160,8 +161,10 @@ pub(crate) fn use_memory(
     // What those have in registers is not known.
     tops.extend(still.asleep().map(|(_, waits)| (waits.stack, true)));
     Ok(frames.iter().any(|frame| {
-        let below = tops.iter().filter(|(top, _)| *top <= frame.at);
-        // The handler runs on the stack on which its frame is.
+        // A handler runs on the stack on which its frame is, unless another one has interrupted it
+        // on a further stack.
+        let own = |top: u64| end_of_stack(&mappings, top).is_some_and(|end| frame.at < end);
+        let below = tops.iter().filter(|(top, _)| *top <= frame.at && own(*top));
         below.max_by_key(|(top, _)| *top).is_none_or(|&(top, holds)| {
             holds || words(program, top, frame.at).iter().any(|word| memory.contains(word))
         })

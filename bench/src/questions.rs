@@ -1,0 +1,364 @@
+//! Asks a running program the same questions with refit and its peers: how soon an answer begins,
+//! what it costs the program, and whether it is right.
+//!
+//! The program is this one, started once more. It calls a function from two callers by turns, with
+//! two texts by turns, so every right answer is known. A tool has begun when the code of the
+//! function has changed, which is true of all of them.
+
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use refit_probe::spec::Spec;
+use refit_probe::watch;
+use refit_splice::process::Program;
+
+use crate::probes::end_peer;
+use crate::report::Report;
+use crate::stats::Sample;
+use crate::workload::refit;
+
+/// The argument with which the program is the one that is asked about.
+pub(crate) const ARGUMENT: &str = "--asked";
+const TOOLS: [&str; 4] = ["refit", "bpftrace", "Frida", "gdb"];
+/// The number of calls that each tool sees in a round; slower tools get fewer.
+const CALLS: [u64; 4] = [200_000, 20_000, 20_000, 200];
+const ROUNDS: usize = 5;
+/// The time after which a tool that has not begun is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+const DEPTH: u64 = 20;
+const TEXTS: [&std::ffi::CStr; 2] = [c"select id, name from people where id = ?", c"commit"];
+
+/// A question, and how it is typed.
+struct Question {
+    title: &'static str,
+    /// The name that the scripts of Frida and gdb know.
+    name: &'static str,
+    /// The actions of refit's probe and of bpftrace's.
+    refit: &'static str,
+    bpftrace: &'static str,
+    /// The number of different answers; `None`: as many as there are calls, or durations.
+    answers: Option<usize>,
+}
+
+const QUESTIONS: [Question; 4] = [
+    Question {
+        title: "who calls, by stack?",
+        name: "stacks",
+        refit: "{ @[ustack(8)] = count() }",
+        bpftrace: "{ @[ustack(8)] = count(); }",
+        answers: Some(2),
+    },
+    Question {
+        title: "with which texts?",
+        name: "texts",
+        refit: "{ @[str(arg0)] = count() }",
+        bpftrace: "{ @[str(arg0)] = count(); }",
+        answers: Some(2),
+    },
+    Question {
+        title: "how long do calls take?",
+        name: "times",
+        refit: "{ histogram latency }",
+        bpftrace: "",
+        answers: None,
+    },
+    Question {
+        title: "each call, as it is made",
+        name: "messages",
+        refit: r#"{ printf("%d %s\n", arg1, str(arg0)) }"#,
+        bpftrace: r#"{ printf("%d %s\n", arg1, str(arg0)); }"#,
+        answers: None,
+    },
+];
+
+/// What was measured of a tool with a question.
+#[derive(Default)]
+struct Measured {
+    /// Milliseconds from the start of the tool until it sees calls.
+    begun: Sample,
+    /// Nanoseconds that it adds to a call.
+    cost: Sample,
+    /// Calls that are missing in the answers, and calls in all.
+    missing: u64,
+    calls: u64,
+    /// Whether there were other answers than the right ones.
+    wrong: bool,
+    /// The reason that there is nothing more.
+    ended: Option<String>,
+}
+
+/// All of it: per question, per tool.
+pub(crate) struct Questions(Vec<Vec<Measured>>);
+
+#[inline(never)]
+fn asked_by_bench(text: *const u8, value: u64) -> u64 {
+    black_box(text);
+    black_box(value) + 1
+}
+
+#[inline(never)]
+fn one_caller(n: u64) {
+    black_box(asked_by_bench(TEXTS[0].as_ptr().cast(), n));
+    black_box(n);
+}
+
+#[inline(never)]
+fn another_caller(n: u64) {
+    black_box(asked_by_bench(TEXTS[1].as_ptr().cast(), n));
+    black_box(n);
+}
+
+#[inline(never)]
+fn descend(depth: u64, calls: u64) {
+    if depth > 0 {
+        black_box(descend)(depth - 1, calls);
+    } else {
+        let callers = [one_caller, another_caller].map(black_box);
+        (0..calls).for_each(|n| callers[n as usize % 2](n));
+    }
+    black_box(depth);
+}
+
+/// Says where the function is. Calls it as often as each line says, and answers with ns per call.
+pub(crate) fn serve() {
+    println!("{}", asked_by_bench as *const () as usize);
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        let Ok(calls) = line.trim().parse() else { return };
+        let began = Instant::now();
+        descend(DEPTH, calls);
+        println!("{}", began.elapsed().as_nanos() as f64 / calls as f64);
+    }
+}
+
+/// The program that is asked about.
+struct Asked {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    address: u64,
+}
+
+impl Asked {
+    fn start() -> Result<Self, String> {
+        let own = std::env::current_exe().map_err(|e| e.to_string())?;
+        let mut command = Command::new(own);
+        command.arg(ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| e.to_string())?;
+        let stdin = child.stdin.take().ok_or("no input")?;
+        let stdout = BufReader::new(child.stdout.take().ok_or("no output")?);
+        let mut asked = Self { child, stdin, stdout, address: 0 };
+        asked.address = asked.line()?.parse().map_err(|e| format!("an address: {e}"))?;
+        Ok(asked)
+    }
+
+    fn line(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        match self.stdout.read_line(&mut line).map_err(|e| e.to_string())? {
+            0 => Err("the program has ended".to_owned()),
+            _ => Ok(line.trim().to_owned()),
+        }
+    }
+
+    /// Returns the nanoseconds per call.
+    fn run(&mut self, calls: u64) -> Result<f64, String> {
+        writeln!(self.stdin, "{calls}").map_err(|_| "the program has ended")?;
+        self.line()?.parse().map_err(|e| format!("a time: {e}"))
+    }
+
+    fn code(&self) -> Result<[u8; 16], String> {
+        let program = Program::open(self.child.id()).map_err(|e| e.to_string())?;
+        let mut code = [0; 16];
+        program.read(self.address, &mut code).map_err(|e| e.to_string())?;
+        Ok(code)
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        // The program would also end with its input, but perhaps not soon.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn measure() -> Result<Questions, String> {
+    let mut all: Vec<Vec<Measured>> = Vec::new();
+    for question in &QUESTIONS {
+        let mut measured: Vec<Measured> = TOOLS.iter().map(|_| Measured::default()).collect();
+        for _ in 0..ROUNDS {
+            for (tool, into) in measured.iter_mut().enumerate() {
+                if into.ended.is_none()
+                    && let Err(why) = ask(question, tool, into)
+                {
+                    into.ended = Some(why);
+                }
+            }
+        }
+        all.push(measured);
+    }
+    Ok(Questions(all))
+}
+
+/// Asks a question once.
+fn ask(question: &Question, tool: usize, into: &mut Measured) -> Result<(), String> {
+    let mut asked = Asked::start()?;
+    let (calls, before) = (CALLS[tool], asked.code()?);
+    asked.run(CALLS[0])?;
+    let plain = asked.run(CALLS[0])?;
+    let mut command = command(question, tool, &asked)?;
+    let began = Instant::now();
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = piped.spawn().map_err(|_| "not installed".to_owned())?;
+    let mut output = child.stdout.take().ok_or("no output")?;
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        // What has been read before an error is the answer.
+        let _ = output.read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    while asked.code()? == before {
+        if began.elapsed() > PATIENCE || child.try_wait().map_err(|e| e.to_string())?.is_some() {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err("it does not attach".to_owned());
+        }
+        // Polls; what is measured takes some hundred times as long.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    into.begun.push(began.elapsed().as_secs_f64() * 1e3);
+    let took = asked.run(calls);
+    drop(child.stdin.take());
+    match TOOLS[tool] {
+        "refit" | "bpftrace" => end_peer(&mut child)?,
+        _ => drop(child.wait().map_err(|e| e.to_string())?),
+    }
+    let text = reader.join().map_err(|_| "no answer")?;
+    into.cost.push(took? - plain);
+    let (seen, answers) = answers(question, tool, &text);
+    into.calls += calls;
+    into.missing += calls.saturating_sub(seen);
+    into.wrong |= seen > calls || question.answers.is_some_and(|right| answers != right);
+    // The program has to be as it was.
+    asked.run(calls)?;
+    Ok(())
+}
+
+/// Returns the command of a tool.
+fn command(question: &Question, tool: usize, asked: &Asked) -> Result<Command, String> {
+    let process = asked.child.id().to_string();
+    let program = Program::open(asked.child.id()).map_err(|e| e.to_string())?;
+    let spec: Spec = "func:*:*asked_by_bench* { count }".parse().map_err(|e| format!("{e}"))?;
+    let found = watch::list(&program, &[spec]).map_err(|e| e.to_string())?;
+    let (file, found) = found.first().ok_or("the function is not there")?;
+    let place = format!("uprobe:{}:{}", file.path.display(), found.name);
+    let folder = env!("CARGO_MANIFEST_DIR");
+    let mut command = match TOOLS[tool] {
+        "refit" => Command::new(refit()),
+        "Frida" => Command::new(std::env::var("FRIDA_PYTHON").unwrap_or_default()),
+        name => Command::new(name),
+    };
+    match TOOLS[tool] {
+        "refit" => {
+            let probe = format!("{place} {}", question.refit);
+            command.args(["probe", "--json", "-p", &process, "-e", &probe]);
+        }
+        "bpftrace" if question.name == "times" => {
+            let ends = place.replacen("uprobe", "uretprobe", 1);
+            let script = format!(
+                "{place} {{ @from[tid] = nsecs; }} \
+                 {ends} {{ @ = hist(nsecs - @from[tid]); delete(@from[tid]); }}"
+            );
+            command.args(["-p", &process, "-e", &script]);
+        }
+        "bpftrace" => {
+            let script = format!("{place} {}", question.bpftrace);
+            command.args(["-p", &process, "-e", &script]);
+        }
+        "Frida" => {
+            let (script, offset) =
+                (format!("{folder}/frida/ask.py"), format!("{:#x}", found.address));
+            command.args([&script, question.name, &process, &offset]);
+        }
+        _ if question.name == "times" => return Err("it cannot".to_owned()),
+        _ => {
+            let what = format!("{} {:#x} {}", question.name, asked.address, CALLS[tool]);
+            let script = format!("{folder}/gdb/ask.py");
+            command.args(["-nx", "-q", "-batch", "-p", &process, "-x", &script]).env("ASK", what);
+        }
+    }
+    Ok(command)
+}
+
+/// Returns the number of calls in an answer, and that of the different answers.
+fn answers(question: &Question, tool: usize, text: &str) -> (u64, usize) {
+    if question.name == "messages" {
+        let is_one =
+            |line: &&str| TEXTS.iter().any(|text| line.contains(text.to_str().unwrap_or("?")));
+        return (text.lines().filter(is_one).count() as u64, 0);
+    }
+    let counts: Vec<u64> = match TOOLS[tool] {
+        "refit" => json_counts(text),
+        // `@[…]: 7`, or `[256, 512)  7 |@@  |`.
+        "bpftrace" => text
+            .lines()
+            .filter_map(|line| {
+                let map = line.rsplit_once("]: ").map(|(_, count)| count);
+                let bucket = || line.strip_suffix('|')?.split(')').nth(1)?.split('|').next();
+                map.or_else(bucket)?.trim().parse().ok()
+            })
+            .collect(),
+        _ => text.lines().filter_map(|line| line.split_once(' ')?.0.parse().ok()).collect(),
+    };
+    (counts.iter().sum(), counts.iter().filter(|count| **count > 0).count())
+}
+
+/// Returns the counts of all keys, or of all calls, that refit prints.
+fn json_counts(text: &str) -> Vec<u64> {
+    let lines =
+        text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let count = |line: serde_json::Value| line["count"].as_u64().or_else(|| line["calls"].as_u64());
+    lines.filter_map(count).collect()
+}
+
+impl Report {
+    pub(crate) fn questions(&mut self, measured: Result<Questions, String>) {
+        let heads = ["question", "tool", "sees calls after, ms", "adds to a call, ns", "answer"];
+        self.section("The same questions, to a running program", "questions", &heads);
+        let all = match measured {
+            Ok(Questions(all)) => all,
+            Err(why) => {
+                return self.row(&[
+                    format!("not measured: {why}"),
+                    "".into(),
+                    "".into(),
+                    "".into(),
+                    "".into(),
+                ]);
+            }
+        };
+        for (question, tools) in QUESTIONS.iter().zip(all) {
+            for (tool, one) in TOOLS.iter().zip(tools) {
+                let answer = match (&one.ended, one.calls) {
+                    (Some(why), _) => why.clone(),
+                    _ if one.wrong => "wrong".to_owned(),
+                    _ if one.missing == 0 => "exact".to_owned(),
+                    (None, calls) => {
+                        format!(
+                            "{:.1} % of the calls missing",
+                            one.missing as f64 / calls as f64 * 100.0
+                        )
+                    }
+                };
+                self.row(&[
+                    question.title.into(),
+                    (*tool).into(),
+                    one.begun.show(0),
+                    one.cost.show(0),
+                    answer,
+                ]);
+            }
+        }
+    }
+}
