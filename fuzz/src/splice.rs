@@ -3,7 +3,7 @@
 use std::io;
 
 use refit_probe::script::{self, Outside, Script};
-use refit_splice::remains::Remains;
+use refit_splice::remains::{self, Remains};
 
 /// Parses the bytes as a script of probes.
 pub(crate) fn probe(bytes: &[u8]) {
@@ -23,22 +23,13 @@ pub(crate) fn probe(bytes: &[u8]) {
     }
 }
 
-/// The first word of a head.
-const MAGIC: u64 = u64::from_le_bytes(*b"refit-sp");
 /// The address at which the area is mapped.
 const BASE: u64 = 0x7000_0000;
 
 /// Reads the bytes as the memory of a program's patch area: as they are, and behind a valid head.
 pub(crate) fn patch_area(bytes: &[u8]) {
     area(bytes);
-    // The head follows the headers of an ELF image.
-    let mut memory = vec![0; 1024];
-    // Its words: magic number, version, address, tables, code, data, end, records, session.
-    let records = (bytes.len() / 64).min(2048) as u64;
-    for word in [MAGIC, 4, BASE, 0x4_0000, 0x6_0000, 0x8_0000, 0x10_0000, records, 0, 0] {
-        memory.extend(word.to_le_bytes());
-    }
-    memory.resize(4096, 0);
+    let mut memory = remains::first_page(BASE, (bytes.len() / 64).min(2048) as u64);
     memory.extend(bytes);
     area(&memory);
 }

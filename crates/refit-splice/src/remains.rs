@@ -116,6 +116,18 @@ pub fn find(program: &Program) -> Result<Vec<Remains>, Refusal> {
     Ok(mappings.iter().filter_map(|mapping| Remains::at(program, mapping)).collect())
 }
 
+/// Returns the first page of an area that is mapped at this address, with this number of records,
+/// at most 2,048. For fuzzing.
+#[doc(hidden)]
+pub fn first_page(address: u64, records: u64) -> Vec<u8> {
+    let (tables, code, data, end) = (0x4_0000, 0x6_0000, 0x8_0000, 0x10_0000);
+    let session = (0, 0);
+    let head = Head { address, tables, code, data, end, records, session, finders: 0 };
+    let mut page = vec![0; PAGE_SIZE_U64 as usize];
+    page[Head::AT as usize..][..Head::BYTES].copy_from_slice(&head.to_bytes());
+    page
+}
+
 /// Takes out everything that refit has put into a program, and into processes forked from it since.
 /// Areas to which a signal handler returns are retried a few times: handlers are short.
 ///
@@ -467,4 +479,15 @@ impl Remains {
         }
         Ok(())
     }
+}
+
+#[cfg(test)]
+#[test]
+fn what_is_fuzzed_is_read_beyond_its_head() {
+    let page = first_page(1 << 20, 0);
+    let read = |_: u64, into: &mut [u8]| {
+        into.copy_from_slice(&page[Head::AT as usize..][..Head::BYTES]);
+        Ok(())
+    };
+    assert!(Remains::parse(&(1 << 20..1 << 30), (1, 2), read).is_some());
 }
