@@ -26,7 +26,7 @@ const TOOLS: [&str; 4] = ["refit", "bpftrace", "Frida", "gdb"];
 const CALLS: [u64; 4] = [200_000, 20_000, 20_000, 200];
 const ROUNDS: usize = 5;
 /// The time after which a tool that has not begun is given up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(60);
 const DEPTH: u64 = 20;
 const TEXTS: [&std::ffi::CStr; 2] = [c"select id, name from people where id = ?", c"commit"];
 
@@ -73,7 +73,7 @@ const QUESTIONS: [Question; 4] = [
     },
 ];
 
-/// What was measured of a tool with a question.
+/// The results of a tool with a question.
 #[derive(Default)]
 struct Measured {
     /// Milliseconds from the start of the tool until it sees calls.
@@ -219,7 +219,8 @@ fn ask(question: &Question, tool: usize, into: &mut Measured) -> Result<(), Stri
         String::from_utf8_lossy(&text).into_owned()
     });
     while asked.code()? == before {
-        if began.elapsed() > PATIENCE || child.try_wait().map_err(|e| e.to_string())?.is_some() {
+        if began.elapsed() > BEGIN_TIMEOUT || child.try_wait().map_err(|e| e.to_string())?.is_some()
+        {
             let _ = child.kill();
             let _ = child.wait();
             return Err("it does not attach".to_owned());

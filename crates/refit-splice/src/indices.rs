@@ -6,8 +6,9 @@
 //! so the length is written last, and reset first. An area is listed when its tables are complete,
 //! and its entry is removed before it is unmapped. A thread that still uses the entry either
 //! searches the tables: then it is in the code that finds frames ([`Head::finders`]), and the area
-//! stays mapped. Or it unwinds a frame whose program counter is in the area, or at a jump that leads
-//! there; such a frame is one to which a signal handler returns, and the area stays mapped, too.
+//! stays mapped. Or it unwinds a frame whose program counter is in the area, or at a jump that
+//! leads there; such a frame is one to which a signal handler returns, and the area stays mapped,
+//! too.
 
 use crate::debugger::link_map;
 use crate::process::{Program, Refusal};
