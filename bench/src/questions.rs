@@ -315,11 +315,14 @@ fn answers(question: &Question, tool: usize, text: &str) -> (u64, usize) {
     (counts.iter().sum(), counts.iter().filter(|count| **count > 0).count())
 }
 
-/// Returns the counts of all keys, or of all calls, that refit prints.
+/// Returns the counts of all keys, or of all durations, that refit prints.
 fn json_counts(text: &str) -> Vec<u64> {
     let lines =
         text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let count = |line: serde_json::Value| line["count"].as_u64().or_else(|| line["calls"].as_u64());
+    let count = |line: serde_json::Value| {
+        let bits = || Some(line["bits"].as_array()?.iter().filter_map(|one| one.as_u64()).sum());
+        line["count"].as_u64().or_else(bits)
+    };
     lines.filter_map(count).collect()
 }
 
