@@ -329,19 +329,8 @@ fn json_counts(text: &str) -> Vec<u64> {
 impl Report {
     pub(crate) fn questions(&mut self, measured: Result<Questions, String>) {
         let heads = ["question", "tool", "sees calls after, ms", "adds to a call, ns", "answer"];
-        self.section("The same questions, to a running program", "questions", &heads);
-        let all = match measured {
-            Ok(Questions(all)) => all,
-            Err(why) => {
-                return self.row(&[
-                    format!("not measured: {why}"),
-                    "".into(),
-                    "".into(),
-                    "".into(),
-                    "".into(),
-                ]);
-            }
-        };
+        let title = "The same questions, to a running program";
+        let Some(Questions(all)) = self.begin(title, "questions", &heads, measured) else { return };
         for (question, tools) in QUESTIONS.iter().zip(all) {
             for (tool, one) in TOOLS.iter().zip(tools) {
                 let answer = match (&one.ended, one.calls) {

@@ -135,18 +135,8 @@ impl Report {
 
     pub(crate) fn plugins(&mut self, measured: Result<Plugins, String>) {
         let title = "A call of a loaded implementation, beside one of the host's own";
-        self.section(title, "plugins", &["method", "own, ns", "loaded, ns", "more, ns"]);
-        let measured = match measured {
-            Ok(measured) => measured,
-            Err(why) => {
-                return self.row(&[
-                    format!("not measured: {why}"),
-                    "".into(),
-                    "".into(),
-                    "".into(),
-                ]);
-            }
-        };
+        let heads = ["method", "own, ns", "loaded, ns", "more, ns"];
+        let Some(measured) = self.begin(title, "plugins", &heads, measured) else { return };
         let rows =
             [("`count`: a number", &measured.count), ("`get`: a slice, memory", &measured.get)];
         for (name, [own, loaded]) in rows {

@@ -132,18 +132,7 @@ impl Report {
         let title = "Where a thread stands at each switch: a program that sleeps below 30 frames";
         let heads =
             ["what", "the program, ns a sleep", "the recorder, ns a sleep", "bytes a sleep"];
-        self.section(title, "stacks", &heads);
-        let all = match measured {
-            Ok(Stacks(all)) => all,
-            Err(why) => {
-                return self.row(&[
-                    format!("not measured: {why}"),
-                    "".into(),
-                    "".into(),
-                    "".into(),
-                ]);
-            }
-        };
+        let Some(Stacks(all)) = self.begin(title, "stacks", &heads, measured) else { return };
         for Contender { title, command, program, recorder, bytes } in all {
             let recorded = |sample: Sample| match command.is_empty() {
                 true => String::new(),
