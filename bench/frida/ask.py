@@ -21,7 +21,7 @@ TIMES = """
 const code = new CModule(`
 #include <gum/guminterceptor.h>
 #include <glib.h>
-extern void (*counts)[64];
+extern gint counts[64];
 void on_enter(GumInvocationContext *context) {
   *(gint64 *) gum_invocation_context_get_listener_invocation_data(context, sizeof(gint64)) = g_get_monotonic_time();
 }
@@ -30,7 +30,7 @@ void on_leave(GumInvocationContext *context) {
     - *(gint64 *) gum_invocation_context_get_listener_invocation_data(context, sizeof(gint64));
   int bits = 0;
   while (took >> bits) bits++;
-  g_atomic_int_add((gint *) counts + bits, 1);
+  g_atomic_int_add(&counts[bits], 1);
 }
 `, { counts: cells });
 Interceptor.attach(asked, { onEnter: code.on_enter, onLeave: code.on_leave });

@@ -12,13 +12,14 @@ import gdb
 question, address, calls = os.environ["ASK"].split()
 gdb.execute("set pagination off")
 gdb.execute("set confirm off")
+gdb.execute("set language c")
 gdb.Breakpoint("*" + address, internal=True)
 counts = collections.Counter()
 for _ in range(int(calls)):
     gdb.execute("continue", to_string=True)
     text = gdb.parse_and_eval("(char *)$rdi").string()
     if question == "stacks":
-        counts[gdb.execute("backtrace 8", to_string=True)] += 1
+        counts[gdb.execute("backtrace -frame-arguments none 8", to_string=True)] += 1
     elif question == "texts":
         counts[text] += 1
     else:
