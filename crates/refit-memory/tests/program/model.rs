@@ -449,6 +449,11 @@ fn story() -> Vec<Op> {
         Op::Forget(10..64),
         Op::Recall(64),
         Op::TakeBack(64),
+        Op::Lend(4, 1),
+        Op::Lend(5, 1),
+        Op::Found(0),
+        Op::Found(0),
+        Op::Found(0),
     ]
 }
 
