@@ -398,6 +398,9 @@ fn a_region_that_is_left_to_the_kernel_gives_no_pages_and_ends_with_its_mapping(
     assert!(world.space.decide());
     world.space.leave_to_kernel();
     assert_eq!((world.space.native(), world.space.resident()), (vec![part(0..4)], 4));
+    // It stays so, and is not left once more, until it is to be served again.
+    world.space.resume(&[part(0..12)]);
+    assert_eq!((world.space.native(), world.space.decide()), (vec![part(0..4)], false));
     // A region that is to be served again is, and one whose memory is gone ends.
     world.swap_region(0, DEFAULT);
     world.space.resume(&[part(0..12)]);
