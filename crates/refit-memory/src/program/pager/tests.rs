@@ -321,6 +321,7 @@ fn serving_ends_when_there_is_nothing_to_be_heard_from_any_more() {
     });
     let deadline = Instant::now() + Duration::from_secs(20);
     while !server.is_finished() && Instant::now() < deadline {
+        // Polls; nothing depends on the interval.
         thread::sleep(Duration::from_millis(1));
     }
     let ended = server.is_finished();
