@@ -13,6 +13,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::beginning::{Beginning, MOST};
+use crate::functions::Function;
 use crate::functions::map::Map;
 use crate::image::Image;
 use crate::survey::Knowledge;
@@ -140,8 +142,20 @@ fn is_sound(knowledge: &Knowledge, image: &Image) -> bool {
         && functions.iter().all(|f| f.ranges.iter().all(in_code))
         && functions.iter().all(|f| f.ranges.first().is_some_and(|r| r.start == f.entry))
         && functions.windows(2).all(|w| w[0].entry < w[1].entry)
+        && are_sound(&knowledge.beginnings, functions)
         && knowledge.inner.windows(2).all(|w| w[0] < w[1])
         && Map::new(functions.iter()).is_sound()
+}
+
+/// Whether each function has a beginning at most, which lies in its first range.
+fn are_sound(beginnings: &[Option<Beginning>], functions: &[Function]) -> bool {
+    let within = |function: &Function, beginning: &Beginning| {
+        let length = function.ranges.first().map_or(0, |range| range.end - range.start);
+        u64::from(beginning.room) <= length.min(MOST.into())
+    };
+    let mut all = functions.iter().zip(beginnings);
+    (beginnings.is_empty() || beginnings.len() == functions.len())
+        && all.all(|(function, one)| one.as_ref().is_none_or(|one| within(function, one)))
 }
 
 #[cfg(test)]
@@ -149,7 +163,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::functions::{Convention, Function, Sources};
+    use crate::functions::{Convention, Sources};
+    use crate::live::Live;
     use crate::live::outline::Summary;
     use crate::live::set::Set;
 
@@ -175,6 +190,7 @@ mod tests {
             inner: vec![code.start],
             summaries: vec![Summary::ABI, Summary::ANY],
             exits: vec![Set::ALL, Set::NONE],
+            beginnings: vec![Some(Beginning { room: 1, live: Live::ALL }), None],
         }
     }
 
@@ -190,6 +206,7 @@ mod tests {
         let back = load(&directory, &key, &image).expect("there");
         assert_eq!(back.functions, kept.functions);
         assert_eq!((back.returns, back.exits), (kept.returns, kept.exits));
+        assert_eq!(back.beginnings, kept.beginnings);
         assert_eq!(fs::read_dir(&directory).expect("a folder").count(), 1, "nothing else is left");
         let mode = fs::metadata(key.file(&directory)).expect("a file").mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -220,7 +237,7 @@ mod tests {
     fn what_would_lead_astray_is_not_used() {
         let folder = tempfile::tempdir().expect("a folder");
         let (image, key) = (image(), Key::of(&image()));
-        let spoil: [fn(&mut Knowledge); 7] = [
+        let spoil: [fn(&mut Knowledge); 9] = [
             |k| k.returns.truncate(1),
             |k| k.summaries.truncate(1),
             |k| k.functions[0].ranges[0].end = u64::MAX,
@@ -228,6 +245,8 @@ mod tests {
             |k| k.functions[0].ranges.clear(),
             |k| k.functions.swap(0, 1),
             |k| k.inner = vec![2, 1],
+            |k| k.beginnings.truncate(1),
+            |k| k.beginnings[0] = Some(Beginning { room: 2, live: Live::ALL }),
         ];
         for (i, spoil) in spoil.into_iter().enumerate() {
             let mut bad = knowledge(&image);

@@ -23,6 +23,7 @@
 //! - [`flow`] follows the instructions of a function and builds basic blocks and edges.
 //! - [`registers`] has the numbers of registers, and sets of live ones.
 //! - [`live`] computes which registers, flags and vectors are live before each instruction.
+//! - [`beginning`] has what is enough to insert code at the entry of a function.
 //! - `survey` finds all functions of a file, by [`flow`] and [`live`], and summarises each.
 //! - [`cache`] stores the result of a survey on disk, keyed by the content of the file.
 //! - [`lines`] maps instructions to lines of source, where debug information exists.
@@ -40,6 +41,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod beginning;
 pub mod cache;
 pub mod flow;
 pub mod functions;

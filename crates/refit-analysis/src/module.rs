@@ -3,16 +3,20 @@
 use std::path::Path;
 
 use iced_x86::InstructionInfoFactory;
+use rayon::prelude::*;
 use refit_sys::glob;
 
-use crate::flow::build;
+use crate::beginning::{Beginning, beginning};
+use crate::flow::build::{self, Shape};
 use crate::flow::text::text;
 use crate::flow::traverse::traverse;
+use crate::flow::walk::Walk;
 use crate::flow::world::World;
 use crate::flow::{EdgeKind, Flow, Instruction, Target};
 use crate::functions::map::Map;
 use crate::functions::{Function, FunctionId};
 use crate::image::{Image, OpenError};
+use crate::live::Live;
 use crate::live::outline::outline;
 use crate::survey::{Knowledge, survey};
 use crate::{cache, live};
@@ -38,13 +42,14 @@ impl Module {
         if let Some(known) = directory.as_deref().and_then(|d| cache::load(d, &key, &image)) {
             return Ok(Self::with(image, known));
         }
-        let knowledge = survey(&image);
+        let mut module = Self::analyse(image);
         if let Some(directory) = directory {
+            module.find_beginnings();
             // An analysis that cannot be stored is repeated next time; opening the file does not
             // fail because of it.
-            let _ = cache::store(&directory, &key, &knowledge);
+            let _ = cache::store(&directory, &key, &module.knowledge);
         }
-        Ok(Self::with(image, knowledge))
+        Ok(module)
     }
 
     /// Analyses `image` without using the cache.
@@ -134,14 +139,7 @@ impl Module {
 
     /// Computes control flow and live registers of a function.
     pub fn flow(&self, id: FunctionId) -> Flow {
-        let world = self.world();
-        let walk = traverse(&world, id);
-        let shape = build::shape(&world, id, &walk);
-        let mut info = InstructionInfoFactory::new();
-        let outline = outline(&mut info, &world, id, &walk, &shape);
-        let summary = |id: FunctionId| self.knowledge.summaries[id.0 as usize];
-        let exit = self.knowledge.exits[id.0 as usize];
-        let live = live::before_each(&mut info, &walk, &shape, &outline, exit, &summary);
+        let (walk, shape, live) = self.examine(id);
         let unknown = |e: &crate::flow::Edge| e.to == Target::Unknown && e.kind != EdgeKind::Unwind;
         let mut numbers = vec![0; walk.code.len()];
         for (i, at) in shape.sorted.iter().enumerate() {
@@ -156,6 +154,35 @@ impl Module {
             edges: shape.edges,
             live,
         }
+    }
+
+    /// Returns the instructions of a function, its blocks, and the live set before each
+    /// instruction, by ascending address.
+    fn examine(&self, id: FunctionId) -> (Walk, Shape, Vec<Live>) {
+        let world = self.world();
+        let walk = traverse(&world, id);
+        let shape = build::shape(&world, id, &walk);
+        let mut info = InstructionInfoFactory::new();
+        let outline = outline(&mut info, &world, id, &walk, &shape);
+        let summary = |id: FunctionId| self.knowledge.summaries[id.0 as usize];
+        let exit = self.knowledge.exits[id.0 as usize];
+        let live = live::before_each(&mut info, &walk, &shape, &outline, exit, &summary);
+        (walk, shape, live)
+    }
+
+    /// Finds the beginnings of all functions, which are then stored with the analysis.
+    fn find_beginnings(&mut self) {
+        let ids = (0..self.functions().len() as u32).into_par_iter().map(FunctionId);
+        let beginnings = ids.map(|id| {
+            let (walk, shape, live) = self.examine(id);
+            beginning(&self.world(), id, (&walk, &shape, &live))
+        });
+        self.knowledge.beginnings = beginnings.collect();
+    }
+
+    /// Returns the beginning of a function, if it is known without analysing the function again.
+    pub fn beginning(&self, id: FunctionId) -> Option<Beginning> {
+        self.knowledge.beginnings.get(id.0 as usize).copied().flatten()
     }
 
     /// Whether all jumps of a function were understood; see [`Flow::targets_known`].

@@ -1,5 +1,7 @@
 //! Registers: those that are live at a place in a program's code, and their numbers.
 
+use serde::{Deserialize, Serialize};
+
 /// Registers in which the System V ABI passes the first six arguments that are integers or
 /// pointers, by their numbers in machine code (§3.2.3).
 pub const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
@@ -16,7 +18,7 @@ pub fn from_dwarf(number: u16) -> Option<u8> {
 }
 
 /// The live set at one place: code that is inserted there must preserve all of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Live {
     /// General registers by their number in machine code: bit 0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, 5
     /// rbp, 6 rsi, 7 rdi, 8 to 15 r8 to r15.

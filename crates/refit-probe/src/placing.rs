@@ -6,7 +6,7 @@ use refit_splice::{At, Site, Step};
 use crate::code::behind_mark;
 use crate::exits::{Callee, Destination};
 use crate::places::CodePlace;
-use crate::sites::{NoSite, Place};
+use crate::sites::{self, NoSite, Place};
 use crate::steps::Steps;
 use crate::tails::Frame;
 
@@ -29,6 +29,21 @@ pub(crate) struct Jump {
     pub(crate) frame: Option<Frame>,
     /// The other function.
     pub(crate) callee: Callee,
+}
+
+/// Returns the site for a place at the entry of a function, `bias` bytes from its address in the
+/// file, if nothing is at the exits and the function need not be analysed for it. No other probe
+/// may be in the function.
+pub(crate) fn at_entry(
+    module: &Module,
+    found: &CodePlace,
+    bias: u64,
+    steps: &Steps,
+) -> Option<Placed> {
+    let at_entry = found.address == module.function(found.function).entry;
+    let site = (at_entry && steps.are_here_only())
+        .then(|| sites::at_entry(module, found.function, bias, &steps.here));
+    Some(Placed { sites: vec![site??], jumps: Vec::new() })
 }
 
 /// Returns the sites for a place, `bias` bytes from their addresses in the file.
@@ -65,7 +80,7 @@ pub fn place(
             placed.sites.push(place.site(inner, At::Entered, steps.entering.clone())?);
         }
     }
-    if !steps.leaving.is_empty() || steps.ways.iter().any(|way| !way.is_empty()) {
+    if steps.leave() {
         placed.leave(&place, address, steps)?;
     }
     Ok(placed)

@@ -4,11 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use iced_x86::{Instruction, Mnemonic};
+use refit_analysis::beginning::Beginning;
 use refit_analysis::flow::{EdgeKind, Flow, Marks, Target};
 use refit_analysis::functions::Convention;
 use refit_analysis::live::Live;
 use refit_analysis::{FunctionId, Module};
 use refit_splice::{At, Body, Displaced, Procedures, Site, Springboard, Step};
+use refit_sys::memory::PAGE_SIZE_U64;
 
 use crate::body::body;
 use crate::code::{behind_mark, decode, entered_inside, padding};
@@ -105,7 +107,7 @@ impl<'m> Place<'m> {
         entered.extend(sequences.entered());
         entered.sort_unstable();
         let read = read(module, &flow);
-        let procedures = Arc::new(procedures(module, function, bias));
+        let procedures = Arc::new(procedures(module, function, bias, u64::MAX));
         Self { module, flow, function, bias, entered, read, sequences, body: None, procedures }
     }
 
@@ -125,7 +127,7 @@ impl<'m> Place<'m> {
     /// # Errors
     /// [`NoSite::NoBytes`] or [`NoSite::Sequence`].
     pub fn site(&self, address: u64, at: At, actions: Vec<Step>) -> Result<Site, NoSite> {
-        let code = (1..=32).rev().find_map(|length| self.module.bytes(address, length));
+        let code = (1..=CODE).rev().find_map(|length| self.module.bytes(address, length));
         if let Some(sequence) = self.sequences.first()
             && !(at == At::Before && self.fits_a_jump(address))
         {
@@ -196,6 +198,11 @@ impl<'m> Place<'m> {
         displaced.is_some_and(|displaced| displaced.length() <= room)
     }
 
+    /// Whether a site at `address` has room: there, or in a copy of the function.
+    pub(crate) fn has_room(&self, address: u64) -> bool {
+        self.body.is_some() || self.fits_a_jump(address)
+    }
+
     /// Whether, as far as is known, control may arrive at any instruction after the one at
     /// `address`.
     fn is_alone(&self, address: u64) -> bool {
@@ -232,27 +239,63 @@ impl<'m> Place<'m> {
         let next = next.into_iter().chain(module.entered_inside(address + 1..range.end)).min();
         match next.filter(|&next| next < range.end) {
             Some(next) => (next - address) as usize,
-            None => {
-                let behind = padding(module, range.end);
-                let entered = module.entered_inside(range.end..range.end + behind as u64);
-                let behind = entered.map_or(behind, |first| (first - range.end) as usize);
-                (range.end - address) as usize + behind
-            }
+            None => (range.end - address) as usize + free_behind(module, range.end),
         }
     }
 }
 
-/// Returns a function as unwinders know it in a program.
-fn procedures(module: &Module, function: FunctionId, bias: u64) -> Procedures {
+/// Counts the bytes of padding from the end of a function on that nothing enters.
+fn free_behind(module: &Module, end: u64) -> usize {
+    let behind = padding(module, end);
+    let entered = module.entered_inside(end..end + behind as u64);
+    entered.map_or(behind, |first| (first - end) as usize)
+}
+
+/// Returns a site at the entry of a function, where it is known without analysing the function that
+/// a jump fits there. If several sites are in the function, it may have to be copied; so this is
+/// for functions with one site only.
+pub(crate) fn at_entry(
+    module: &Module,
+    function: FunctionId,
+    bias: u64,
+    actions: &[Step],
+) -> Option<Site> {
+    let Beginning { room, live } = module.beginning(function)?;
+    let address = behind_mark(module, module.function(function).entry);
+    let end = module.function(function).ranges.first()?.end;
+    let mut room = usize::from(room);
+    if address + room as u64 == end {
+        room += free_behind(module, end);
+    }
+    let code = module.bytes(address, CODE).filter(|_| room >= LONG)?;
+    let displaced = Displaced::new(address, &code[..room.min(CODE)], LONG).ok()?;
+    let in_page = address % PAGE_SIZE_U64 + LONG as u64 <= PAGE_SIZE_U64;
+    (displaced.length() <= room && in_page).then(|| Site {
+        address: address.wrapping_add(bias),
+        at: At::Before,
+        code: code.to_vec(),
+        room,
+        alone: false,
+        live,
+        actions: actions.to_vec(),
+        springboards: Vec::new(),
+        function: None,
+        procedures: Arc::new(procedures(module, function, bias, address + CODE as u64)),
+    })
+}
+
+/// Returns a function as unwinders know it in a program, as far as it is before `end` in its file.
+fn procedures(module: &Module, function: FunctionId, bias: u64, end: u64) -> Procedures {
     let function = module.function(function);
     let image = module.image();
-    let mut parts = Vec::new();
-    for range in &function.ranges {
+    let mut parts = Vec::with_capacity(function.ranges.len());
+    for range in function.ranges.iter().filter(|range| range.start < end) {
         // Most ranges have one description; hand-written code may have several, with gaps.
         let frames = image.frames();
         let first = frames.partition_point(|frame| frame.addresses.end <= range.start);
         let own = frames[first..].iter().take_while(|frame| frame.addresses.start < range.end);
-        let found = own.filter_map(|frame| image.procedure_at(frame.addresses.start));
+        let own = own.take_while(|frame| frame.addresses.start < end);
+        let found = own.filter_map(|frame| image.procedure_until(frame.addresses.start, end));
         parts.extend(found.map(|procedure| procedure.moved(bias)));
     }
     Procedures { name: function.name(), parts }
@@ -327,6 +370,8 @@ fn resumed(module: &Module, flow: &Flow) -> Vec<u64> {
 /// Reach in bytes of a short jump, and length of a long one.
 const NEAR: u64 = 120;
 const LONG: usize = 5;
+/// Number of bytes that are examined at a site: more than a jump ever displaces.
+const CODE: usize = 32;
 /// Room in bytes in which the instructions that a jump displaces always fit.
 const ROOMY: usize = 20;
 
@@ -356,4 +401,37 @@ fn springboards(module: &Module, address: u64, bias: u64) -> Vec<Springboard> {
         at += length as u64;
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The beginnings that are kept have to be those that an analysis of each function finds.
+    #[test]
+    fn what_is_known_of_entries_is_what_an_analysis_finds() {
+        const BIAS: u64 = 0x5555_5555_4000;
+        let (mut known, mut all) = (0, 0);
+        for file in ["/bin/bash", "/bin/tar", "/usr/bin/perl"] {
+            let module = Module::open(file).expect("a program");
+            for number in 0..module.functions().len() as u32 {
+                let function = FunctionId(number);
+                all += 1;
+                let Some(site) = at_entry(&module, function, BIAS, &[]) else { continue };
+                known += 1;
+                let place = Place::new(&module, function, BIAS);
+                let address = behind_mark(&module, module.function(function).entry);
+                let found = place.site(address, At::Before, Vec::new()).expect("a site");
+                let facts = |site: &Site| (site.address, site.live, site.alone, site.code.clone());
+                assert_eq!(facts(&site), facts(&found), "{file}: {address:#x}");
+                assert_eq!(site.room.min(CODE), found.room.min(CODE), "{file}: {address:#x}");
+                let displaced = Displaced::new(address, &site.code, LONG).expect("instructions");
+                for at in site.address..site.address + displaced.length() as u64 {
+                    let (short, whole) = (&site.procedures, &found.procedures);
+                    assert_eq!(short.frame(at), whole.frame(at), "{file}: {at:#x}");
+                }
+            }
+        }
+        assert!(known * 10 > all * 7, "{known} of {all}");
+    }
 }

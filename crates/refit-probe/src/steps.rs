@@ -107,6 +107,16 @@ pub enum NoSteps {
 const MANAGER: &str = "probe";
 
 impl Steps {
+    /// Whether there are steps at exits.
+    pub(crate) fn leave(&self) -> bool {
+        !self.leaving.is_empty() || self.ways.iter().any(|way| !way.is_empty())
+    }
+
+    /// Whether all steps are at the place itself.
+    pub(crate) fn are_here_only(&self) -> bool {
+        !self.here.is_empty() && self.entering.is_empty() && !self.leave() && self.tail.is_none()
+    }
+
     /// Returns the steps of `spec` at a place; cells are numbered from `first` on.
     ///
     /// # Errors
@@ -116,8 +126,10 @@ impl Steps {
         about: &About<'_>,
         first: u32,
     ) -> Result<(Self, Vec<Watching>), NoSteps> {
-        let mut steps = Self::default();
-        let (mut all, mut cell) = (Vec::new(), first);
+        // Most probes of many places have one action.
+        let number = spec.actions.len();
+        let mut steps = Self { here: Vec::with_capacity(number), ..Self::default() };
+        let (mut all, mut cell) = (Vec::with_capacity(number), first);
         let mut about = *about;
         for statement in &spec.actions {
             let watching = steps.add(spec, statement, &about, cell)?;
@@ -127,8 +139,7 @@ impl Steps {
                 all.push(watching);
             }
         }
-        let leaves = !steps.leaving.is_empty() || steps.ways.iter().any(|way| !way.is_empty());
-        if leaves && spec.actions.iter().any(|one| one.what == Do::Poison) {
+        if steps.leave() && spec.actions.iter().any(|one| one.what == Do::Poison) {
             steps.entering.push(Action::POISON.into());
             steps.leaving.push(Action::POISON.into());
         }

@@ -16,6 +16,7 @@ use iced_x86::InstructionInfoFactory;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::beginning::Beginning;
 use crate::flow::build::{self, Shape};
 use crate::flow::exits::{self, Exit, exit_of};
 use crate::flow::traverse::traverse;
@@ -42,6 +43,9 @@ pub(crate) struct Knowledge {
     pub(crate) summaries: Vec<Summary>,
     /// Sets that callers may need when each function returns.
     pub(crate) exits: Vec<Set>,
+    /// The beginnings of the functions that have one ([`Beginning`]); empty until they are looked
+    /// for.
+    pub(crate) beginnings: Vec<Option<Beginning>>,
 }
 
 /// Maximum number of rounds in which functions are searched. A target called only by functions of
@@ -369,6 +373,7 @@ impl<'a> Survey<'a> {
             inner,
             summaries: summaries.summaries,
             exits: summaries.exits,
+            beginnings: Vec::new(),
             functions,
         }
     }
