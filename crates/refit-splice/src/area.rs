@@ -140,6 +140,17 @@ impl Area {
         })
     }
 
+    /// Reads the byte at an offset from its beginning.
+    pub(crate) fn byte(&self, program: &Program, at: u64) -> Result<u8, Why> {
+        let mut byte = [0];
+        self.memfd.read_exact_at(&mut byte, at).map_err(|source| Refusal::System {
+            id: program.id(),
+            what: "read the patch area",
+            source,
+        })?;
+        Ok(byte[0])
+    }
+
     /// Reads words of the data, from an offset after the beginning of the first lane.
     pub(crate) fn words(&self, at: u64, count: usize) -> io::Result<Vec<u64>> {
         let mut bytes = vec![0; count * 8];

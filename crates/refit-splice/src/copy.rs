@@ -72,7 +72,10 @@ pub(crate) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Encoded
     ahead.extend(records);
     ahead.extend(Record::of_copies(&copies));
     let frames = frames(&code, at, &offsets);
-    Ok(EncodedCode { at, code: bytes, records: ahead, moves, calls, frames })
+    let only_flags = copied.sites.iter().filter(|site| site.at == At::Before && !site.saves());
+    let flags = only_flags.filter_map(|site| Some((site.address, *begins.get(&site.address)?)));
+    let flags = flags.collect();
+    Ok(EncodedCode { at, code: bytes, records: ahead, moves, flags, calls, frames })
 }
 
 /// Returns an upper bound of the bytes of the copy, without snippets.

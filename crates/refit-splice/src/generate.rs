@@ -18,9 +18,18 @@ pub(crate) fn make(ready: &Ready, from: u64, setting: Setting) -> Result<Encoded
     }
 }
 
+/// Upper bound of the bytes of the instructions that a jump displaces, of the jump back, and of
+/// the gap to the next snippet.
+const DISPLACED: u64 = 192;
+/// Upper bound of the bytes that save registers and flags, and restore them.
+const SAVING: u64 = 320;
+
 /// Returns an upper bound of the bytes of its code.
 pub(crate) fn most_bytes(ready: &Ready) -> u64 {
-    let snippet = |site: &Site| 512 + site.actions.iter().map(Step::most_bytes).sum::<u64>();
+    let snippet = |site: &Site| {
+        let saving = if site.saves() { SAVING } else { 0 };
+        DISPLACED + saving + site.actions.iter().map(Step::most_bytes).sum::<u64>()
+    };
     match ready {
         Ready::Place(place) => snippet(&place.site),
         Ready::Copied(copied) => {
@@ -66,5 +75,5 @@ fn make_place(place: &Place, at: u64, setting: Setting) -> Result<EncodedCode, W
         place.way.records(address, old, at, copies)?
     };
     let frames = frames(&listing, at, &places);
-    Ok(EncodedCode { at, code, records, moves, calls, frames })
+    Ok(EncodedCode { at, code, records, moves, flags: Vec::new(), calls, frames })
 }

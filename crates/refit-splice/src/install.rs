@@ -14,16 +14,17 @@ use refit_sys::memory::PAGE_SIZE_U64;
 use tracing::debug;
 
 use crate::area::{Area, Room, unmap};
+use crate::assemble::assemble;
 use crate::kept;
 use crate::move_threads::{move_contexts, move_counters};
 use crate::patches::{self, Now};
-use crate::plan::{Copied, Plan, Ready};
+use crate::plan::{Plan, Ready};
 use crate::process::{Program, Refusal, STOP_TIMEOUT, Still, contexts};
 use crate::record::{Head, Record};
 use crate::snippet::{Cells, Lane, Rings, Setting};
 use crate::stacks::{Stacks, Walk};
 use crate::store::Store;
-use crate::unwind::{self, Unwinding};
+use crate::unwind;
 use crate::why::Why;
 use crate::{debugger, generate, indices, remains, semaphores, steady};
 
@@ -63,19 +64,26 @@ pub struct Installed {
     pub(crate) tuples: Option<Store>,
     /// Where values are kept, the same.
     pub(crate) kept: Option<u64>,
+    pub(crate) removable: Removable,
+    /// Time for which the program was stopped for the installation.
+    pub stood: StopTimes,
+}
+
+/// Sites that can be taken out by themselves.
+#[derive(Debug, Default)]
+pub(crate) struct Removable {
     /// The change at each site that is spliced in place, by address: at the site itself, without
     /// its springboard.
     pub(crate) places: Vec<Record>,
-    /// Time for which the program was stopped for the installation.
-    pub stood: StopTimes,
+    /// Sites in copies that only set a flag, with the addresses of the stores; ascending.
+    pub(crate) flags: Vec<(u64, u64)>,
 }
 
 /// Changes of the program, and the moves of program counters that go with them.
 #[derive(Default)]
 struct Changes {
     records: Vec<Record>,
-    /// The records of sites in place, by address.
-    places: Vec<Record>,
+    removable: Removable,
     moves: BTreeMap<u64, u64>,
 }
 
@@ -101,28 +109,10 @@ impl Installed {
         }
         let steady = steady::keeps_thread_pointers(program)?;
         let session_file = session.map(|session| open(program, session)).transpose()?;
+        let session = session.zip(session_file.as_ref());
         let rooms = rooms(plan, &groups, stride << lanes);
         let ((mut areas, setting), preparing) = program.stand_still(STOP_TIMEOUT, |still| {
-            let mut areas = Vec::new();
-            let made = rooms.iter().try_for_each(|(near, room)| {
-                areas.push(Area::make(still, near, *room)?);
-                Ok::<_, Why>(())
-            });
-            let setting = made.and_then(|()| {
-                let mut setting = setting(still, lanes, stride, steady);
-                if let (Some(session), Some(file), Some(area)) =
-                    (session, &session_file, areas.first_mut())
-                {
-                    let address = area.map_session(still, file)?;
-                    setting.rings = Some(Rings { address, geometry: session.geometry() });
-                }
-                Ok(setting)
-            });
-            if setting.is_err() {
-                unmap(still, areas.iter().map(|area| area.head))?;
-                crate::process::clean(still)?;
-            }
-            Ok::<_, Why>((areas, setting?))
+            make_areas(still, &rooms, session, |still| setting(still, lanes, stride, steady))
         })?;
         let changed =
             Self::generate(program, plan, &groups, &mut areas, setting).and_then(|changes| {
@@ -135,10 +125,10 @@ impl Installed {
                     change(still, &changes, areas.first())
                 };
                 let ((), changing) = contexts::stand_still(program, STOP_TIMEOUT, work)?;
-                Ok((changes.places, changing))
+                Ok((changes.removable, changing))
             });
         match changed {
-            Ok((places, changing)) => {
+            Ok((removable, changing)) => {
                 let stood = StopTimes { preparing, changing };
                 debug!(
                     process = program.id(),
@@ -150,7 +140,18 @@ impl Installed {
                 let stored = Stored::new(plan, 0, stride << lanes);
                 let Stored { tuples, kept, .. } = stored;
                 let (stacks, sites) = (stored.walk.map(|walk| walk.store), plan.len());
-                Ok(Self { areas, lanes, stride, cells, sites, stacks, tuples, kept, places, stood })
+                Ok(Self {
+                    areas,
+                    lanes,
+                    stride,
+                    cells,
+                    sites,
+                    stacks,
+                    tuples,
+                    kept,
+                    removable,
+                    stood,
+                })
             }
             Err(why) => {
                 let heads: Vec<u64> = areas.iter().map(|area| area.head.address).collect();
@@ -168,12 +169,12 @@ impl Installed {
         areas: &mut [Area],
         mut setting: Setting,
     ) -> Result<Changes, Why> {
-        let mut all = Changes::default();
-        let filtered = program.is_filtered();
+        let (mut all, mut removable, mut moves) =
+            (Changes::default(), Removable::default(), Vec::new());
         if let Some(area) = areas.first() {
             let lanes = 1 << (setting.cells.stride + setting.cells.lanes);
             let stored = Stored::new(plan, area.first_lane(), lanes);
-            setting.walk = stored.walk.map(|walk| Walk { asks: !filtered, ..walk });
+            setting.walk = stored.walk.map(|walk| Walk { asks: !program.is_filtered(), ..walk });
             (setting.tuples, setting.kept) = (stored.tuples, stored.kept);
             if let (Some(stacks), Some(walk)) = (&plan.stacks, stored.walk) {
                 area.put(program, walk.granules - area.head.address, &stacks.encode())?;
@@ -185,54 +186,23 @@ impl Installed {
             (setting.cells.base, setting.cells.first) = (area.base_word(), area.first_lane());
             setting.indices = area.base_word() + indices::AT;
             let begin = area.head.code_range().start;
-            let (mut code, mut unwinding) = (Vec::new(), Unwinding::default());
-            // Targets of short jumps are recorded before everything else.
-            let (mut records, mut others) = (Vec::new(), Vec::new());
-            // What finds frames comes first, and the head says how much it is.
-            let finds =
-                |ready: &&Ready| matches!(ready, Ready::Place(place) if place.finds_frames());
-            let (finders, rest): (Vec<&Ready>, Vec<&Ready>) = group.iter().partition(finds);
-            for (at, &ready) in finders.iter().chain(&rest).enumerate() {
-                if let Ready::Copied(copied) = ready {
-                    check(program, copied)?;
-                }
-                let made = generate::make(ready, begin + code.len() as u64, setting)?;
-                if made.calls && filtered {
-                    return Err(Why::Filtered { address: ready.reach().start });
-                }
-                // Fills gaps between snippets with traps, for control that gets there by mistake.
-                code.resize((made.at - begin) as usize, 0xcc);
-                unwinding.add(&made, unwind::procedures(ready));
-                code.extend(made.code);
-                if at < finders.len() {
-                    area.head.finders = code.len() as u64;
-                }
-                // What unwinders need is not taken out by itself.
-                if matches!(ready, Ready::Place(_)) && at >= finders.len() {
-                    all.places.extend(made.records.iter().filter(|one| one.is_place()).cloned());
-                }
-                match ready {
-                    Ready::Place(_) => {
-                        let (places, ahead): (Vec<_>, Vec<_>) =
-                            made.records.into_iter().partition(Record::is_place);
-                        records.extend(ahead);
-                        others.extend(places);
-                    }
-                    Ready::Copied(_) => others.extend(made.records),
-                }
-                all.moves.extend(made.moves);
-            }
-            records.extend(others);
-            records.append(&mut semaphores);
-            let (most, address) = (area.head.data - area.head.code, group[0].reach().start);
-            if code.len() as u64 > most || records.len() as u64 > area.head.most_records() {
-                let reason = "the patch area is too small for it".to_owned();
+            let mut made = assemble(program, group, begin, setting)?;
+            area.head.finders = made.finders;
+            made.records.append(&mut semaphores);
+            if made.records.len() as u64 > area.head.most_records() {
+                let address = group[0].reach().start;
+                let reason = "the patch area is too small for its records".to_owned();
                 return Err(Why::Generate { address, reason });
             }
-            area.put(program, area.head.code, &code)?;
-            area.describe(program, &unwinding)?;
-            area.note(program, &records)?;
-            all.records.extend(records);
+            for (at, code) in &made.code {
+                area.put(program, at - area.head.address, code)?;
+            }
+            area.describe(program, &made.unwinding)?;
+            area.note(program, &made.records)?;
+            all.records.append(&mut made.records);
+            removable.places.append(&mut made.places);
+            removable.flags.append(&mut made.flags);
+            moves.append(&mut made.moves);
         }
         // From now on unwinders read the descriptions.
         let heads: Vec<Head> = areas.iter().map(|area| area.head).collect();
@@ -240,7 +210,10 @@ impl Installed {
             other.list(program, &heads)?;
         }
         areas.iter().try_for_each(|area| area.list(program, &heads))?;
-        all.places.sort_by_key(|record| record.address);
+        removable.places.sort_by_key(|record| record.address);
+        removable.flags.sort_unstable();
+        all.removable = removable;
+        all.moves = moves.into_iter().collect();
         Ok(all)
     }
 
@@ -248,6 +221,33 @@ impl Installed {
     pub fn sites(&self) -> usize {
         self.sites
     }
+}
+
+/// Makes the patch areas, and maps the session for records into the program.
+fn make_areas(
+    still: &mut Still<'_>,
+    rooms: &[(Range<u64>, Room)],
+    session: Option<(&Session, &File)>,
+    setting: impl FnOnce(&Still<'_>) -> Setting,
+) -> Result<(Vec<Area>, Setting), Why> {
+    let mut areas = Vec::new();
+    let made = rooms.iter().try_for_each(|(near, room)| {
+        areas.push(Area::make(still, near, *room)?);
+        Ok::<_, Why>(())
+    });
+    let setting = made.and_then(|()| {
+        let mut setting = setting(still);
+        if let (Some((session, file)), Some(area)) = (session, areas.first_mut()) {
+            let address = area.map_session(still, file)?;
+            setting.rings = Some(Rings { address, geometry: session.geometry() });
+        }
+        Ok(setting)
+    });
+    if setting.is_err() {
+        unmap(still, areas.iter().map(|area| area.head))?;
+        crate::process::clean(still)?;
+    }
+    Ok((areas, setting?))
 }
 
 /// Divides sites into groups that one patch area can serve, each in order of addresses.
@@ -365,21 +365,6 @@ fn refuse_copied(program: &Program, plan: &Plan) -> Result<(), Why> {
     });
     let there = places.into_iter().find(|address| copied.contains(address));
     there.map_or(Ok(()), |address| Err(Why::Changed { address }))
-}
-
-/// Checks that a function to be copied is as it was analysed: the bytes that are copied are not
-/// compared later.
-fn check(program: &Program, copied: &Copied) -> Result<(), Why> {
-    for part in &copied.body.parts {
-        let mut now = vec![0; part.code.len()];
-        let read = program.read(part.address, &mut now);
-        let differs = now.iter().zip(&part.code).position(|(now, then)| now != then);
-        let at = if read.is_err() { Some(0) } else { differs };
-        if let Some(at) = at {
-            return Err(Why::Changed { address: part.address + at as u64 });
-        }
-    }
-    Ok(())
 }
 
 /// Changes the program's bytes while it is stopped. If this fails, the bytes are as before, but

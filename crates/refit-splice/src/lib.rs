@@ -96,6 +96,7 @@
 //!   values that they keep by key; the table by which they walk stacks.
 //! - `listing`, `snippet`, `copy`, `generate`: machine code for the patch area.
 //! - `unwind`: the same code, described for unwinders and debuggers.
+//! - `assemble`: all code of a patch area, on all processors.
 //! - `move_threads`: program counters that the changes affect.
 //! - [`remains`], `install`, `withdraw`: put a plan in, take everything out, take single sites out.
 //! - `counted`: reads what snippets have counted and stored.
@@ -110,6 +111,7 @@
 #![forbid(unsafe_code)]
 
 mod area;
+mod assemble;
 mod body;
 mod copy;
 mod counted;

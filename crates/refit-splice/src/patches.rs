@@ -12,6 +12,10 @@
 //! Successive records in the same page are read and written together, since each access costs a
 //! system call, whatever its length.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::io;
+
 use refit_sys::memory::PAGE_SIZE_U64;
 
 use crate::process::{Program, Refusal};
@@ -22,6 +26,8 @@ use crate::record::Record;
 struct Stretch<'r> {
     begin: u64,
     length: usize,
+    /// The bytes that are there, if they can be read.
+    found: Vec<u8>,
     records: Vec<&'r Record>,
     /// Offsets from the beginning, and the bytes to write there.
     puts: Vec<(usize, &'r [u8])>,
@@ -64,8 +70,9 @@ pub(crate) fn decide<'r, E: From<Refusal>>(
 ) -> Result<Change<'r>, E> {
     let mut stretches = stretches(records);
     for stretch in &mut stretches {
-        let mut found = vec![0; stretch.length];
-        let readable = program.read(stretch.begin, &mut found).is_ok();
+        stretch.found = vec![0; stretch.length];
+        let found = &mut stretch.found;
+        let readable = program.read(stretch.begin, found).is_ok();
         for record in &stretch.records {
             let at = (record.address - stretch.begin) as usize;
             let now = match &found[at..at + record.new.len()] {
@@ -82,6 +89,9 @@ pub(crate) fn decide<'r, E: From<Refusal>>(
                 stretch.puts.push((at, bytes));
             }
         }
+        if !readable {
+            stretch.found.clear();
+        }
     }
     Ok(Change { stretches })
 }
@@ -92,28 +102,52 @@ impl Change<'_> {
     /// # Errors
     /// [`Refusal`]: the program's memory cannot be written.
     pub(crate) fn make(&self, program: &Program) -> Result<(), Refusal> {
-        let mut done: Vec<(u64, Vec<u8>)> = Vec::new();
+        let mut done: Vec<(u64, Cow<'_, [u8]>)> = Vec::new();
+        let mut pages = BTreeSet::new();
         for stretch in self.stretches.iter().filter(|stretch| !stretch.puts.is_empty()) {
-            let mut before = vec![0; stretch.length];
-            // Earlier changes may have changed the bytes in between.
-            let written = program.read(stretch.begin, &mut before).and_then(|()| {
-                let mut after = before.clone();
+            let written = stretch.before(program, &mut pages).and_then(|before| {
+                let mut after = before.to_vec();
                 for &(at, bytes) in &stretch.puts {
                     after[at..at + bytes.len()].copy_from_slice(bytes);
                 }
-                program.write(stretch.begin, &after)
+                program.write(stretch.begin, &after).map(|()| before)
             });
-            if let Err(source) = written {
-                for (begin, before) in done.iter().rev() {
-                    // Memory that was writable a moment ago can be restored.
-                    let _ = program.write(*begin, before);
+            match written {
+                Ok(before) => done.push((stretch.begin, before)),
+                Err(source) => {
+                    for (begin, before) in done.iter().rev() {
+                        // Memory that was writable a moment ago can be restored.
+                        let _ = program.write(*begin, before);
+                    }
+                    let id = program.id();
+                    return Err(Refusal::System { id, what: "change its code", source });
                 }
-                let id = program.id();
-                return Err(Refusal::System { id, what: "change its code", source });
             }
-            done.push((stretch.begin, before));
         }
         Ok(())
+    }
+}
+
+impl<'r> Stretch<'r> {
+    fn new(record: &'r Record) -> Self {
+        let (begin, length) = (record.address, record.new.len());
+        Self { begin, length, found: Vec::new(), records: vec![record], puts: Vec::new() }
+    }
+
+    /// Returns the bytes before its change; `pages` are those that have been changed.
+    fn before(&self, program: &Program, pages: &mut BTreeSet<u64>) -> io::Result<Cow<'_, [u8]>> {
+        let last = (self.begin + self.length as u64 - 1) / PAGE_SIZE_U64;
+        let mut again = false;
+        for page in self.begin / PAGE_SIZE_U64..=last {
+            again |= !pages.insert(page);
+        }
+        // Earlier changes may have changed the bytes in between.
+        if !again && self.found.len() == self.length {
+            return Ok(Cow::Borrowed(&self.found));
+        }
+        let mut before = vec![0; self.length];
+        program.read(self.begin, &mut before)?;
+        Ok(Cow::Owned(before))
     }
 }
 
@@ -133,7 +167,7 @@ fn stretches<'r>(records: impl IntoIterator<Item = &'r Record>) -> Vec<Stretch<'
                 last.length = (end - last.begin) as usize;
                 last.records.push(record);
             }
-            _ => stretches.push(Stretch { begin, length, records: vec![record], puts: Vec::new() }),
+            _ => stretches.push(Stretch::new(record)),
         }
     }
     stretches

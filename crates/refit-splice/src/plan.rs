@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use crate::body::{Body, Member, Part};
 use crate::jump::{HOP, JUMP, Way, hop};
 use crate::layout::Layout;
@@ -56,6 +58,8 @@ struct Open {
     /// Its position among the sites given.
     index: usize,
     site: Site,
+    /// The instructions that a jump displaces, if it fits as far as the site itself goes.
+    straight: Option<Result<Displaced, Why>>,
     way: Option<(Displaced, Way)>,
     why: Option<Why>,
 }
@@ -67,10 +71,11 @@ impl Plan {
     /// A site is spliced in place if all sites of its function can be; otherwise the function is
     /// copied, if it can be.
     pub fn new(sites: Vec<Site>) -> (Self, Vec<(usize, Why)>) {
-        let sites = sites.into_iter().enumerate();
+        let sites = sites.into_par_iter().enumerate();
         let open = |(index, site): (usize, Site)| {
             let live = site.procedures.with_unwinding(site.address, site.live);
-            Open { index, site: Site { live, ..site }, way: None, why: None }
+            let straight = if site.at == At::Before { straight(&site) } else { None };
+            Open { index, site: Site { live, ..site }, straight, way: None, why: None }
         };
         let mut open: Vec<Open> = sites.map(open).collect();
         open.sort_by_key(|one| one.site.address);
@@ -79,7 +84,7 @@ impl Plan {
         let copies = copies(&mut open, &mut taken);
         let (mut plan, mut refused) = (Self::default(), Vec::new());
         let mut copied: BTreeMap<u64, Copied> = copies;
-        for Open { index, site, way, why } in open {
+        for Open { index, site, way, why, .. } in open {
             let entry = site.function.as_ref().map(|body| body.entry);
             if let Some(copy) = entry.and_then(|entry| copied.get_mut(&entry)) {
                 copy.sites.push(site);
@@ -152,7 +157,7 @@ impl Plan {
                 _ => {}
             }
         }
-        let Some(Ok(displaced)) = straight(&site, &ReservedBytes::default()) else { return false };
+        let Some(Ok(displaced)) = straight(&site) else { return false };
         let site = Site { actions: vec![step], ..site };
         let place = Place { site, displaced, way: Way::Jump };
         let at = self.ready.partition_point(|ready| ready.reach().start < place.site.address);
@@ -241,10 +246,12 @@ fn in_place(open: &mut [Open], taken: &mut ReservedBytes) {
     // Sites with room for a jump come first: the bytes that they change are no springboards for
     // others.
     for one in open.iter_mut().filter(|one| one.site.at == At::Before) {
-        match straight(&one.site, taken) {
-            Some(Ok(displaced)) => one.take(displaced, Way::Jump, taken),
+        match one.straight.take() {
+            Some(Ok(displaced)) if taken.is_free(one.site.address, room(&displaced)) => {
+                one.take(displaced, Way::Jump, taken);
+            }
             Some(Err(why)) => one.why = Some(why),
-            None => {}
+            _ => {}
         }
     }
     for one in open.iter_mut().filter(|one| one.site.at == At::Before && one.way.is_none()) {
@@ -344,18 +351,22 @@ fn copy(body: Arc<Body>, wanted: &[(u64, At)], taken: &mut ReservedBytes) -> Res
 }
 
 /// Returns the instructions that a jump displaces; `None` if it does not fit.
-fn straight(site: &Site, taken: &ReservedBytes) -> Option<Result<Displaced, Why>> {
-    let room = site.room.min(site.code.len());
-    if room < JUMP {
+fn straight(site: &Site) -> Option<Result<Displaced, Why>> {
+    let most = site.room.min(site.code.len());
+    if most < JUMP {
         return None;
     }
     let displaced = match Displaced::new(site.address, &site.code, JUMP) {
         Ok(displaced) => displaced,
         Err(why) => return Some(Err(why)),
     };
-    let length = displaced.length().max(JUMP);
-    let fits = length <= room && in_one_page(site.address, JUMP);
-    (fits && taken.is_free(site.address, length)).then_some(Ok(displaced))
+    let fits = room(&displaced) <= most && in_one_page(site.address, JUMP);
+    fits.then_some(Ok(displaced))
+}
+
+/// Returns the bytes that a jump and the instructions that it displaces take.
+fn room(displaced: &Displaced) -> usize {
+    displaced.length().max(JUMP)
 }
 
 /// Returns the instructions that a short jump displaces, and the springboard that it leads to.

@@ -35,6 +35,13 @@ pub struct Site {
     pub procedures: Arc<Procedures>,
 }
 
+impl Site {
+    /// Whether its actions may change a register or a flag, or use the stack.
+    pub(crate) fn saves(&self) -> bool {
+        !self.actions.iter().all(|step| step.is_flag())
+    }
+}
+
 /// When actions run relative to an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum At {

@@ -10,6 +10,11 @@
 //!   nothing has changed;
 //! - the long half of a short jump stays: a thread may be about to run it.
 //!
+//! A site in a copied function can be taken out if it only sets a flag: one byte of the copy
+//! changes, and the store becomes a jump over itself. A forked child shares the code of copies and
+//! is not stopped, but a processor finds a byte either as it was or as it is, and both begin an
+//! instruction. Other sites in copies stay.
+//!
 //! The removal is not recorded either: [`remains::repair`](crate::remains::repair) leaves a site
 //! alone that has its original bytes already, so refit may be killed at any moment.
 
@@ -17,6 +22,8 @@ use std::time::Duration;
 
 use tracing::debug;
 
+use crate::area::Area;
+use crate::encode::{SETS_FLAG, SKIPS};
 use crate::install::Installed;
 use crate::patches::{self, Now};
 use crate::process::{Program, Refusal, Still, contexts};
@@ -38,7 +45,7 @@ pub struct Withdrawn {
 impl Installed {
     /// Whether the site at this address can be taken out by itself.
     pub fn is_removable(&self, address: u64) -> bool {
-        self.change_at(address).is_some()
+        self.change_at(address).is_some() || self.store_at(address).is_some()
     }
 
     /// Takes out the sites at these addresses, in one stop; addresses at which none can be taken
@@ -56,6 +63,7 @@ impl Installed {
         let mut changes: Vec<_> =
             addresses.iter().filter_map(|&address| self.change_at(address)).collect();
         changes.sort_by_key(|record| record.address);
+        let stores: Vec<u64> = addresses.iter().filter_map(|one| self.store_at(*one)).collect();
         let work = |still: &mut Still<'_>| {
             let mut withdrawn = Withdrawn::default();
             let change = patches::decide(still.program(), changes, |record, now| {
@@ -67,6 +75,9 @@ impl Installed {
                 Ok::<_, Refusal>((now == Now::New).then_some(&*record.old))
             })?;
             change.make(still.program())?;
+            for &store in &stores {
+                withdrawn.sites += usize::from(self.skip(still.program(), store)?);
+            }
             Ok::<_, Why>(withdrawn)
         };
         let (withdrawn, stood) = contexts::stand_still(program, within, work)?;
@@ -74,8 +85,28 @@ impl Installed {
         Ok(Withdrawn { stood, ..withdrawn })
     }
 
+    /// Turns the store of a flag, in a copy, into a jump over itself; returns whether it was a
+    /// store.
+    fn skip(&self, program: &Program, store: u64) -> Result<bool, Why> {
+        let within = |area: &&Area| area.head.code_range().contains(&store);
+        let Some(area) = self.areas.iter().find(within) else { return Ok(false) };
+        let at = store - area.head.address;
+        if area.byte(program, at)? != SETS_FLAG {
+            return Ok(false);
+        }
+        area.put(program, at, &[SKIPS])?;
+        Ok(true)
+    }
+
+    /// Returns the address of the instruction, in a copy, that sets the flag of a site.
+    fn store_at(&self, address: u64) -> Option<u64> {
+        let at = self.removable.flags.binary_search_by_key(&address, |&(site, _)| site).ok()?;
+        self.removable.flags.get(at).map(|&(_, store)| store)
+    }
+
     fn change_at(&self, address: u64) -> Option<&Record> {
-        let at = self.places.binary_search_by_key(&address, |record| record.address).ok()?;
-        self.places.get(at)
+        let at =
+            self.removable.places.binary_search_by_key(&address, |record| record.address).ok()?;
+        self.removable.places.get(at)
     }
 }

@@ -75,7 +75,7 @@ impl Writer<'_> {
     /// jumps if there is none.
     fn find_description(&mut self, none: Label) -> Result<(), Why> {
         let next = self.label();
-        let (left, index, distance) = (Register::R11, Register::R8, Register::RAX);
+        let (left, index, distance) = (Register::R11, Register::R8, Register::R9);
         let list = self.setting.indices.cast_signed();
         let list = MemoryOperand::with_base_displ(Register::RIP, list);
         let count = MemoryOperand::with_base(ENTRY);
@@ -93,13 +93,14 @@ impl Writer<'_> {
         // Distances in an index have 32 bits.
         self.copy(distance, COUNTER)?;
         self.put(Instruction::with2(Code::Sub_r64_rm64, distance, index))?;
-        self.put(Instruction::with2(Code::Movsxd_r64_rm32, Register::RCX, Register::EAX))?;
+        self.put(Instruction::with2(Code::Movsxd_r64_rm32, Register::RCX, Register::R9D))?;
         self.put(Instruction::with2(Code::Cmp_r64_rm64, Register::RCX, distance))?;
         self.jump(Code::Jne_rel32_64, next)?;
         self.find_in_index(index, next)
     }
 
-    /// Finds the description of the address in an index; jumps if none covers it.
+    /// Finds the description of the address in an index, whose distance from it is in `r9`; jumps
+    /// if none covers it.
     fn find_in_index(&mut self, index: Register, none: Label) -> Result<(), Why> {
         let (middle, high, low, sought) =
             (Register::EAX, Register::ECX, Register::EDX, Register::R9D);
@@ -111,8 +112,6 @@ impl Writer<'_> {
         let count = MemoryOperand::with_base_displ(index, ENTRIES_COUNT);
         self.put(Instruction::with2(Code::Mov_r32_rm32, high, count))?;
         self.put(Instruction::with2(Code::Xor_r32_rm32, low, low))?;
-        self.copy(Register::R9, COUNTER)?;
-        self.put(Instruction::with2(Code::Sub_r64_rm64, Register::R9, index))?;
         // The number of entries that begin at or before the address is at least `low`, and at most
         // `high`.
         self.bind(again);

@@ -246,6 +246,7 @@ impl Step {
             Action::Keep { .. } => 512,
             Action::Event { .. } | Action::Print { .. } => 320,
             Action::Durations { .. } | Action::FindFrame | Action::FindObject => 256,
+            Action::Flag { .. } => 16,
             _ => 128,
         };
         let keys = self.keys_sought().into_iter().map(|key| match key {
@@ -258,6 +259,11 @@ impl Step {
             + computed
             + items
             + self.values().map(Value::most_bytes).sum::<u64>()
+    }
+
+    /// Whether it only sets a flag, on no condition: a single instruction.
+    pub(crate) fn is_flag(&self) -> bool {
+        self.when.is_empty() && matches!(self.action, Action::Flag { .. })
     }
 
     /// Returns an upper bound of the bytes that describe its code to unwinders. They describe each

@@ -64,6 +64,12 @@ impl Unwinding {
         self.symbols.push((code.at..end, Arc::clone(procedures)));
     }
 
+    /// Adds the description of other code.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.tables.append(other.tables);
+        self.symbols.append(&mut other.symbols);
+    }
+
     /// Encodes the description for an area; `None` if it does not fit.
     pub(crate) fn encode(&self, head: &Head) -> Option<Image> {
         let encoded = self.tables.encode(head.address + head.tables)?;
@@ -83,10 +89,16 @@ pub(crate) fn most_bytes(ready: &Ready) -> u64 {
     let data: usize = data.sum();
     // A register takes at most 16 bytes; a snippet saves and restores at most 16 of them. Its steps
     // move the stack pointer some more times.
-    let snippet = |site: &Site| 768 + site.actions.iter().map(Step::most_described).sum::<usize>();
+    let snippet = |site: &Site| {
+        let saving = if site.saves() { 768 } else { 0 };
+        saving + site.actions.iter().map(Step::most_described).sum::<usize>()
+    };
     let is_hop = |way: &Way| usize::from(matches!(way, Way::Hop(_)));
     let (code, hops) = match ready {
-        Ready::Place(place) => (snippet(&place.site) + 16 * 64, is_hop(&place.way)),
+        // Each displaced instruction may have rules of its own, and parts of a call, too.
+        Ready::Place(place) => {
+            (snippet(&place.site) + 64 * (3 + place.displaced.count()), is_hop(&place.way))
+        }
         Ready::Copied(copied) => {
             let sites: usize = copied.sites.iter().map(snippet).sum();
             let hops = copied.layout.gates.values().map(is_hop).sum();

@@ -115,6 +115,16 @@ impl Tables {
         self.described.push(Described { range, common, language_data, instructions });
     }
 
+    /// Adds other descriptions.
+    pub(super) fn append(&mut self, mut other: Self) {
+        let before = self.language_data.len();
+        self.language_data.append(&mut other.language_data);
+        self.described.extend(other.described.into_iter().map(|one| Described {
+            language_data: one.language_data.map(|offset| before + offset),
+            ..one
+        }));
+    }
+
     /// Encodes the tables for the address `at`, the index first; `None` if they are too far from
     /// the code.
     pub(super) fn encode(&self, at: u64) -> Option<Encoded> {

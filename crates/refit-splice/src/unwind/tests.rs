@@ -43,6 +43,7 @@ fn described(all: &[Procedure]) -> Image {
             code: vec![0x90; size],
             records: Vec::new(),
             moves: Vec::new(),
+            flags: Vec::new(),
             calls: false,
             frames: edges(procedure).into_iter().map(of).collect(),
         };

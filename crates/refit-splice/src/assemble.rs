@@ -1,0 +1,148 @@
+//! Generates all code of a patch area, on all processors.
+//!
+//! The units are divided into pieces. Where a piece begins depends on the upper bounds of those
+//! before it only, so pieces are generated independently of each other. Between them, bytes of the
+//! area remain unused, and their pages untouched.
+
+use rayon::prelude::*;
+
+use crate::generate;
+use crate::plan::{Copied, Ready};
+use crate::process::Program;
+use crate::record::Record;
+use crate::snippet::Setting;
+use crate::unwind::{self, Unwinding};
+use crate::why::Why;
+
+/// Maximum number of units of a piece.
+const UNITS: usize = 256;
+
+/// The code of a patch area, or a piece of it, and what depends on it.
+#[derive(Debug, Default)]
+pub(crate) struct Assembled {
+    /// Code by its address.
+    pub(crate) code: Vec<(u64, Vec<u8>)>,
+    /// Bytes of the code that finds frames, which comes first.
+    pub(crate) finders: u64,
+    pub(crate) unwinding: Unwinding,
+    /// Changes, in the order in which they are made.
+    pub(crate) records: Vec<Record>,
+    /// The changes at sites in place.
+    pub(crate) places: Vec<Record>,
+    /// Moves of program counters.
+    pub(crate) moves: Vec<(u64, u64)>,
+    /// Sites in copies that only set a flag, with the addresses of the stores.
+    pub(crate) flags: Vec<(u64, u64)>,
+    /// Targets of short jumps, which change before everything else.
+    ahead: Vec<Record>,
+}
+
+/// Generates the code of these units for an area whose code begins at `begin`.
+///
+/// # Errors
+/// [`Why`]: a unit's code cannot be generated, or makes system calls that the program filters.
+pub(crate) fn assemble(
+    program: &Program,
+    group: &[Ready],
+    begin: u64,
+    setting: Setting,
+) -> Result<Assembled, Why> {
+    let finds = |ready: &&Ready| matches!(ready, Ready::Place(place) if place.finds_frames());
+    let (finders, rest): (Vec<&Ready>, Vec<&Ready>) = group.iter().partition(finds);
+    let filtered = program.is_filtered();
+    let mut at = begin;
+    let pieces = std::iter::once(&*finders).chain(rest.chunks(UNITS)).map(|units| {
+        let piece = (at, units);
+        at += units.iter().map(|ready| generate::most_bytes(ready)).sum::<u64>();
+        piece
+    });
+    let pieces: Vec<_> = pieces.collect();
+    let pieces: Result<Vec<Assembled>, Why> = pieces
+        .into_par_iter()
+        .map(|(begin, units)| piece(program, units, begin, filtered, setting))
+        .collect();
+    let mut all = Assembled::default();
+    for (number, piece) in pieces?.into_iter().enumerate() {
+        all.append(piece, number == 0);
+    }
+    all.ahead.append(&mut all.records);
+    std::mem::swap(&mut all.ahead, &mut all.records);
+    Ok(all)
+}
+
+impl Assembled {
+    fn append(&mut self, mut piece: Self, finds: bool) {
+        if finds {
+            self.finders = piece.code.iter().map(|(_, code)| code.len() as u64).sum();
+        } else {
+            // What unwinders need is not taken out by itself.
+            self.places.append(&mut piece.places);
+        }
+        self.code.append(&mut piece.code);
+        self.unwinding.append(piece.unwinding);
+        self.ahead.append(&mut piece.ahead);
+        self.records.append(&mut piece.records);
+        self.moves.append(&mut piece.moves);
+        self.flags.append(&mut piece.flags);
+    }
+}
+
+/// Generates the code of some units.
+fn piece(
+    program: &Program,
+    units: &[&Ready],
+    begin: u64,
+    filtered: bool,
+    setting: Setting,
+) -> Result<Assembled, Why> {
+    let mut all = Assembled::default();
+    let mut code = Vec::new();
+    for &ready in units {
+        if let Ready::Copied(copied) = ready {
+            check(program, copied)?;
+        }
+        let made = generate::make(ready, begin + code.len() as u64, setting)?;
+        if made.calls && filtered {
+            return Err(Why::Filtered { address: ready.reach().start });
+        }
+        // Fills gaps between snippets with traps, for control that gets there by mistake.
+        code.resize((made.at - begin) as usize, 0xcc);
+        all.unwinding.add(&made, unwind::procedures(ready));
+        code.extend(made.code);
+        match ready {
+            Ready::Place(_) => {
+                all.places.extend(made.records.iter().filter(|one| one.is_place()).cloned());
+                let (places, ahead): (Vec<_>, Vec<_>) =
+                    made.records.into_iter().partition(Record::is_place);
+                all.ahead.extend(ahead);
+                all.records.extend(places);
+            }
+            Ready::Copied(_) => all.records.extend(made.records),
+        }
+        all.moves.extend(made.moves);
+        all.flags.extend(made.flags);
+    }
+    let most: u64 = units.iter().map(|ready| generate::most_bytes(ready)).sum();
+    if code.len() as u64 > most {
+        let address = units.first().map_or(begin, |ready| ready.reach().start);
+        let reason = "the patch area is too small for it".to_owned();
+        return Err(Why::Generate { address, reason });
+    }
+    all.code.extend((!code.is_empty()).then_some((begin, code)));
+    Ok(all)
+}
+
+/// Checks that a function to be copied is as it was analysed: the bytes that are copied are not
+/// compared later.
+fn check(program: &Program, copied: &Copied) -> Result<(), Why> {
+    for part in &copied.body.parts {
+        let mut now = vec![0; part.code.len()];
+        let read = program.read(part.address, &mut now);
+        let differs = now.iter().zip(&part.code).position(|(now, then)| now != then);
+        let at = if read.is_err() { Some(0) } else { differs };
+        if let Some(at) = at {
+            return Err(Why::Changed { address: part.address + at as u64 });
+        }
+    }
+    Ok(())
+}
