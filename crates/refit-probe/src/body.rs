@@ -90,16 +90,33 @@ fn is_filling(module: &Module, range: Range<u64>) -> bool {
 /// Returns addresses of the file at which control may arrive other than by falling through or by a
 /// direct jump of the function.
 fn entered(module: &Module, flow: &Flow, function: &Function) -> BTreeSet<u64> {
+    let mut found = entered_from_elsewhere(module, flow, function);
+    for edge in flow.edges() {
+        let Target::Block(block) = edge.to else { continue };
+        let Some(block) = flow.blocks().get(block as usize) else { continue };
+        match edge.kind {
+            EdgeKind::Fall | EdgeKind::Jump | EdgeKind::Branch => {}
+            EdgeKind::Table | EdgeKind::Return | EdgeKind::Unwind | EdgeKind::Call => {
+                found.insert(block.start);
+            }
+        }
+    }
+    found
+}
+
+/// Returns addresses of the file at which control may arrive in the function other than by an edge
+/// of its flow.
+pub(crate) fn entered_from_elsewhere(
+    module: &Module,
+    flow: &Flow,
+    function: &Function,
+) -> BTreeSet<u64> {
     let mut found = BTreeSet::from([function.entry]);
     let mut reached = vec![false; flow.blocks().len()];
     for edge in flow.edges() {
         let Target::Block(block) = edge.to else { continue };
-        let Some(reached) = reached.get_mut(block as usize) else { continue };
-        match edge.kind {
-            EdgeKind::Fall | EdgeKind::Jump | EdgeKind::Branch => *reached = true,
-            EdgeKind::Table | EdgeKind::Return | EdgeKind::Unwind | EdgeKind::Call => {
-                found.insert(flow.blocks()[block as usize].start);
-            }
+        if let Some(reached) = reached.get_mut(block as usize) {
+            *reached = true;
         }
     }
     // Control may arrive in unknown ways at blocks that no edge leads to.

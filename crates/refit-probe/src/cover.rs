@@ -9,70 +9,31 @@
 //! A block without room for a jump is reported, and not watched. With [`Blocks::All`], its function
 //! is copied instead, with a store for each of its blocks, and these stores stay until the end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use rayon::prelude::*;
-use refit_analysis::functions::Sources;
 use refit_analysis::{FunctionId, Module};
 use refit_splice::process::{Program, Refusal};
 use refit_splice::remains::Removed;
-use refit_splice::{Action, At, Installed, Plan, Site, StopTimes, Why, Withdrawn};
+use refit_splice::{Installed, Plan, StopTimes, Why, Withdrawn};
 use refit_sys::glob;
 use refit_sys::memory::PAGE_SIZE_U64;
 
-use crate::code::behind_mark;
+pub use crate::blocks::{Block, Blocks, File, Function};
+use crate::blocks::{Decided, FunctionSites, Wanted};
 use crate::error::Error;
-use crate::files::open;
+use crate::files::{Files, open};
 use crate::modules::{self, Mapped};
 use crate::session::ProbeSession;
-use crate::sites::{NoSite, Place};
 
 /// Maximum number of sites that are removed in one stop. Such a stop takes some milliseconds.
 const BATCH: usize = 2000;
 /// Time within which threads have to stop for a removal. If a thread does not, the stop is retried
 /// later.
 const BATCH_STOP_TIMEOUT: Duration = Duration::from_millis(100);
-
-/// A file whose blocks are watched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct File {
-    /// File name.
-    pub name: String,
-    /// Path, as the program sees it.
-    pub path: PathBuf,
-    /// Distance of addresses in the program from those in the file.
-    pub bias: u64,
-    /// Its lowest address and the one after its highest, in the file.
-    pub span: (u64, u64),
-    /// Functions by address, without stubs of the procedure linkage table.
-    pub functions: Vec<Function>,
-}
-
-/// A function whose blocks are watched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
-    /// Name of the function.
-    pub name: String,
-    /// Its entry, in the file.
-    pub address: u64,
-    /// Its blocks by address.
-    pub blocks: Vec<Block>,
-}
-
-/// A basic block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
-    /// Its address in the file.
-    pub address: u64,
-    /// Its length in bytes.
-    pub size: u64,
-    /// Index of its flag; `None` if it is not watched.
-    flag: Option<u32>,
-}
 
 /// Counts of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +67,9 @@ pub struct Prepared {
     plan: Plan,
     /// Addresses of the sites in the program, by the indices of their flags.
     addresses: Vec<u64>,
+    /// For each index beyond those of flags, the indices of what the block is implied by, which are
+    /// less.
+    implied: Vec<Vec<u32>>,
     watched: usize,
 }
 
@@ -122,23 +86,14 @@ pub struct Cover {
     session: ProbeSession,
     installed: Installed,
     addresses: Vec<u64>,
-    /// Flags that were seen set.
+    implied: Vec<Vec<u32>>,
+    /// Flags that were seen set, then the implied blocks that were reached.
     reached: Vec<bool>,
     /// Flags that are set, and whose sites are still installed.
     pending: Vec<u32>,
     /// Number of sites that are still installed.
     left: usize,
     pace: Pace,
-}
-
-/// Which blocks are watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blocks {
-    /// Blocks with room for a jump; their flags are removed once set.
-    Roomy,
-    /// All blocks, except in functions that cannot be copied. Where a block has no room, its
-    /// function runs in a copy, with a store for each block until the end.
-    All,
 }
 
 /// Decides which blocks can be watched: in the files whose path or file name matches one of the
@@ -148,32 +103,20 @@ pub enum Blocks {
 /// [`Error`]: a pattern that matches no file, a file that cannot be read, no block that can be
 /// watched.
 pub fn prepare(program: &Program, modules: &[String], which: Blocks) -> Result<Prepared, Error> {
-    let (mut files, mut sites, mut refused) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let mut wanted = Wanted::default();
     for mapped in chosen(program, modules)? {
         let (module, bias) = open(&mapped)?;
         let ids: Vec<_> = (0..module.functions().len() as u32).map(FunctionId).collect();
-        let found: Vec<_> =
-            ids.into_par_iter().filter_map(|id| function(&module, id, bias, which)).collect();
-        let mut functions = Vec::with_capacity(found.len());
-        for (mut function, wanted) in found {
-            for (block, site) in function.blocks.iter_mut().zip(wanted) {
-                match site {
-                    Ok(mut site) => {
-                        let cell = sites.len() as u32;
-                        block.flag = Some(cell);
-                        site.actions = vec![Action::Flag { cell }.into()];
-                        sites.push(site);
-                    }
-                    Err(_) => *refused.entry("its code cannot be read").or_default() += 1,
-                }
-            }
-            functions.push(function);
-        }
-        let span = span(&module);
-        let (name, path) = (mapped.name(), mapped.path.clone());
-        files.push(File { name, path, bias, span, functions });
+        let found: Vec<_> = ids
+            .into_par_iter()
+            .filter_map(|id| FunctionSites::new(&module, id, bias, which))
+            .collect();
+        let functions = found.into_iter().map(|function| wanted.add(function)).collect();
+        let (name, path, span) = (mapped.name(), mapped.path.clone(), span(&module));
+        wanted.files.push(File { name, path, bias, span, functions });
     }
-    decide(files, sites, refused)
+    let Decided { files, refused, plan, addresses, implied, watched } = wanted.decide()?;
+    Ok(Prepared { files, refused, plan, addresses, implied, watched })
 }
 
 /// Returns the files of the program that match the patterns.
@@ -208,81 +151,6 @@ fn span(module: &Module) -> (u64, u64) {
     (lowest / PAGE_SIZE_U64 * PAGE_SIZE_U64, highest.next_multiple_of(PAGE_SIZE_U64))
 }
 
-/// Returns a function with its blocks, and a site for each of them.
-fn function(
-    module: &Module,
-    id: FunctionId,
-    bias: u64,
-    which: Blocks,
-) -> Option<(Function, Vec<Result<Site, NoSite>>)> {
-    let known = module.function(id);
-    // A stub only jumps to another function.
-    if known.sources.contains(Sources::STUB) {
-        return None;
-    }
-    let place = match which {
-        Blocks::Roomy => Place::in_place(module, id, bias),
-        Blocks::All => Place::new(module, id, bias),
-    };
-    let (mut blocks, mut sites) = (Vec::new(), Vec::new());
-    for block in place.flow().blocks() {
-        let size = block.end.saturating_sub(block.start);
-        blocks.push(Block { address: block.start, size, flag: None });
-        sites.push(place.site(behind_mark(module, block.start), At::Before, Vec::new()));
-    }
-    Some((Function { name: known.name(), address: known.entry, blocks }, sites))
-}
-
-fn decide(
-    mut files: Vec<File>,
-    mut sites: Vec<Site>,
-    mut refused: BTreeMap<&'static str, u64>,
-) -> Result<Prepared, Error> {
-    let addresses: Vec<u64> = sites.iter().map(|site| site.address).collect();
-    // A block that consists of an `endbr64` shares its site with the next one.
-    let mut first: BTreeMap<u64, u32> = BTreeMap::new();
-    let mut shared: BTreeMap<u32, u32> = BTreeMap::new();
-    for (cell, &address) in (0..).zip(&addresses) {
-        match first.get(&address) {
-            Some(&other) => drop(shared.insert(cell, other)),
-            None => drop(first.insert(address, cell)),
-        }
-    }
-    let mut cells: Vec<u32> = (0..).take(sites.len()).collect();
-    cells.retain(|cell| !shared.contains_key(cell));
-    let mut numbers = 0..;
-    sites.retain(|_| numbers.next().is_some_and(|cell| !shared.contains_key(&cell)));
-    let (plan, lost) = Plan::new(sites);
-    let mut why_first = None;
-    let mut removed = BTreeSet::new();
-    for (index, why) in lost {
-        *refused.entry(reason(&why)).or_default() += 1;
-        removed.insert(cells[index]);
-        why_first.get_or_insert(why);
-    }
-    for block in files.iter_mut().flat_map(|file| &mut file.functions).flat_map(|f| &mut f.blocks) {
-        block.flag = block.flag.map(|cell| shared.get(&cell).copied().unwrap_or(cell));
-        block.flag = block.flag.filter(|cell| !removed.contains(cell));
-    }
-    if plan.is_empty() {
-        let first = why_first.map_or("there is no code".to_owned(), |why| why.to_string());
-        return Err(Error::Nothing { first });
-    }
-    let watched = plan.len();
-    Ok(Prepared { files, refused, plan, addresses, watched })
-}
-
-fn reason(why: &Why) -> &'static str {
-    match why {
-        Why::Short { .. } => "too short for a jump, without an unused place nearby",
-        Why::Alone { .. } => "too short for a jump, in a function with unresolved jumps",
-        Why::Fixed { .. } => "an instruction that cannot run elsewhere",
-        Why::Uncopied { .. } => "in a function with unresolved jumps, which cannot be copied",
-        Why::Torn { .. } => "in a function whose copy would have to change several pages at once",
-        _ => "no instructions",
-    }
-}
-
 impl Prepared {
     /// Describes the changes, a line per site.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
@@ -294,17 +162,25 @@ impl Prepared {
     /// # Errors
     /// [`Error`]; the program is unchanged then.
     pub fn install(self, program: &Program) -> Result<Cover, Error> {
-        let Self { files, plan, addresses, watched, .. } = self;
-        let (session, installed) =
-            ProbeSession::install("cover", program, plan, addresses.len() as u32, None)?;
+        let Self { files, plan, addresses, implied, watched, .. } = self;
+        let mut mapped = Files::new(program)?;
+        let (session, installed) = ProbeSession::install(
+            "cover",
+            program,
+            &mut mapped,
+            plan,
+            addresses.len() as u32,
+            None,
+        )?;
         Ok(Cover {
             files,
             relieved: Withdrawn::default(),
             stops: 0,
             session,
             installed,
-            reached: vec![false; addresses.len()],
+            reached: vec![false; addresses.len() + implied.len()],
             addresses,
+            implied,
             pending: Vec::new(),
             left: watched,
             pace: Pace::new(Instant::now()),
@@ -321,6 +197,12 @@ impl Cover {
     /// Returns the number of sites that are still installed.
     pub fn left(&self) -> usize {
         self.left
+    }
+
+    /// Returns the number of sites that were reached, as of the last [`look`](Self::look), and are
+    /// still installed.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
     }
 
     /// Whether a block was reached, as of the last [`look`](Self::look).
@@ -354,6 +236,9 @@ impl Cover {
                 self.pending.push(flag);
             }
         }
+        for (number, by) in (self.addresses.len()..).zip(&self.implied) {
+            self.reached[number] |= by.iter().any(|&other| self.reached[other as usize]);
+        }
         Ok(())
     }
 
@@ -362,7 +247,7 @@ impl Cover {
     /// # Errors
     /// [`Why`]: the program cannot be stopped now; call it again later.
     pub fn relieve(&mut self, program: &Program, now: Instant) -> Result<(), Why> {
-        if self.pending.is_empty() || !self.pace.is_due(now) {
+        if self.pending.is_empty() || !self.pace.is_due(now, self.pending.len()) {
             return Ok(());
         }
         let kept = self.pending.len().saturating_sub(BATCH);
@@ -413,26 +298,27 @@ impl Cover {
     }
 }
 
-/// Decides when the next stop is due: soon after a stop that removed many sites, and after ever
-/// longer pauses if stops remove few.
+/// Decides when the next stop is due: soon if it removes many sites, and after ever longer pauses
+/// if stops remove few.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     pause: Duration,
-    next: Instant,
+    last: Instant,
 }
 
 impl Pace {
     const SHORTEST: Duration = Duration::from_millis(250);
     const LONGEST: Duration = Duration::from_secs(8);
-    /// Minimum number of sites that a stop has to remove to count as having removed many.
+    /// Minimum number of sites that a stop has to remove to count as removing many.
     const MANY: usize = 64;
 
     fn new(now: Instant) -> Self {
-        Self { pause: Self::SHORTEST, next: now + Self::SHORTEST / 4 }
+        Self { pause: Self::SHORTEST, last: now }
     }
 
-    fn is_due(&self, now: Instant) -> bool {
-        now >= self.next
+    fn is_due(&self, now: Instant, pending: usize) -> bool {
+        let pause = if pending < Self::MANY { self.pause } else { Self::SHORTEST };
+        now >= self.last + pause
     }
 
     fn took(&mut self, sites: usize, now: Instant) {
@@ -440,7 +326,7 @@ impl Pace {
             Self::MANY.. => Self::SHORTEST,
             _ => (self.pause * 2).min(Self::LONGEST),
         };
-        self.next = now + self.pause;
+        self.last = now;
     }
 }
 
@@ -452,14 +338,16 @@ mod tests {
     fn stops_are_rarer_the_less_they_do() {
         let begin = Instant::now();
         let mut pace = Pace::new(begin);
-        assert!(!pace.is_due(begin) && pace.is_due(begin + Pace::SHORTEST));
+        assert!(!pace.is_due(begin, 1) && pace.is_due(begin + Pace::SHORTEST, 1));
         let mut now = begin;
         for _ in 0..10 {
             now += Duration::from_secs(60);
             pace.took(1, now);
         }
-        assert!(!pace.is_due(now + Pace::LONGEST / 2) && pace.is_due(now + Pace::LONGEST));
+        assert!(!pace.is_due(now + Pace::LONGEST / 2, 1) && pace.is_due(now + Pace::LONGEST, 1));
+        // A program that begins to work after a pause is relieved at once.
+        assert!(pace.is_due(now + Pace::SHORTEST, Pace::MANY));
         pace.took(Pace::MANY, now);
-        assert!(!pace.is_due(now) && pace.is_due(now + Pace::SHORTEST));
+        assert!(!pace.is_due(now, 1) && pace.is_due(now + Pace::SHORTEST, 1));
     }
 }

@@ -270,7 +270,9 @@ impl Prepared {
     pub fn install(self, program: &Program) -> Result<Level, Error> {
         let Self { plan, calls, refused, spot, timers } = self;
         let cells = timers.first(calls.len() as u32 + 1);
-        let (session, installed) = ProbeSession::install("drill", program, plan, cells, None)?;
+        let mut files = Files::new(program)?;
+        let (session, installed) =
+            ProbeSession::install("drill", program, &mut files, plan, cells, None)?;
         Ok(Level {
             session,
             installed,

@@ -1,7 +1,9 @@
 //! The files of a program, analysed on demand, and the functions at its addresses.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
+use rayon::prelude::*;
 use refit_analysis::functions::Sources;
 use refit_analysis::{FunctionId, Module};
 use refit_splice::process::{Program, Refusal};
@@ -76,6 +78,7 @@ impl Files {
             let there = self.mapped.iter().map(Mapped::name).collect();
             return Err(Error::NoModule { wanted: name.to_owned(), there });
         }
+        self.open_all(&called)?;
         let (mut all, mut near) = (Vec::new(), Vec::new());
         for index in called {
             let (module, _) = self.open(index)?;
@@ -153,7 +156,23 @@ impl Files {
         &self.mapped[file]
     }
 
-    fn open(&mut self, file: usize) -> Result<(&Module, u64), Error> {
+    /// Analyses files, on all processors.
+    fn open_all(&mut self, files: &[usize]) -> Result<(), Error> {
+        let new = files.par_iter().filter(|file| !self.opened.contains_key(file));
+        let new: Vec<_> = new.map(|&file| (file, open(&self.mapped[file]))).collect();
+        for (file, module) in new {
+            self.opened.insert(file, module?);
+        }
+        Ok(())
+    }
+
+    /// Returns the indices of all files.
+    pub(crate) fn all(&self) -> Range<usize> {
+        0..self.mapped.len()
+    }
+
+    /// Analyses a file, unless that has been done.
+    pub(crate) fn open(&mut self, file: usize) -> Result<(&Module, u64), Error> {
         if !self.opened.contains_key(&file) {
             self.opened.insert(file, open(&self.mapped[file])?);
         }

@@ -13,7 +13,7 @@ use refit_splice::{Action, At, Plan};
 use tracing::debug;
 
 use crate::code::behind_mark;
-use crate::modules::{self, Mapped};
+use crate::files::Files;
 use crate::sites::Place;
 
 /// The functions that unwinders ask.
@@ -24,31 +24,32 @@ const FILES: [&str; 2] = ["libgcc_s.so", "libc.so.6"];
 
 /// Adds sites to a plan at which the program's unwinders learn of spliced code. Returns the
 /// functions, each with the name of its file.
-pub fn add(program: &Program, plan: &mut Plan) -> Vec<(String, &'static str)> {
-    // What has ended, or cannot be read, is reported by the installation.
-    let mapped = modules::of(program).unwrap_or_default();
-    let is_static = mapped.len() == 1;
-    let holds = |name: &str| FILES.iter().any(|begin| name.starts_with(begin));
+pub fn add(program: &Program, files: &mut Files, plan: &mut Plan) -> Vec<(String, &'static str)> {
+    let is_static = files.all().len() == 1;
     let mut all = Vec::new();
-    for file in mapped.iter().filter(|file| is_static || holds(&file.name())) {
-        let added = add_for(program, plan, file).unwrap_or_default();
-        debug!(file = file.name(), ?added, "unwinders learn of spliced code");
-        all.extend(added.into_iter().map(|function| (file.name(), function)));
+    for file in files.all() {
+        let name = files.mapped(file).name();
+        if !is_static && !FILES.iter().any(|begin| name.starts_with(begin)) {
+            continue;
+        }
+        // What has ended, or cannot be read, is reported by the installation.
+        let Ok((module, bias)) = files.open(file) else { continue };
+        let added = add_for(program, plan, module, bias);
+        debug!(file = name, ?added, "unwinders learn of spliced code");
+        all.extend(added.into_iter().map(|function| (name.clone(), function)));
     }
     all
 }
 
-/// Adds sites in a file; returns the functions. `None` if the file cannot be read.
-fn add_for(program: &Program, plan: &mut Plan, file: &Mapped) -> Option<Vec<&'static str>> {
-    let module = file.open().ok()?;
-    let bias = file.bias(module.image())?;
+/// Adds sites in a file; returns the functions.
+fn add_for(program: &Program, plan: &mut Plan, module: &Module, bias: u64) -> Vec<&'static str> {
     let finders = FINDERS.into_iter().filter(|(finder, action)| {
         let symbol = module.image().symbols().iter().find(|symbol| &*symbol.name == *finder);
         symbol.is_some_and(|symbol| {
-            add_at(program, plan, &module, symbol.address, bias, action.clone()).is_some()
+            add_at(program, plan, module, symbol.address, bias, action.clone()).is_some()
         })
     });
-    Some(finders.map(|(finder, _)| finder).collect())
+    finders.map(|(finder, _)| finder).collect()
 }
 
 /// Adds the site at the entry of a function; `None` if that is not possible.

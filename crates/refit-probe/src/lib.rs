@@ -40,11 +40,12 @@
 //!   file to sites, with the bytes that may change there.
 //! - [`reading`]: from counted cells to counts, times and distributions.
 //! - [`printing`]: the messages that probes write.
-//! - [`finder`]: where unwinders learn of spliced code.
 //! - [`error`]: why nothing is watched.
 //! - `files`, `tail_calls`: the files of a program, and the functions that return for others.
+//! - [`finder`]: where unwinders learn of spliced code.
 //! - `wanted`: the places that were asked for, until it is decided which are watched.
 //! - [`watch`]: installs the probes of several specifications, and reads and removes them.
+//! - [`implied`], `blocks`: which blocks of a function need a flag.
 //! - [`cover`]: coverage of basic blocks by flags that are removed once they are set; [`drcov`]
 //!   writes it for other tools.
 //! - [`drill`]: how the time in a function divides among its callees.
@@ -62,6 +63,7 @@
 pub mod action;
 pub mod argument;
 pub mod arithmetic;
+mod blocks;
 pub mod body;
 mod code;
 pub mod computing;
@@ -76,6 +78,7 @@ mod files;
 pub mod finder;
 mod flow;
 pub mod format;
+pub mod implied;
 mod kept_maps;
 pub mod lowering;
 pub mod modules;

@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::files::Files;
 use crate::finder;
 use refit_instruments::session::Session;
 use refit_splice::process::Program;
@@ -26,10 +27,11 @@ pub(crate) struct ProbeSession {
 
 impl ProbeSession {
     /// Begins a session of this kind (`watch`, `cover`, `drill`), and installs its sites in the
-    /// program. Records go to `records`.
+    /// program, whose files are given. Records go to `records`.
     pub(crate) fn install(
         kind: &'static str,
         program: &Program,
+        files: &mut Files,
         mut plan: Plan,
         cells: u32,
         records: Option<&Session>,
@@ -38,7 +40,7 @@ impl ProbeSession {
         let session = Self { span: debug_span!("probes", probe, process = program.id(), kind) };
         let entered = session.span.enter();
         debug!(sites = plan.len(), "probes are being installed");
-        finder::add(program, &mut plan);
+        finder::add(program, files, &mut plan);
         let installed = Installed::new(program, &plan, cells, records);
         match &installed {
             Ok(installed) => debug!(stood = ?installed.stood, "probes installed"),

@@ -71,12 +71,10 @@ impl Images {
     /// Returns the table by which snippets walk stacks.
     pub(crate) fn table(&self) -> Stacks {
         let images: Vec<_> = self.all.iter().map(|one| (&one.code.image, one.bias)).collect();
-        let of = |(image, bias): (&Image, u64)| {
-            let all = image.procedures().chain(image.go_procedures());
-            all.map(|procedure| procedure.moved(bias)).collect::<Vec<_>>()
-        };
-        let all: Vec<_> = images.into_par_iter().map(of).collect();
-        Stacks::new(all.into_iter().flatten())
+        Stacks::new(images.into_par_iter().flat_map(|(image, bias)| {
+            let go: Vec<_> = image.go_procedures().collect();
+            image.procedures().flatten().chain(go).map(move |procedure| procedure.moved(bias))
+        }))
     }
 
     /// Names the frames of a stack; those of inlined functions come before the frame that they are

@@ -227,16 +227,18 @@ impl<'s> Wanted<'s> {
         let plan = loop {
             let (sites, of) = self.joined();
             let (plan, refused) = Plan::new(sites);
-            if refused.is_empty() {
-                break plan;
-            }
             let mut lost = BTreeMap::new();
-            for (at, why) in refused {
-                for &place in &of[at] {
+            for (at, why) in &refused {
+                for &place in &of[*at] {
                     lost.entry(place).or_insert_with(|| why.to_string());
                 }
             }
             self.drop_places(&lost);
+            // The plan may have other sites of places that are lost.
+            let sites = of.iter().filter(|places| places.iter().any(|one| lost.contains_key(one)));
+            if sites.count() == refused.len() {
+                break plan;
+            }
         };
         if self.watched.is_empty() {
             let first = self.refused.first().map(|(name, why)| format!("{name}: {why}"));

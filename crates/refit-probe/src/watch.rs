@@ -16,7 +16,7 @@ use crate::action::Do;
 use crate::argument::{Argument, PlaceKind};
 use crate::datum::{Context, Datum, Moment};
 pub use crate::error::Error;
-use crate::files::Files;
+use crate::files::{Files, Spot};
 use crate::kept_maps;
 use crate::modules::Mapped;
 use crate::places::CodePlace;
@@ -47,6 +47,7 @@ pub struct Prepared<'s> {
     /// The map that has the marks of functions that others return for, if there are any.
     marks: Option<u16>,
     session: Option<&'s Session>,
+    files: Files,
 }
 
 /// Probes installed in a program. They stay until [`remove`](Self::remove) or
@@ -99,12 +100,17 @@ pub fn prepare<'s>(
         let module = (module, &*types.entry(index).or_default());
         asked.extend(wanted.ask(files.mapped(index).name(), module, at, found, spec)?);
     }
+    let mut shared = BTreeMap::<Spot, usize>::new();
+    asked.iter().for_each(|one| *shared.entry(one.spot()).or_default() += 1);
     // The functions are analysed on all processors.
     let placed: Vec<_> = asked
         .par_iter()
         .map(|one| {
             let (module, bias) = files.opened(one.file)?;
-            Some(placing::place(module, &one.found, bias, &one.steps))
+            let sole = shared[&one.spot()] == 1;
+            let at_entry =
+                if sole { placing::at_entry(module, &one.found, bias, &one.steps) } else { None };
+            Some(at_entry.map_or_else(|| placing::place(module, &one.found, bias, &one.steps), Ok))
         })
         .collect();
     let mut tail_calls = TailCalls::new(program, &mut files);
@@ -123,7 +129,7 @@ pub fn prepare<'s>(
         wanted.add(one, sites);
     }
     let Decided { watched, refused, plan, cells, marks } = wanted.decide()?;
-    Ok(Prepared { watched, refused, plan, cells, marks, session })
+    Ok(Prepared { watched, refused, plan, cells, marks, session, files })
 }
 
 /// The places that specifications name.
@@ -203,8 +209,14 @@ impl Prepared<'_> {
             });
         let printing = Printing::of(actions).map_err(Error::Messages)?;
         let records = printing.as_ref().map(Printing::session).or(self.session);
-        let (session, installed) =
-            ProbeSession::install("watch", program, self.plan, self.cells, records)?;
+        let (session, installed) = ProbeSession::install(
+            "watch",
+            program,
+            &mut self.files,
+            self.plan,
+            self.cells,
+            records,
+        )?;
         let (watched, marks) = (self.watched, self.marks);
         let (process, began) = (program.id(), Instant::now());
         Ok(Watch { watched, installed, session, process, images, printing, marks, began })

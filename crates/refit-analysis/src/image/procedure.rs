@@ -1,7 +1,10 @@
 //! Unwinding rules of one frame description, instruction by instruction: where the caller's frame
 //! and the registers that it expects are (DWARF 5 §6.4).
 
+use std::cell::RefCell;
 use std::ops::Range;
+
+use rayon::prelude::*;
 
 use gimli::{CfaRule, EhFrame, Pointer, RegisterRule, UnwindExpression, UnwindSection};
 
@@ -112,20 +115,38 @@ impl Procedure {
     }
 }
 
+thread_local! {
+    /// Room for the rules of a row, which takes longer to make than most descriptions to read.
+    static CONTEXT: RefCell<gimli::UnwindContext<usize>> = RefCell::new(gimli::UnwindContext::new());
+}
+
 impl Image {
     /// Returns the unwinding rules of the code around `address`. `None` if it has none, or rules
     /// that cannot be expressed for other addresses.
     pub fn procedure_at(&self, address: u64) -> Option<Procedure> {
+        self.procedure_until(address, u64::MAX)
+    }
+
+    /// Returns the unwinding rules of the code around `address`, as far as they are before `end`.
+    pub fn procedure_until(&self, address: u64, end: u64) -> Option<Procedure> {
         let section = self.frames.section();
         let length = usize::try_from(section.end - section.start).ok()?;
         let frame = self.frame_at(address)?;
-        self.frames.procedure(self, self.bytes(section.start, length)?, frame)
+        let found = self.frames.procedure(self.bytes(section.start, length)?, frame, end)?;
+        let language_data = frame.language_data.and_then(|address| {
+            let part = &frame.addresses;
+            LanguageData::read(self, address, part.start, part.end - part.start)
+        });
+        Some(Procedure { language_data, ..found })
     }
 
-    /// Returns the unwinding rules of all code, by ascending address; without those of code that
-    /// [`procedure_at`](Self::procedure_at) returns `None` for.
-    pub fn procedures(&self) -> impl Iterator<Item = Procedure> + '_ {
-        self.frames().iter().filter_map(|frame| self.procedure_at(frame.addresses.start))
+    /// Returns the unwinding rules of all code, by ascending address, without language-specific
+    /// data; without those of code that [`procedure_at`](Self::procedure_at) returns `None` for.
+    pub fn procedures(&self) -> impl IndexedParallelIterator<Item = Option<Procedure>> + '_ {
+        let section = self.frames.section();
+        let length = usize::try_from(section.end - section.start).unwrap_or(0);
+        let bytes = self.bytes(section.start, length).unwrap_or_default();
+        self.frames().par_iter().map(|frame| self.frames.procedure(bytes, frame, u64::MAX))
     }
 
     /// Returns the unwinding rules of Go's functions, which have no frame descriptions, from Go's
@@ -152,8 +173,9 @@ impl Image {
 }
 
 impl frames::Frames {
-    /// Reads a frame description; `bytes` are those of the section.
-    fn procedure(&self, image: &Image, bytes: &[u8], frame: &super::Frame) -> Option<Procedure> {
+    /// Reads a frame description, without the language-specific data; `bytes` are those of the
+    /// section.
+    fn procedure(&self, bytes: &[u8], frame: &super::Frame, end: u64) -> Option<Procedure> {
         let table = EhFrame::new(bytes, gimli::LittleEndian);
         let bases = self.bases();
         let at = gimli::EhFrameOffset(frame.offset());
@@ -161,25 +183,23 @@ impl frames::Frames {
         if fde.cie().return_address_register().0 != RETURN_ADDRESS {
             return None;
         }
-        let mut context = gimli::UnwindContext::new();
-        let mut read = fde.rows(&table, bases, &mut context).ok()?;
-        let mut rows = Vec::new();
-        while let Some(found) = read.next_row().ok()? {
-            rows.push((found.start_address(), row(&table, found)?));
-        }
+        let rows = CONTEXT.with_borrow_mut(|context| {
+            let mut read = fde.rows(&table, bases, context).ok()?;
+            let mut rows = Vec::new();
+            while let Some(found) = read.next_row().ok()?.filter(|one| one.start_address() < end) {
+                rows.push((found.start_address(), row(&table, found)?));
+            }
+            Some(rows)
+        })?;
         let personality = match fde.personality() {
             None | Some(Pointer::Direct(0)) => None,
             Some(Pointer::Direct(address)) => Some(Personality::At(address)),
             Some(Pointer::Indirect(address)) => Some(Personality::Stored(address)),
         };
-        let language_data = frame.language_data.and_then(|address| {
-            let part = &frame.addresses;
-            LanguageData::read(image, address, part.start, part.end - part.start)
-        });
         Some(Procedure {
-            addresses: frame.addresses.clone(),
+            addresses: frame.addresses.start..frame.addresses.end.min(end),
             personality,
-            language_data,
+            language_data: None,
             signal: fde.is_signal_trampoline(),
             rows,
         })
@@ -195,7 +215,7 @@ fn row(table: &Table<'_>, found: &gimli::UnwindTableRow<usize>) -> Option<Row> {
         CfaRule::RegisterAndOffset { register, offset } => Cfa::Register(register.0, *offset),
         CfaRule::Expression(one) => Cfa::Expression(expression(one)?),
     };
-    let mut rules = Vec::new();
+    let mut rules = Vec::with_capacity(found.registers().count());
     for (register, rule) in found.registers() {
         let rule = match rule {
             RegisterRule::Undefined => Rule::Undefined,

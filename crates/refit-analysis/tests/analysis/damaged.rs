@@ -1,5 +1,6 @@
 //! Damaged files: an error or an answer, never a panic, and always an end.
 
+use rayon::prelude::*;
 use std::path::Path;
 
 use refit_analysis::image::{Image, Procedure};
@@ -25,7 +26,8 @@ impl Numbers {
 fn look_at(data: Vec<u8>) -> bool {
     let Ok(image) = Image::parse(Path::new("damaged"), data) else { return false };
     let is_empty = |one: Procedure| one.addresses.is_empty();
-    assert!(!image.procedures().chain(image.go_procedures()).any(is_empty));
+    let procedures: Vec<_> = ParallelIterator::flatten(image.procedures()).collect();
+    assert!(!procedures.into_iter().chain(image.go_procedures()).any(is_empty));
     let module = Module::analyse(image);
     for i in 0..module.functions().len() as u32 {
         let flow = module.flow(FunctionId(i));

@@ -1,12 +1,16 @@
 //! Blocks that are reached are reported, and no others; those that were reached cost nothing any
 //! more.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use refit_analysis::FunctionId;
 use refit_probe::cover::{self, Blocks, Cover, Tally};
-use refit_probe::drcov;
+use refit_probe::implied::implied;
+use refit_probe::sites::Place;
+use refit_probe::{drcov, modules};
 use refit_splice::process::Program;
-use refit_splice::remains;
+use refit_splice::{Action, At, Installed, Plan, Site, remains};
 
 use super::program::Routes;
 
@@ -42,7 +46,9 @@ fn blocks_that_are_reached_are_told_and_taken_out() {
     assert_eq!(routes.ask("route 3"), "19");
     assert_eq!(route(&mut cover), [true, true, true, true, false, true]);
 
-    let before = all_reached(&cover);
+    let before = cover.pending();
+    // What is implied by other blocks has no site.
+    assert!(before < all_reached(&cover), "{before} of {}", all_reached(&cover));
     // The stop is long due.
     cover.relieve(&program, Instant::now() + Duration::from_secs(3600)).expect("taken out");
     assert_eq!(cover.left(), watched - before);
@@ -95,8 +101,14 @@ fn all_blocks_are_watched_where_functions_are_copied() {
     let mut cover = prepared.install(&program).expect("installed");
     assert_eq!(routes.ask("route 2"), "15");
     cover.look().expect("read");
+    let pending = cover.pending();
+    // Flags in copies are taken out as well.
     cover.relieve(&program, Instant::now() + Duration::from_secs(3600)).expect("taken out");
+    assert_eq!((cover.relieved.sites, cover.relieved.foreign, cover.pending()), (pending, 0, 0));
+    assert_eq!(route(&mut cover), [true, true, false, true, false, true]);
+    assert_eq!(routes.ask("route 3"), "19");
     assert_eq!(routes.ask("route 300"), "926");
+    assert_eq!(route(&mut cover), [true; 6]);
     cover.remove(&program).expect("taken out");
     assert_eq!(routes.ask("route 300"), "926");
     routes.is_untouched();
@@ -177,5 +189,64 @@ fn jumps_past_a_prefix_lead_where_they_did() {
     drop(cover);
     remains::repair(&program).expect("taken out");
     assert_eq!(routes.ask("locked 1"), "3");
+    routes.is_untouched();
+}
+
+/// Each block has a flag of its own, by which it is checked what flags of others say of it.
+#[test]
+fn implied_blocks_were_reached_if_flags_of_their_own_say_so() {
+    let mut routes = Routes::start();
+    let program = routes.program();
+    let mut sites = BTreeMap::<u64, Site>::new();
+    let mut implications = Vec::new();
+    for mapped in modules::of(&program).expect("its files") {
+        let module = mapped.open().expect("an analysis");
+        let bias = mapped.bias(module.image()).expect("the same file");
+        for number in 0..module.functions().len() as u32 {
+            let place = Place::new(&module, FunctionId(number), bias);
+            let at = |block: u32| place.flow().blocks()[block as usize].start.wrapping_add(bias);
+            for block in place.flow().blocks() {
+                let site = place.site(block.start, At::Before, Vec::new());
+                sites.extend(site.ok().map(|site| (site.address, site)));
+            }
+            let name = module.function(FunctionId(number)).name();
+            for one in implied(&module, place.flow()) {
+                let by: Vec<u64> = one.by.iter().map(|&to| at(to)).collect();
+                implications.push((name.clone(), at(0), at(one.block), by));
+            }
+        }
+    }
+    for (cell, site) in (0..).zip(sites.values_mut()) {
+        site.actions = vec![Action::Flag { cell }.into()];
+    }
+    let addresses: Vec<u64> = sites.keys().copied().collect();
+    let (plan, refused) = Plan::new(sites.into_values().collect());
+    let installed = Installed::new(&program, &plan, addresses.len() as u32, None);
+    let installed = installed.expect("installed");
+    for line in ["route 2", "route 3", "route 300", "constant 0", "locked 1", "route 7"] {
+        routes.ask(line);
+    }
+    // A block with a call is reached before the block to which the call returns.
+    assert_eq!(routes.ask("asks 7"), "which?");
+    let flags = installed.flags().expect("read");
+    assert_eq!(routes.ask("this one"), "8");
+    let mut own: BTreeMap<u64, bool> = addresses.iter().copied().zip(flags).collect();
+    for (index, _) in refused {
+        own.remove(&addresses[index]);
+    }
+    let (mut reached, mut others) = (0, 0);
+    for (name, entry, block, by) in &implications {
+        let by: Option<Vec<bool>> = by.iter().map(|to| own.get(to).copied()).collect();
+        let (Some(by), Some(&itself)) = (by, own.get(block)) else { continue };
+        let by = by.contains(&true);
+        assert!(by || !itself, "{name}: {block:#x} is missing");
+        // Activations that began before are seen from the middle on: those of functions that are
+        // not entered later, and of the one in which the program waits for a line.
+        let seen = own.get(entry) == Some(&true) && !name.contains("scanf");
+        assert!(!by || itself || !seen, "{name}: {block:#x} was not reached");
+        *if itself { &mut reached } else { &mut others } += 1;
+    }
+    assert!(reached > 50 && others > 1000, "{reached} and {others}");
+    remains::repair(&program).expect("taken out");
     routes.is_untouched();
 }

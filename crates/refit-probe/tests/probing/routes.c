@@ -69,6 +69,15 @@ APART long nested(long depth) {
 	return below + sink % 2;
 }
 
+// Waits within a call, for a line of its own.
+__attribute__((noinline)) long asks(long n) {
+	char line[64];
+	puts("which?");
+	fflush(stdout);
+	if (n > 5) n += fgets(line, sizeof line, stdin) != NULL;
+	return n;
+}
+
 int main(void) {
 	char line[64];
 	long n;
@@ -78,6 +87,7 @@ int main(void) {
 		if (sscanf(line, "route %ld", &n) == 1) printf("%ld\n", route(n));
 		if (sscanf(line, "locked %ld", &n) == 1) printf("%ld\n", locked(n));
 		if (sscanf(line, "constant %ld", &n) == 1) printf("%lx\n", constant(n));
+		if (sscanf(line, "asks %ld", &n) == 1) printf("%ld\n", asks(n));
 		if (sscanf(line, "outer %ld", &n) == 1) outer(n), puts("done");
 		if (sscanf(line, "nested %ld", &n) == 1) printf("%d\n", nested(n) >= 0);
 		fflush(stdout);

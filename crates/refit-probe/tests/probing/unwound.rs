@@ -8,6 +8,7 @@ use std::sync::{OnceLock, mpsc};
 
 use super::copies::blocks;
 use super::victim::{Built, Victim, build};
+use refit_probe::drill::Files;
 use refit_probe::spec::Spec;
 use refit_probe::watch::{self, Watch};
 use refit_probe::{finder, modules};
@@ -40,7 +41,8 @@ fn copy(program: &Program, path: &Path) -> Installed {
     let (mut plan, refused) = Plan::new(wanted.sites.clone());
     // Some jumps of two functions are not understood.
     assert!(refused.len() * 10 < wanted.sites.len(), "{refused:?}");
-    finder::add(program, &mut plan);
+    let mut files = Files::new(program).expect("it runs");
+    finder::add(program, &mut files, &mut plan);
     Installed::new(program, &plan, wanted.sites.len() as u32, None).expect("installed")
 }
 
@@ -70,7 +72,8 @@ fn unwinders_are_found_by_names_that_every_machine_has() {
     ] {
         let victim = Victim::of(path);
         let program = victim.program();
-        let mut found = finder::add(&program, &mut Plan::new(Vec::new()).0);
+        let mut files = Files::new(&program).expect("it runs");
+        let mut found = finder::add(&program, &mut files, &mut Plan::new(Vec::new()).0);
         found.sort();
         let found: Vec<_> = found.iter().map(|(file, function)| (&**file, *function)).collect();
         assert_eq!(found, wanted);

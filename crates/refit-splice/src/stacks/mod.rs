@@ -18,6 +18,7 @@ mod row;
 mod table;
 mod walk;
 
+use rayon::prelude::*;
 use refit_analysis::image::Procedure;
 
 pub use row::Row;
@@ -59,7 +60,7 @@ pub(crate) struct Walk {
 impl Stacks {
     /// Makes the table of a program; `procedures` are those of all its code, at their addresses in
     /// the program.
-    pub fn new(procedures: impl Iterator<Item = Procedure>) -> Self {
+    pub fn new(procedures: impl ParallelIterator<Item = Procedure>) -> Self {
         Self { table: Table::new(procedures) }
     }
 

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
 use refit_analysis::image::Procedure;
 
 use super::row::Row;
@@ -33,23 +34,24 @@ pub(crate) struct Table {
 
 impl Table {
     /// Makes the table of these procedures. Where they overlap, the one that begins first counts.
-    pub(crate) fn new(procedures: impl Iterator<Item = Procedure>) -> Self {
-        let mut pieces = Vec::new();
-        for procedure in procedures {
-            let end = procedure.addresses.end;
-            let ends = procedure.rows.iter().skip(1).map(|(begin, _)| *begin).chain([end]);
-            let ranges = procedure.rows.iter().zip(ends);
-            pieces.extend(
-                ranges.map(|((begin, rules), end)| (*begin..end, Row::new(&procedure, rules))),
-            );
-        }
-        pieces.sort_by_key(|(range, _)| range.start);
+    pub(crate) fn new(procedures: impl ParallelIterator<Item = Procedure>) -> Self {
+        let mut pieces: Vec<_> = procedures.flat_map_iter(pieces).collect();
+        pieces.par_sort_by_key(|(range, _)| range.start);
         let mut blocks = Blocks::default();
         for (range, row) in pieces {
             blocks.add(range, row);
         }
         blocks.finish()
     }
+}
+
+/// Returns the rows of a procedure, each with the code to which it applies.
+fn pieces(procedure: Procedure) -> impl Iterator<Item = (Range<u64>, Row)> {
+    let begins: Vec<u64> = procedure.rows.iter().map(|(begin, _)| *begin).collect();
+    let ends = begins.clone().into_iter().skip(1).chain([procedure.addresses.end]);
+    let rows = procedure.rows.iter().map(|(_, rules)| Row::new(&procedure, rules));
+    let rows: Vec<Row> = rows.collect();
+    begins.into_iter().zip(ends).map(|(begin, end)| begin..end).zip(rows)
 }
 
 /// Blocks that are being filled, in the order of addresses.
@@ -199,7 +201,7 @@ mod tests {
             at = begins[begins.len() - 1] + 1 + next(200);
             all.push(procedure(begin..at, &begins));
         }
-        let table = Table::new(all.iter().rev().cloned());
+        let table = Table::new(all.par_iter().rev().cloned());
         let unknown = Row::UNKNOWN.encode(0);
         for address in (base - 1000..at + 1000).chain([0, u64::MAX >> 17]) {
             let found = all.iter().find(|one| one.addresses.contains(&address));
@@ -212,7 +214,7 @@ mod tests {
     fn of_what_overlaps_the_first_counts() {
         let table = Table::new(
             [procedure(0x1010..0x1080, &[0x1010]), procedure(0x1000..0x1020, &[0x1000, 0x1008])]
-                .into_iter(),
+                .into_par_iter(),
         );
         let words = |address| look_up(&table, address) >> 32 & 0xffff;
         assert_eq!([0xfff, 0x1000, 0x101f, 0x1020, 0x107f, 0x1080].map(words), [0, 1, 2, 1, 1, 0]);
