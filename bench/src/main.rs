@@ -46,6 +46,7 @@ mod swaps;
 mod tables;
 mod top;
 mod umap;
+mod watched;
 mod water;
 mod workload;
 mod workload_tables;

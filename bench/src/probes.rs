@@ -6,7 +6,7 @@
 
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use refit_instruments::session::{Geometry, Session};
@@ -16,6 +16,7 @@ use refit_probe::watch;
 use refit_splice::process::Program;
 
 use crate::stats::Sample;
+use crate::watched::Watched;
 
 /// The argument with which the program is the watched one.
 pub(crate) const ARGUMENT: &str = "--watched";
@@ -109,43 +110,14 @@ pub(crate) fn serve() {
     }
 }
 
-struct Served {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Served {
-    fn start() -> Result<Self, String> {
-        let own = std::env::current_exe().map_err(|e| e.to_string())?;
-        let mut command = Command::new(own);
-        command.arg(ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| e.to_string())?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let stdout = BufReader::new(stdout.ok_or("no output")?);
-        Ok(Self { child, stdin: stdin.ok_or("no input")?, stdout })
-    }
-
-    /// Returns the nanoseconds per call.
-    fn run(&mut self, calls: u64, threads: u64) -> Result<f64, String> {
-        writeln!(self.stdin, "{calls} {threads}").map_err(|e| e.to_string())?;
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).map_err(|e| e.to_string())?;
-        line.trim().parse().map_err(|e| format!("{line:?}: {e}"))
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // The program would also end with its input, but perhaps not soon.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Returns the nanoseconds per call.
+fn run(served: &mut Watched, calls: u64, threads: u64) -> Result<f64, String> {
+    served.ask(&format!("{calls} {threads}"))
 }
 
 pub(crate) fn measure() -> Result<Probes, String> {
-    let mut served = Served::start()?;
-    let program = Program::open(served.child.id()).map_err(|e| e.to_string())?;
+    let mut served = Watched::start(ARGUMENT)?;
+    let program = Program::open(served.id()).map_err(|e| e.to_string())?;
     let mut measured = Probes::default();
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let session = Session::create(Geometry::of_host()).map_err(|e| e.to_string())?;
@@ -156,7 +128,7 @@ pub(crate) fn measure() -> Result<Probes, String> {
         let mut scratch = Probes::default();
         let into = if round == 0 { &mut scratch } else { &mut measured };
         for threads in [1, 2] {
-            into.plain[threads - 1].push(served.run(CALLS, threads as u64)?);
+            into.plain[threads - 1].push(run(&mut served, CALLS, threads as u64)?);
         }
         for (number, probe) in PROBES.iter().enumerate() {
             let began = Instant::now();
@@ -167,7 +139,7 @@ pub(crate) fn measure() -> Result<Probes, String> {
             // Fewer calls, because a record must find a slot, and a system call takes its time.
             let calls = if number < 6 { CALLS } else { FEW };
             for threads in [1, 2] {
-                into.probes[number][threads - 1].push(served.run(calls, threads as u64)?);
+                into.probes[number][threads - 1].push(run(&mut served, calls, threads as u64)?);
             }
             watch.remove(&program).map_err(|e| e.to_string())?;
         }
@@ -199,7 +171,7 @@ fn clock() -> f64 {
 
 /// Measures the same function counted by bpftrace; returns an empty sample where it is not
 /// installed.
-fn peer(served: &mut Served, program: &Program) -> Result<Sample, String> {
+fn peer(served: &mut Watched, program: &Program) -> Result<Sample, String> {
     let mut sample = Sample::default();
     let spec: Spec = "func:*:*watched_by_bench* { count }".parse().map_err(|e| format!("{e}"))?;
     let found = watch::list(program, &[spec]).map_err(|e| e.to_string())?;
@@ -207,7 +179,7 @@ fn peer(served: &mut Served, program: &Program) -> Result<Sample, String> {
     let probe = format!("uprobe:{}:{} {{ @ = count(); }}", file.path.display(), found.name);
     for _ in 0..PEER_ROUNDS {
         let mut command = Command::new("bpftrace");
-        command.args(["-B", "line", "-p", &served.child.id().to_string(), "-e", &probe]);
+        command.args(["-B", "line", "-p", &served.id().to_string(), "-e", &probe]);
         let Ok(mut child) = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn() else {
             return Ok(sample);
         };
@@ -215,15 +187,15 @@ fn peer(served: &mut Served, program: &Program) -> Result<Sample, String> {
         let mut line = String::new();
         // bpftrace announces that it attaches, and then does.
         let attaching = output.read_line(&mut line).is_ok_and(|bytes| bytes > 0);
-        let plain = served.run(FEW, 1)?;
+        let plain = run(served, FEW, 1)?;
         let began = Instant::now();
         let mut cost = 0.0;
         while attaching && began.elapsed() < Duration::from_secs(20) && cost < 20.0 * plain.max(1.0)
         {
-            cost = served.run(FEW, 1)?;
+            cost = run(served, FEW, 1)?;
         }
         if attaching {
-            sample.push(served.run(FEW, 1)?);
+            sample.push(run(served, FEW, 1)?);
         }
         end_peer(&mut child)?;
     }
@@ -232,7 +204,7 @@ fn peer(served: &mut Served, program: &Program) -> Result<Sample, String> {
 
 /// Measures the same function counted by Frida, in C; returns an empty sample where it is not
 /// installed.
-fn frida(served: &mut Served, program: &Program) -> Result<Sample, String> {
+fn frida(served: &mut Watched, program: &Program) -> Result<Sample, String> {
     let mut sample = Sample::default();
     let python = std::env::var("FRIDA_PYTHON").unwrap_or_default();
     let spec: Spec = "func:*:*watched_by_bench* { count }".parse().map_err(|e| format!("{e}"))?;
@@ -241,14 +213,14 @@ fn frida(served: &mut Served, program: &Program) -> Result<Sample, String> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/frida/count.py");
     for _ in 0..PEER_ROUNDS {
         let mut command = Command::new(&python);
-        command.args([script, &served.child.id().to_string(), &format!("{:#x}", found.address)]);
+        command.args([script, &served.id().to_string(), &format!("{:#x}", found.address)]);
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let Ok(mut child) = piped.spawn() else { return Ok(sample) };
         let mut output = BufReader::new(child.stdout.take().ok_or("no output")?);
         let mut line = String::new();
         output.read_line(&mut line).map_err(|e| e.to_string())?;
         let attached = line.trim() == "attached";
-        let took = served.run(CALLS, 1)?;
+        let took = run(served, CALLS, 1)?;
         drop(child.stdin.take());
         line.clear();
         output.read_line(&mut line).map_err(|e| e.to_string())?;

@@ -75,7 +75,10 @@ impl Report {
             "one hot function counted",
             "must reach",
             "all functions counted",
+            "must reach",
+            "a flag at every block with room",
             "a flag at every block",
+            "must reach",
         ];
         self.section(title, "servers", &heads);
         for one in measured {
@@ -90,7 +93,10 @@ impl Report {
                 format!("{:.1} % (`{}`)", share(1), one.hot),
                 "≥ 99 %".into(),
                 format!("{:.1} % ({} functions)", share(2), one.places[0]),
+                "≥ 95 %".into(),
                 format!("{:.1} % ({} blocks)", share(3), one.places[1]),
+                format!("{:.1} % ({} blocks)", share(4), one.places[2]),
+                "≥ 90 %".into(),
             ]);
         }
     }

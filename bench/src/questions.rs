@@ -7,9 +7,9 @@
 
 use std::fs::File;
 use std::hint::black_box;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Read;
 use std::os::unix::fs::FileExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use refit_probe::spec::Spec;
@@ -19,18 +19,46 @@ use refit_splice::process::Program;
 use crate::probes::end_peer;
 use crate::report::Report;
 use crate::stats::Sample;
+use crate::watched::Watched;
 use crate::workload::refit;
 
 /// The argument with which the program is the one that is asked about.
 pub(crate) const ARGUMENT: &str = "--asked";
-const TOOLS: [&str; 4] = ["refit", "bpftrace", "Frida", "gdb"];
-/// The number of calls that each tool sees in a round; slower tools get fewer.
-const CALLS: [u64; 4] = [200_000, 20_000, 20_000, 200];
+const TOOLS: [Tool; 4] = [Tool::Refit, Tool::Bpftrace, Tool::Frida, Tool::Gdb];
 const ROUNDS: usize = 5;
 /// The time after which a tool that has not begun is given up.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(60);
 const DEPTH: u64 = 20;
 const TEXTS: [&std::ffi::CStr; 2] = [c"select id, name from people where id = ?", c"commit"];
+
+/// A tool that is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tool {
+    Refit,
+    Bpftrace,
+    Frida,
+    Gdb,
+}
+
+impl Tool {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Refit => "refit",
+            Self::Bpftrace => "bpftrace",
+            Self::Frida => "Frida",
+            Self::Gdb => "gdb",
+        }
+    }
+
+    /// Returns the number of calls that it sees in a round; slower tools get fewer.
+    fn calls(self) -> u64 {
+        match self {
+            Self::Refit => 200_000,
+            Self::Bpftrace | Self::Frida => 20_000,
+            Self::Gdb => 200,
+        }
+    }
+}
 
 /// A question, and how it is typed.
 struct Question {
@@ -135,58 +163,30 @@ pub(crate) fn serve() {
 
 /// The program that is asked about.
 struct Asked {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
+    program: Watched,
+    /// Address of the function.
     address: u64,
 }
 
 impl Asked {
     fn start() -> Result<Self, String> {
-        let own = std::env::current_exe().map_err(|e| e.to_string())?;
-        let mut command = Command::new(own);
-        command.arg(ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| e.to_string())?;
-        let stdin = child.stdin.take().ok_or("no input")?;
-        let stdout = BufReader::new(child.stdout.take().ok_or("no output")?);
-        let mut asked = Self { child, stdin, stdout, address: 0 };
-        asked.address = asked.line()?.parse().map_err(|e| format!("an address: {e}"))?;
-        Ok(asked)
-    }
-
-    fn line(&mut self) -> Result<String, String> {
-        let mut line = String::new();
-        match self.stdout.read_line(&mut line).map_err(|e| e.to_string())? {
-            0 => Err(match self.child.wait() {
-                Ok(status) => format!("the program has ended: {status}"),
-                Err(error) => error.to_string(),
-            }),
-            _ => Ok(line.trim().to_owned()),
-        }
+        let mut program = Watched::start(ARGUMENT)?;
+        let address = program.line()?.parse().map_err(|e| format!("an address: {e}"))?;
+        Ok(Self { program, address })
     }
 
     /// Returns the nanoseconds per call.
     fn run(&mut self, calls: u64) -> Result<f64, String> {
-        // If the program has ended, its answer is missing, too.
-        let _ = writeln!(self.stdin, "{calls}");
-        self.line()?.parse().map_err(|e| format!("a time: {e}"))
+        self.program.ask(&calls.to_string())
     }
 
     /// Returns the code of the function, also while another process traces the program.
     fn code(&self) -> Result<[u8; 16], String> {
-        let memory = File::open(format!("/proc/{}/mem", self.child.id()));
+        let memory = File::open(format!("/proc/{}/mem", self.program.id()));
         let mut code = [0; 16];
         let read = memory.and_then(|memory| memory.read_exact_at(&mut code, self.address));
         read.map_err(|_| "the program has ended")?;
         Ok(code)
-    }
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        // The program would also end with its input, but perhaps not soon.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -195,7 +195,7 @@ pub(crate) fn measure() -> Result<Questions, String> {
     for question in &QUESTIONS {
         let mut measured: Vec<Measured> = TOOLS.iter().map(|_| Measured::default()).collect();
         for _ in 0..ROUNDS {
-            for (tool, into) in measured.iter_mut().enumerate() {
+            for (tool, into) in TOOLS.into_iter().zip(&mut measured) {
                 if into.ended.is_none()
                     && let Err(why) = ask(question, tool, into)
                 {
@@ -209,19 +209,19 @@ pub(crate) fn measure() -> Result<Questions, String> {
 }
 
 /// Returns the number of calls that a tool sees. No tool is asked for more messages than bpftrace.
-fn calls(question: &Question, tool: usize) -> u64 {
+fn calls(question: &Question, tool: Tool) -> u64 {
     match question.name {
-        "messages" => CALLS[tool].min(CALLS[1]),
-        _ => CALLS[tool],
+        "messages" => tool.calls().min(Tool::Bpftrace.calls()),
+        _ => tool.calls(),
     }
 }
 
 /// Asks a question once.
-fn ask(question: &Question, tool: usize, into: &mut Measured) -> Result<(), String> {
+fn ask(question: &Question, tool: Tool, into: &mut Measured) -> Result<(), String> {
     let mut asked = Asked::start()?;
     let (calls, before) = (calls(question, tool), asked.code()?);
-    asked.run(CALLS[0])?;
-    let plain = asked.run(CALLS[0])?;
+    asked.run(Tool::Refit.calls())?;
+    let plain = asked.run(Tool::Refit.calls())?;
     let mut command = command(question, tool, &asked)?;
     let began = Instant::now();
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -246,8 +246,8 @@ fn ask(question: &Question, tool: usize, into: &mut Measured) -> Result<(), Stri
     into.begun.push(began.elapsed().as_secs_f64() * 1e3);
     let took = asked.run(calls);
     drop(child.stdin.take());
-    match TOOLS[tool] {
-        "refit" | "bpftrace" => end_peer(&mut child)?,
+    match tool {
+        Tool::Refit | Tool::Bpftrace => end_peer(&mut child)?,
         _ => drop(child.wait().map_err(|e| e.to_string())?),
     }
     let text = reader.join().map_err(|_| "no answer")?;
@@ -257,7 +257,7 @@ fn ask(question: &Question, tool: usize, into: &mut Measured) -> Result<(), Stri
     into.missing += calls.saturating_sub(seen);
     if seen > calls || question.answers.is_some_and(|right| answers != right) {
         into.wrong = true;
-        eprintln!("bench: {}, {}: {text}", TOOLS[tool], question.title);
+        eprintln!("bench: {}, {}: {text}", tool.name(), question.title);
     }
     // The program has to be as it was.
     asked.run(calls)?;
@@ -265,25 +265,25 @@ fn ask(question: &Question, tool: usize, into: &mut Measured) -> Result<(), Stri
 }
 
 /// Returns the command of a tool.
-fn command(question: &Question, tool: usize, asked: &Asked) -> Result<Command, String> {
-    let process = asked.child.id().to_string();
-    let program = Program::open(asked.child.id()).map_err(|e| e.to_string())?;
+fn command(question: &Question, tool: Tool, asked: &Asked) -> Result<Command, String> {
+    let process = asked.program.id().to_string();
+    let program = Program::open(asked.program.id()).map_err(|e| e.to_string())?;
     let spec: Spec = "func:*:*asked_by_bench* { count }".parse().map_err(|e| format!("{e}"))?;
     let found = watch::list(&program, &[spec]).map_err(|e| e.to_string())?;
     let (file, found) = found.first().ok_or("the function is not there")?;
     let place = format!("uprobe:{}:{}", file.path.display(), found.name);
     let folder = env!("CARGO_MANIFEST_DIR");
-    let mut command = match TOOLS[tool] {
-        "refit" => Command::new(refit()),
-        "Frida" => Command::new(std::env::var("FRIDA_PYTHON").unwrap_or_default()),
-        name => Command::new(name),
+    let mut command = match tool {
+        Tool::Refit => Command::new(refit()),
+        Tool::Frida => Command::new(std::env::var("FRIDA_PYTHON").unwrap_or_default()),
+        Tool::Bpftrace | Tool::Gdb => Command::new(tool.name()),
     };
-    match TOOLS[tool] {
-        "refit" => {
+    match tool {
+        Tool::Refit => {
             let probe = format!("{place} {}", question.refit);
             command.args(["probe", "--json", "-p", &process, "-e", &probe]);
         }
-        "bpftrace" if question.name == "times" => {
+        Tool::Bpftrace if question.name == "times" => {
             let ends = place.replacen("uprobe", "uretprobe", 1);
             let script = format!(
                 "{place} {{ @from[tid] = nsecs; }} \
@@ -291,18 +291,18 @@ fn command(question: &Question, tool: usize, asked: &Asked) -> Result<Command, S
             );
             command.args(["-p", &process, "-e", &script]);
         }
-        "bpftrace" => {
+        Tool::Bpftrace => {
             let script = format!("{place} {}", question.bpftrace);
             command.args(["-p", &process, "-e", &script]);
         }
-        "Frida" => {
+        Tool::Frida => {
             let (script, offset) =
                 (format!("{folder}/frida/ask.py"), format!("{:#x}", found.address));
             command.args([&script, question.name, &process, &offset]);
         }
-        _ if question.name == "times" => return Err("it cannot".to_owned()),
-        _ => {
-            let what = format!("{} {:#x} {}", question.name, asked.address, CALLS[tool]);
+        Tool::Gdb if question.name == "times" => return Err("it cannot".to_owned()),
+        Tool::Gdb => {
+            let what = format!("{} {:#x} {}", question.name, asked.address, tool.calls());
             let script = format!("{folder}/gdb/ask.py");
             command.args(["-nx", "-q", "-batch", "-p", &process, "-x", &script]).env("ASK", what);
         }
@@ -311,16 +311,16 @@ fn command(question: &Question, tool: usize, asked: &Asked) -> Result<Command, S
 }
 
 /// Returns the number of calls in an answer, and that of the different answers.
-fn answers(question: &Question, tool: usize, text: &str) -> (u64, usize) {
+fn answers(question: &Question, tool: Tool, text: &str) -> (u64, usize) {
     if question.name == "messages" {
         let is_one =
             |line: &&str| TEXTS.iter().any(|text| line.contains(text.to_str().unwrap_or("?")));
         return (text.lines().filter(is_one).count() as u64, 0);
     }
-    let counts: Vec<u64> = match TOOLS[tool] {
-        "refit" => json_counts(text),
+    let counts: Vec<u64> = match tool {
+        Tool::Refit => json_counts(text),
         // `@[…]: 7`, or `[256, 512)  7 |@@  |`.
-        "bpftrace" => text
+        Tool::Bpftrace => text
             .lines()
             .filter_map(|line| {
                 let map = line.rsplit_once("]: ").map(|(_, count)| count);
@@ -328,7 +328,9 @@ fn answers(question: &Question, tool: usize, text: &str) -> (u64, usize) {
                 map.or_else(bucket)?.trim().parse().ok()
             })
             .collect(),
-        _ => text.lines().filter_map(|line| line.split_once(' ')?.0.parse().ok()).collect(),
+        Tool::Frida | Tool::Gdb => {
+            text.lines().filter_map(|line| line.split_once(' ')?.0.parse().ok()).collect()
+        }
     };
     (counts.iter().sum(), counts.iter().filter(|count| **count > 0).count())
 }
@@ -366,7 +368,7 @@ impl Report {
                     0 => String::new(),
                     _ => sample.show(0),
                 });
-                self.row(&[question.title.into(), (*tool).into(), begun, cost, answer]);
+                self.row(&[question.title.into(), tool.name().into(), begun, cost, answer]);
             }
         }
     }

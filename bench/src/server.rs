@@ -14,6 +14,7 @@ use tempfile::TempDir;
 /// The user of postgres and squid if the bench runs as root: they refuse to run as root.
 const POSTGRES_USER: &str = "postgres";
 const SQUID_USER: &str = "proxy";
+const MARIADB_USER: &str = "mysql";
 
 /// The longest time in which a server starts or ends.
 const TRANSITION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -239,6 +240,65 @@ pub(crate) fn postgres(folder: &Path) -> Result<Serving, String> {
         let output = pgbench(&["-n", "-S", "-c", "4", "-T", "2"])?;
         let rate = output.lines().find_map(|line| line.strip_prefix("tps = "));
         rate.and_then(|rate| rate.split(' ').next()?.parse().ok()).ok_or(output)
+    };
+    Ok(Serving { load: Box::new(load), processes: vec![server] })
+}
+
+pub(crate) fn mariadb(folder: &Path) -> Result<Serving, String> {
+    let own = folder.join("mariadb");
+    folder_of(MARIADB_USER, &own)?;
+    let (data, socket) = (own.join("data"), own.join("socket"));
+    let option = |name: &str, path: &Path| format!("--{name}={}", path.display());
+    let mut install = by(MARIADB_USER, Path::new("mariadb-install-db"));
+    install.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
+    said(install.args(["--skip-test-db", "--skip-log-bin"]).arg(option("datadir", &data)))?;
+    let mut command = by(MARIADB_USER, Path::new("mariadbd"));
+    command.args(["--no-defaults", "--skip-networking", "--skip-grant-tables"]);
+    command.arg(option("datadir", &data)).arg(option("socket", &socket));
+    let server = start(command.arg(option("pid-file", &own.join("pid"))))?;
+    let client = |statement: &str| {
+        let mut command = Command::new("mariadb");
+        said(command.arg("--no-defaults").arg(option("socket", &socket)).args(["-e", statement]))
+    };
+    until(|| client("create database if not exists sbtest").is_ok())?;
+    let socket = option("mysql-socket", &socket);
+    let sysbench = move |what: &[&str]| {
+        let mut command = Command::new("sysbench");
+        command.args(["oltp_point_select", "--mysql-user=root", "--table-size=10000", &socket]);
+        said(command.args(what))
+    };
+    sysbench(&["prepare"])?;
+    let load = move || {
+        let output = sysbench(&["--threads=4", "--time=2", "run"])?;
+        let line = output.lines().find(|line| line.trim().starts_with("transactions:"));
+        let rate = line.and_then(|line| line.split('(').nth(1)?.split(' ').next()?.parse().ok());
+        rate.ok_or(output)
+    };
+    Ok(Serving { load: Box::new(load), processes: vec![server] })
+}
+
+pub(crate) fn memcached(_: &Path) -> Result<Serving, String> {
+    let port = free_port()?;
+    let mut command = Command::new("memcached");
+    command.args(["-u", "nobody", "-l", "127.0.0.1", "-t", "1", "-p", &port.to_string()]);
+    let server = start(&mut command)?;
+    until(|| listens(port))?;
+    let load = move || {
+        let mut load = Command::new("memcslap");
+        load.arg(format!("--servers=127.0.0.1:{port}"));
+        load.args([
+            "--concurrency=2",
+            "--execute-number=100000",
+            "--test=get",
+            "--initial-load=1000",
+        ]);
+        let output = said(&mut load)?;
+        // `Time to get N keys by 2 threads: T seconds.`
+        let line = output.lines().find(|line| line.starts_with("Time to get"));
+        let words: Vec<&str> = line.into_iter().flat_map(str::split_whitespace).collect();
+        let keys = words.get(3).and_then(|word| word.parse::<f64>().ok());
+        let time = words.iter().rev().nth(1).and_then(|word| word.parse::<f64>().ok());
+        keys.zip(time).map(|(keys, time)| keys / time).ok_or(output)
     };
     Ok(Serving { load: Box::new(load), processes: vec![server] })
 }

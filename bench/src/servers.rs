@@ -1,23 +1,32 @@
 //! Measures servers under load while one hot function of them is counted, while all are, libraries
-//! included, and with a flag at every block.
+//! included, and with a flag at every block: once the flags that are set at first have been taken
+//! out, as `refit cover` does, with `--all` or without.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use refit_probe::cover::{self, Blocks};
 use refit_probe::watch;
 use refit_splice::process::Program;
 
-use crate::server::{self, Start};
+use crate::server::{self, Load, Start};
 use crate::stats::Sample;
 
 const ROUNDS: usize = 7;
+/// Time between two looks for flags that are set.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Requests per second of a server.
 pub(crate) struct Served {
     pub(crate) name: &'static str,
     pub(crate) hot: &'static str,
-    /// The number of functions that are counted, and of blocks that have a flag.
-    pub(crate) places: [usize; 2],
-    /// Unmodified, with the hot function counted, with all counted, with a flag at every block.
-    pub(crate) rates: [Sample; 4],
+    /// The number of functions that are counted, and of blocks that are watched, if those with room
+    /// are and if all are.
+    pub(crate) places: [usize; 3],
+    /// Unmodified, with the hot function counted, with all counted, with a flag at every block that
+    /// has room, with a flag at every block.
+    pub(crate) rates: [Sample; 5],
     pub(crate) trouble: Option<String>,
 }
 
@@ -34,6 +43,8 @@ pub(crate) fn measure() -> Vec<Served> {
         ("nginx, a small file", "ngx_http_process_request", server::nginx),
         ("squid, files in memory and on disk", "_Z20clientProcessRequest*", server::squid),
         ("postgres, pgbench -S", "standard_ExecutorRun", server::postgres),
+        ("mariadb, sysbench oltp_point_select", "*dispatch_command*", server::mariadb),
+        ("memcached, memcslap get", "sendmsg", server::memcached),
     ]
     .map(|(name, hot, start)| {
         let (places, rates, trouble) = Default::default();
@@ -50,8 +61,11 @@ fn rounds(start: Start, served: &mut Served) -> Result<(), String> {
     let program = Program::open(serving.id()).map_err(|e| e.to_string())?;
     for round in 0..=ROUNDS {
         for number in 0..served.rates.len() {
-            let inside = put_in(&program, number, served)?;
-            let rate = (serving.load)()?;
+            let mut inside = put_in(&program, number, served)?;
+            let rate = match &mut inside {
+                Inside::Flags(cover) => relieved(&program, cover, &serving.load)?,
+                _ => (serving.load)()?,
+            };
             take_out(&program, inside)?;
             // The first round fills caches, and is for the analysis.
             if round > 0 {
@@ -69,10 +83,12 @@ fn put_in(program: &Program, number: usize, served: &mut Served) -> Result<Insid
         1 => format!("uprobe:*:{} {{ count }}", served.hot),
         2 => "uprobe:*:* { count }".to_owned(),
         _ => {
-            let prepared = cover::prepare(program, &["*".to_owned()], Blocks::All);
+            let (which, place) = if number == 3 { (Blocks::Roomy, 1) } else { (Blocks::All, 2) };
+            let prepared = cover::prepare(program, &["*".to_owned()], which);
             let cover = prepared.and_then(|flags| flags.install(program));
             let cover = cover.map_err(|e| e.to_string())?;
-            served.places[1] = cover.left();
+            let functions = cover.files.iter().flat_map(|file| &file.functions);
+            served.places[place] = functions.map(|one| cover.tally(one).watched as usize).sum();
             return Ok(Inside::Flags(Box::new(cover)));
         }
     };
@@ -80,6 +96,27 @@ fn put_in(program: &Program, number: usize, served: &mut Served) -> Result<Insid
     let prepared = watch::prepare(program, &[spec], None).map_err(|e| e.to_string())?;
     served.places[0] = prepared.watched.len();
     prepared.install(program).map(Box::new).map(Inside::Counts).map_err(|e| e.to_string())
+}
+
+/// Returns the rate of the second load, while flags that are set are taken out.
+fn relieved(program: &Program, cover: &mut cover::Cover, load: &Load) -> Result<f64, String> {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            // Relaxed: only the end of the loop depends on it.
+            while !done.load(Ordering::Relaxed) {
+                cover.look().map_err(|e| e.to_string())?;
+                // A thread that cannot be stopped now can be later.
+                let _ = cover.relieve(program, Instant::now());
+                thread::sleep(LOOK);
+            }
+            Ok::<_, String>(())
+        });
+        let rate = load().and_then(|_| load());
+        done.store(true, Ordering::Relaxed);
+        let watched = watcher.join().map_err(|_| "the watcher has panicked".to_owned())?;
+        watched.and(rate)
+    })
 }
 
 fn take_out(program: &Program, inside: Inside) -> Result<(), String> {
