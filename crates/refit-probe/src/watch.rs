@@ -102,12 +102,14 @@ pub fn prepare<'s>(
     }
     let mut shared = BTreeMap::<Spot, usize>::new();
     asked.iter().for_each(|one| *shared.entry(one.spot()).or_default() += 1);
+    // A probe that follows tail calls has sites in functions that no other one names.
+    let follows = asked.iter().any(|one| one.steps.tail.is_some());
     // The functions are analysed on all processors.
     let placed: Vec<_> = asked
         .par_iter()
         .map(|one| {
             let (module, bias) = files.opened(one.file)?;
-            let sole = shared[&one.spot()] == 1;
+            let sole = shared[&one.spot()] == 1 && !follows;
             let at_entry =
                 if sole { placing::at_entry(module, &one.found, bias, &one.steps) } else { None };
             Some(at_entry.map_or_else(|| placing::place(module, &one.found, bias, &one.steps), Ok))

@@ -46,6 +46,36 @@ __asm__(".pushsection .data.rel.ro, \"aw\"\n"
 	".size t_fixed, . - t_fixed");
 long t_fixed(long n);
 
+// One of its exits has no room for a jump, nor has anything near it: for a site there the function
+// is copied.
+__asm__(".globl t_brief\n"
+	".type t_before, @function\n"
+	".type t_brief, @function\n"
+	".type t_after, @function\n"
+	"t_before: .rept 40\n"
+	"lea 1(%rdi), %rdi\n"
+	".endr\n"
+	"ret\n"
+	".size t_before, . - t_before\n"
+	"t_brief: .cfi_startproc\n"
+	"test %rdi, %rdi\n"
+	"jne 1f\n"
+	"xor %eax, %eax\n"
+	"ret\n"
+	"1: lea 1(%rdi), %rax\n"
+	"ret\n"
+	".cfi_endproc\n"
+	".size t_brief, . - t_brief\n"
+	"t_after: .rept 40\n"
+	"lea 1(%rdi), %rdi\n"
+	".endr\n"
+	"ret\n"
+	".size t_after, . - t_after");
+long t_brief(long n);
+APART long t_shortly(long n) {
+	return t_brief(n);
+}
+
 APART long t_odd(long n);
 APART long t_even(long n) {
 	sink++;

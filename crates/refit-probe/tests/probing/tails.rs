@@ -40,6 +40,18 @@ fn refusal(victim: &Victim, name: &str) -> String {
     }
 }
 
+/// Sites at the exits of a function that another one jumps to can need a copy of it, although the
+/// function itself is only counted.
+#[test]
+fn a_function_that_returns_for_another_one_is_counted_too() {
+    let victim = Victim::of(program());
+    let probes = "uprobe:victim:t_brief { count } uretprobe:victim:t_shortly { @ = sum(retval) }";
+    let script: Script = probes.parse().expect("understood");
+    let prepared = watch::prepare(&victim.program(), &script.probes, None).expect("prepared");
+    assert_eq!(prepared.refused, []);
+    assert!(prepared.lines().any(|line| line.contains("copy of the function")));
+}
+
 #[test]
 fn each_return_is_seen_once_with_its_value() {
     let mut victim = Victim::of(program());
