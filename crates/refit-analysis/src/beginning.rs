@@ -19,8 +19,8 @@ use crate::registers::Live;
 /// and hold no restartable sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beginning {
-    /// Bytes from there on that control enters only at the first one, within the first range of the
-    /// function; at most [`MOST`].
+    /// Bytes of instructions from there on that control enters only at the first one, within the
+    /// first range of the function; at most [`MOST`].
     pub room: u8,
     /// The live set before the first of these instructions.
     pub live: Live,
@@ -53,8 +53,20 @@ pub(crate) fn beginning(
     }
     let entered = entered(walk, shape).filter(|&address| address > first);
     let next = entered.min().unwrap_or(range.end).min(range.end);
+    let next = next.min(instructions_end(walk, first));
     let room = u8::try_from(next - first).unwrap_or(MOST).min(MOST);
     Some(Beginning { room, live: live[at] })
+}
+
+/// Returns the address up to which instructions follow each other, as far as it matters. What
+/// follows may be a function that nothing names.
+fn instructions_end(walk: &Walk, first: u64) -> u64 {
+    let mut at = first;
+    while at < first + u64::from(MOST) {
+        let Some(index) = walk.index_of(at) else { break };
+        at = walk.code[index as usize].next_ip();
+    }
+    at
 }
 
 fn touches(sequence: &Sequence, function: &Function) -> bool {

@@ -8,7 +8,7 @@ use refit_analysis::FunctionId;
 use refit_probe::cover::{self, Blocks, Cover, Tally};
 use refit_probe::implied::implied;
 use refit_probe::sites::Place;
-use refit_probe::{drcov, modules};
+use refit_probe::{drcov, modules, watch};
 use refit_splice::process::Program;
 use refit_splice::{Action, At, Installed, Plan, Site, remains};
 
@@ -176,6 +176,19 @@ fn files_are_named_by_patterns() {
     let error = cover::prepare(&program, &["nothing*".to_owned()], Blocks::Roomy)
         .expect_err("no such file");
     assert!(error.to_string().contains("no code of a file called nothing*"), "{error}");
+    routes.is_untouched();
+}
+
+#[test]
+fn code_that_nothing_names_stays() {
+    let mut routes = Routes::start();
+    let program = routes.program();
+    let spec = "uprobe:routes:tight { latency }".parse().expect("a spec");
+    let specs = [spec];
+    let prepared = watch::prepare(&program, &specs, None).expect("prepared");
+    let watch = prepared.install(&program).expect("installed");
+    assert_eq!(routes.ask("tight 5"), "15");
+    watch.remove(&program).expect("taken out");
     routes.is_untouched();
 }
 
