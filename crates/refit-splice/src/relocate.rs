@@ -48,11 +48,6 @@ impl Displaced {
         }
     }
 
-    /// Returns their number.
-    pub(crate) fn count(&self) -> usize {
-        self.instructions.len()
-    }
-
     /// Returns the bytes that they take at the site.
     pub fn length(&self) -> usize {
         self.length

@@ -6,7 +6,7 @@ use refit_analysis::live::Live;
 
 use crate::body::Body;
 use crate::procedures::Procedures;
-use crate::snippet::Step;
+use crate::snippet::{Step, most_moved};
 
 /// A place in a program's code, and the actions there.
 #[derive(Clone, Debug)]
@@ -39,6 +39,11 @@ impl Site {
     /// Whether its actions may change a register or a flag, or use the stack.
     pub(crate) fn saves(&self) -> bool {
         !self.actions.iter().all(|step| step.is_flag())
+    }
+
+    /// Returns an upper bound of the number of registers that its actions move, with one for flags.
+    pub(crate) fn most_moved(&self) -> usize {
+        if self.saves() { most_moved(&self.actions) } else { 0 }
     }
 }
 

@@ -33,7 +33,7 @@ impl Allocation {
     pub(super) fn new(steps: &[Step], live: Live, setting: Setting) -> Self {
         let nothing = Needs { scratch: 0, fixed: Set::NONE, reads: Set::NONE, stack: false };
         let mut needs = steps.iter().fold(nothing, |mut all, step| {
-            all.take(step.needs(setting));
+            all.take(step.needs(setting.thread, setting.cells.lane));
             all
         });
         let flags = live.flags & STATUS != 0 && steps.iter().any(Step::changes_flags);

@@ -44,6 +44,7 @@ pub use compute::LOCALS;
 pub use formula::{Formula, Kept, Operator, Unary};
 pub use item::{Item, Text, text};
 pub use key::Key;
+pub(crate) use needs::most_moved;
 pub(super) use setting::{Cells, Lane, Rings, Setting};
 pub use step::{Action, Clock, DURATIONS, Fold, KEYS, Step, TIMER};
 pub use value::{Base, Relation, Test, Value, Width};

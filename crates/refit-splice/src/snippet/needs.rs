@@ -2,20 +2,32 @@
 
 use super::formula::Kept;
 use super::registers::{FETCHING, Needs, Set};
-use super::setting::{Lane, Setting};
+use super::setting::Lane;
 use super::step::{Action, Clock, Fold, Step};
 use super::value::Base;
 
+/// Returns an upper bound of the number of registers that a snippet with these steps moves, with
+/// one for flags, whatever its surroundings are.
+pub(crate) fn most_moved(steps: &[Step]) -> usize {
+    let lanes = [Lane::Area(0), Lane::Asked, Lane::One];
+    let each = lanes.iter().flat_map(|&lane| steps.iter().map(move |step| step.needs(None, lane)));
+    let all = each.reduce(|mut all, one| {
+        all.take(one);
+        all
+    });
+    all.map_or(0, |all| (all.scratch + all.fixed.count() + 2).min(17))
+}
+
 impl Step {
     /// Returns the registers and the stack that it needs.
-    pub(super) fn needs(&self, setting: Setting) -> Needs {
-        let mut needs = self.action.needs(setting.cells.lane);
+    pub(super) fn needs(&self, thread: Option<i32>, lane: Lane) -> Needs {
+        let mut needs = self.action.needs(lane);
         if self.threads() > 0 && self.key.is_none() {
-            needs.take(Base::Context.needs(setting.thread, setting.cells.lane));
+            needs.take(Base::Context.needs(thread, lane));
         }
         for value in self.values() {
             needs.reads |= value.reads();
-            needs.take(value.base.needs(setting.thread, setting.cells.lane));
+            needs.take(value.base.needs(thread, lane));
         }
         for item in self.items() {
             needs.take(item.needs());

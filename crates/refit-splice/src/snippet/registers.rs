@@ -15,6 +15,10 @@ impl Set {
         Self(registers.iter().fold(0, |all, register| all | 1 << register))
     }
 
+    pub(super) fn count(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
     pub(super) fn has(self, register: u8) -> bool {
         self.0 >> register & 1 == 1
     }

@@ -247,6 +247,7 @@ impl Step {
             Action::Event { .. } | Action::Print { .. } => 320,
             Action::Durations { .. } | Action::FindFrame | Action::FindObject => 256,
             Action::Flag { .. } => 16,
+            Action::Poison { .. } => 640,
             _ => 128,
         };
         let keys = self.keys_sought().into_iter().map(|key| match key {
@@ -280,7 +281,9 @@ impl Step {
         let computed = self.formula().map_or(0, |formula| 6 + 2 * formula.compared().len());
         // Each exchange of an entry moves a value to another register and back.
         let kept = 2 * self.kept().len();
-        64 + MOVE * (values.sum::<usize>() + gathered + computed + kept)
+        // Poison pushes 16 words.
+        let poison = if matches!(self.action, Action::Poison { .. }) { 256 } else { 0 };
+        64 + poison + MOVE * (values.sum::<usize>() + gathered + computed + kept)
     }
 
     /// Whether it walks the stack.

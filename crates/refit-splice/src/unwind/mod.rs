@@ -87,17 +87,20 @@ pub(crate) fn most_bytes(ready: &Ready) -> u64 {
     let data =
         data.map(|data| 64 + data.actions.len() + data.types.len() * 8 + data.specifications.len());
     let data: usize = data.sum();
-    // A register takes at most 16 bytes; a snippet saves and restores at most 16 of them. Its steps
-    // move the stack pointer some more times.
+    // A register that is saved and restored takes at most 48 bytes. The steps move the stack
+    // pointer some more times.
     let snippet = |site: &Site| {
-        let saving = if site.saves() { 768 } else { 0 };
-        saving + site.actions.iter().map(Step::most_described).sum::<usize>()
+        48 * site.most_moved() + site.actions.iter().map(Step::most_described).sum::<usize>()
     };
     let is_hop = |way: &Way| usize::from(matches!(way, Way::Hop(_)));
     let (code, hops) = match ready {
-        // Each displaced instruction may have rules of its own, and parts of a call, too.
+        // Rules change at some displaced instructions, and within calls.
         Ready::Place(place) => {
-            (snippet(&place.site) + 64 * (3 + place.displaced.count()), is_hop(&place.way))
+            let end = place.site.address + place.displaced.length() as u64;
+            let within = |begin: u64| place.site.address < begin && begin < end;
+            let rows = procedures.parts.iter().flat_map(|part| &part.rows);
+            let changes = rows.filter(|(begin, _)| within(*begin)).count();
+            (snippet(&place.site) + 64 * (5 + changes), is_hop(&place.way))
         }
         Ready::Copied(copied) => {
             let sites: usize = copied.sites.iter().map(snippet).sum();
