@@ -55,7 +55,7 @@ pub enum Blocks {
     /// Blocks with room for a jump; their flags are removed once set.
     Roomy,
     /// All blocks, except in functions that cannot be copied. Where a block has no room, its
-    /// function runs in a copy, with a store for each block until the end.
+    /// function runs in a copy until the end; flags in copies are removed once set, too.
     All,
 }
 
@@ -181,7 +181,7 @@ impl Wanted {
             let first = why_first.map_or("there is no code".to_owned(), |why| why.to_string());
             return Err(Error::Nothing { first });
         }
-        let implied = self::number(&mut files, &implied, addresses.len() as u32, &mut refused);
+        let implied = number(&mut files, &implied, addresses.len() as u32, &mut refused);
         let watched = plan.len();
         Ok(Decided { files, refused, plan, addresses, implied, watched })
     }

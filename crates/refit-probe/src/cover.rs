@@ -1,5 +1,5 @@
 //! Finds which basic blocks of a program are reached: refit puts a store of a flag before each
-//! block, and removes it once the flag is set.
+//! block that is not implied by others, and removes it once the flag is set.
 //!
 //! The store needs no register. Flags are in memory that refit has mapped too, so reading them
 //! costs the program nothing. Removing stores costs it a stop, so many are removed in one stop, and
@@ -7,7 +7,7 @@
 //! it were not watched.
 //!
 //! A block without room for a jump is reported, and not watched. With [`Blocks::All`], its function
-//! is copied instead, with a store for each of its blocks, and these stores stay until the end.
+//! is copied instead, with the stores of its blocks in it, and the copy stays until the end.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;

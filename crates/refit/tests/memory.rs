@@ -137,8 +137,8 @@ fn a_program_of_twice_its_limit_finds_what_it_has_written() {
     let mut pattern = Pattern::start(&stage, &["--memory", "24M"]);
     (0..3).for_each(|_| pattern.round());
     pattern.keeps_to(24);
-    assert!(pattern.sum("evictions") >= 24 * MIB / 4096);
-    assert!(pattern.sum("stored") >= 20 * MIB / 4096);
+    assert!(pattern.sum("evictions") >= 24 * MIB / 4096, "{}", pattern.show());
+    assert!(pattern.sum("stored") >= 20 * MIB / 4096, "{}", pattern.show());
     assert!(pattern.sum("faults") > 0 && pattern.sum("around") > 0);
     let shown = pattern.show();
     assert_eq!((&shown["refused"], &shown["memory"]["lost"]), (&Value::Null, &0.into()));
