@@ -4,6 +4,8 @@
 //! before it only, so pieces are generated independently of each other. Between them, bytes of the
 //! area remain unused, and their pages untouched.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use crate::generate;
@@ -52,14 +54,15 @@ pub(crate) fn assemble(
     let filtered = program.is_filtered();
     let mut at = begin;
     let pieces = std::iter::once(&*finders).chain(rest.chunks(UNITS)).map(|units| {
-        let piece = (at, units);
-        at += units.iter().map(|ready| generate::most_bytes(ready)).sum::<u64>();
-        piece
+        let most = units.iter().map(|ready| generate::most_bytes(ready)).sum::<u64>();
+        let room = at..at + most;
+        at = room.end;
+        (room, units)
     });
     let pieces: Vec<_> = pieces.collect();
     let pieces: Result<Vec<Assembled>, Why> = pieces
         .into_par_iter()
-        .map(|(begin, units)| piece(program, units, begin, filtered, setting))
+        .map(|(room, units)| piece(program, units, room, filtered, setting))
         .collect();
     let mut all = Assembled::default();
     for (number, piece) in pieces?.into_iter().enumerate() {
@@ -87,16 +90,16 @@ impl Assembled {
     }
 }
 
-/// Generates the code of some units.
+/// Generates the code of some units for these addresses.
 fn piece(
     program: &Program,
     units: &[&Ready],
-    begin: u64,
+    room: Range<u64>,
     filtered: bool,
     setting: Setting,
 ) -> Result<Assembled, Why> {
-    let mut all = Assembled::default();
-    let mut code = Vec::new();
+    let begin = room.start;
+    let (mut all, mut code) = (Assembled::default(), Vec::new());
     for &ready in units {
         if let Ready::Copied(copied) = ready {
             check(program, copied)?;
@@ -122,8 +125,7 @@ fn piece(
         all.moves.extend(made.moves);
         all.flags.extend(made.flags);
     }
-    let most: u64 = units.iter().map(|ready| generate::most_bytes(ready)).sum();
-    if code.len() as u64 > most {
+    if begin + code.len() as u64 > room.end {
         let address = units.first().map_or(begin, |ready| ready.reach().start);
         let reason = "the patch area is too small for it".to_owned();
         return Err(Why::Generate { address, reason });
