@@ -108,6 +108,7 @@ fn relieved(program: &Program, cover: &mut cover::Cover, load: &Load) -> Result<
                 cover.look().map_err(|e| e.to_string())?;
                 // A thread that cannot be stopped now can be later.
                 let _ = cover.relieve(program, Instant::now());
+                // As `refit cover` does; the loads are measured, and not how soon a flag is seen.
                 thread::sleep(LOOK);
             }
             Ok::<_, String>(())
