@@ -110,15 +110,17 @@ pub(crate) struct Wanted {
     refused: BTreeMap<&'static str, u64>,
 }
 
-/// Blocks that are watched.
-pub(crate) struct Decided {
+/// Blocks that can be watched.
+#[derive(Debug)]
+pub struct Prepared {
     pub(crate) files: Vec<File>,
     /// Number of blocks that are not watched, by the reason.
-    pub(crate) refused: BTreeMap<&'static str, u64>,
+    pub refused: BTreeMap<&'static str, u64>,
     pub(crate) plan: Plan,
     /// Addresses of the sites in the program, by the indices of their flags.
     pub(crate) addresses: Vec<u64>,
-    /// For each index beyond those of flags, the indices of what the block is implied by.
+    /// For each index beyond those of flags, the indices of what the block is implied by, which are
+    /// less.
     pub(crate) implied: Vec<Vec<u32>>,
     pub(crate) watched: usize,
 }
@@ -147,7 +149,7 @@ impl Wanted {
     ///
     /// # Errors
     /// [`Error::Nothing`]: none can be.
-    pub(crate) fn decide(self) -> Result<Decided, Error> {
+    pub(crate) fn decide(self) -> Result<Prepared, Error> {
         let Self { mut files, mut sites, implied, mut refused } = self;
         let addresses: Vec<u64> = sites.iter().map(|site| site.address).collect();
         // A block that consists of an `endbr64` shares its site with the next one.
@@ -183,7 +185,7 @@ impl Wanted {
         }
         let implied = number(&mut files, &implied, addresses.len() as u32, &mut refused);
         let watched = plan.len();
-        Ok(Decided { files, refused, plan, addresses, implied, watched })
+        Ok(Prepared { files, refused, plan, addresses, implied, watched })
     }
 }
 

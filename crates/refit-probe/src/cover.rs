@@ -9,7 +9,6 @@
 //! A block without room for a jump is reported, and not watched. With [`Blocks::All`], its function
 //! is copied instead, with the stores of its blocks in it, and the copy stays until the end.
 
-use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 use std::{fs, io};
@@ -18,12 +17,12 @@ use rayon::prelude::*;
 use refit_analysis::{FunctionId, Module};
 use refit_splice::process::{Program, Refusal};
 use refit_splice::remains::Removed;
-use refit_splice::{Installed, Plan, StopTimes, Why, Withdrawn};
+use refit_splice::{Installed, StopTimes, Why, Withdrawn};
 use refit_sys::glob;
 use refit_sys::memory::PAGE_SIZE_U64;
 
-pub use crate::blocks::{Block, Blocks, File, Function};
-use crate::blocks::{Decided, FunctionSites, Wanted};
+pub use crate::blocks::{Block, Blocks, File, Function, Prepared};
+use crate::blocks::{FunctionSites, Wanted};
 use crate::error::Error;
 use crate::files::{Files, open};
 use crate::modules::{self, Mapped};
@@ -56,21 +55,6 @@ impl Tally {
             blocks: self.blocks + other.blocks,
         }
     }
-}
-
-/// Blocks that can be watched.
-#[derive(Debug)]
-pub struct Prepared {
-    files: Vec<File>,
-    /// Number of blocks that are not watched, by the reason.
-    pub refused: BTreeMap<&'static str, u64>,
-    plan: Plan,
-    /// Addresses of the sites in the program, by the indices of their flags.
-    addresses: Vec<u64>,
-    /// For each index beyond those of flags, the indices of what the block is implied by, which are
-    /// less.
-    implied: Vec<Vec<u32>>,
-    watched: usize,
 }
 
 /// Flags that are installed in a program. They stay until [`remove`](Self::remove) or
@@ -115,8 +99,7 @@ pub fn prepare(program: &Program, modules: &[String], which: Blocks) -> Result<P
         let (name, path, span) = (mapped.name(), mapped.path.clone(), span(&module));
         wanted.files.push(File { name, path, bias, span, functions });
     }
-    let Decided { files, refused, plan, addresses, implied, watched } = wanted.decide()?;
-    Ok(Prepared { files, refused, plan, addresses, implied, watched })
+    wanted.decide()
 }
 
 /// Returns the files of the program that match the patterns.
