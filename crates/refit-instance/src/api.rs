@@ -26,6 +26,7 @@ use crate::document;
 use crate::glob::Glob;
 use crate::handover;
 use crate::kernel;
+use crate::lending;
 use crate::memory;
 use crate::metrics;
 use crate::mounts;
@@ -91,6 +92,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .routes(routes!(kernel::programs))
         .routes(routes!(kernel::moves))
         .routes(routes!(moves::counts))
+        .routes(routes!(lending::lend))
         .routes(routes!(mounts::mounts, mounts::mount))
         .routes(routes!(mounts::unmount))
         .routes(routes!(mounts::file))

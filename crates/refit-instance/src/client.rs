@@ -16,6 +16,7 @@ use axum::body::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
+use hyper::upgrade::Upgraded;
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
@@ -121,6 +122,17 @@ impl Client {
             collect(operation, response.into_body()).await
         };
         self.within(timeout, operation, &self.runtime, exchange)
+    }
+
+    /// Upgrades a connection, which the runtime drives.
+    pub(crate) fn upgraded(
+        &self,
+        operation: &str,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(Upgraded, Runtime), Refusal> {
+        let runtime = runtime()?;
+        let sent = send_upgrade(&self.socket, operation, request);
+        Ok((self.within(self.timeout, operation, &runtime, sent)?, runtime))
     }
 
     pub(crate) fn lines<T>(
@@ -324,21 +336,50 @@ async fn send(
     operation: &str,
     request: Request<Full<Bytes>>,
 ) -> Result<Response<Incoming>, Refusal> {
+    let response = exchange(socket, operation, request).await?;
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    Err(refused(operation, response).await)
+}
+
+/// Sends a request to upgrade the connection, and returns what it has become.
+async fn send_upgrade(
+    socket: &Path,
+    operation: &str,
+    request: Request<Full<Bytes>>,
+) -> Result<Upgraded, Refusal> {
+    let response = exchange(socket, operation, request).await?;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return hyper::upgrade::on(response).await.map_err(|e| broken_off(operation, &e));
+    }
+    Err(refused(operation, response).await)
+}
+
+/// Sends a request, and returns the answer, whatever it is.
+async fn exchange(
+    socket: &Path,
+    operation: &str,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, Refusal> {
     let stream =
         UnixStream::connect(socket).await.map_err(|e| unreachable(socket, operation, &e))?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|e| broken_off(operation, &e))?;
     // Errors of the connection are also returned by the calls below.
     tokio::spawn(async move {
-        let _ = connection.await;
+        let _ = connection.with_upgrades().await;
     });
-    let response = sender.send_request(request).await.map_err(|e| broken_off(operation, &e))?;
-    if response.status().is_success() {
-        return Ok(response);
-    }
+    sender.send_request(request).await.map_err(|e| broken_off(operation, &e))
+}
+
+/// Returns the refusal that an answer contains.
+async fn refused(operation: &str, response: Response<Incoming>) -> Refusal {
     let status = response.status();
-    let body = collect(operation, response.into_body()).await?;
-    Err(serde_json::from_slice(&body).unwrap_or_else(|_| said(operation, status)))
+    match collect(operation, response.into_body()).await {
+        Ok(body) => serde_json::from_slice(&body).unwrap_or_else(|_| said(operation, status)),
+        Err(refusal) => refusal,
+    }
 }
 
 async fn collect(operation: &str, body: Incoming) -> Result<Bytes, Refusal> {

@@ -13,7 +13,7 @@ use refit_tracer::{Process, Supervisor};
 use crate::file_server;
 use crate::kernel;
 use crate::plugins;
-use crate::refusal::{Kind, Refusal, alone, no_program};
+use crate::refusal::{Kind, Refusal, alone, no_process, no_program};
 use crate::system::{Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};
 use crate::wire::{
     ClassInfo, FollowRequest, Histogram, Import, KernelInfo, LimitAnswer, MemoryInfo, MountRequest,
@@ -180,6 +180,15 @@ impl System for Host {
         let memory = self.memory.as_ref().map(|memory| memory.of(pid)).unwrap_or_default();
         let regions = memory.regions.into_iter().map(RegionInfo::from).collect();
         Some(ProcessMemory { process, regions, refused: memory.refused })
+    }
+
+    fn supervisor(&self, pid: u32) -> Result<Arc<Supervisor>, Refusal> {
+        let operation = format!("lend process {pid}");
+        if self.tree.has(pid) {
+            return Ok(Arc::clone(&self.tree));
+        }
+        let (kernel, _) = self.kernel.as_ref().ok_or_else(|| no_process(&operation))?;
+        kernel::supervisor(kernel, pid, &operation)
     }
 
     fn memory(&self) -> Result<MemoryInfo, Refusal> {

@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 
 use crate::client::{Client, post, understood};
 use crate::context::Shared;
-use crate::refusal::{Kind, Refusal};
+use crate::refusal::{Refusal, no_process};
 use crate::rejection::{blocking, rejected};
 use crate::wire::{LimitAnswer, LimitRequest, MemoryInfo, ProcessMemory};
 
@@ -46,12 +46,7 @@ pub(crate) async fn process(
     Path(pid): Path<String>,
 ) -> Result<Json<ProcessMemory>, Refusal> {
     let operation = format!("show process {pid}");
-    let unknown = Refusal::new(
-        Kind::Unknown,
-        operation.as_str(),
-        "no such process under this instance",
-        "list processes with `refit ps`",
-    );
+    let unknown = no_process(&operation);
     blocking(&operation, move || {
         let found = pid.parse().ok().and_then(|pid| shared.core.system.process(pid));
         found.map(Json).ok_or(unknown)

@@ -69,6 +69,13 @@ pub(crate) fn no_program(operation: &str) -> Refusal {
     Refusal::new(Kind::Unknown, operation, "no program runs under this instance", remedy)
 }
 
+/// Returns the refusal of an instance under which a process does not run.
+pub(crate) fn no_process(operation: &str) -> Refusal {
+    let (obstacle, remedy) =
+        ("no such process under this instance", "list processes with `refit ps`");
+    Refusal::new(Kind::Unknown, operation, obstacle, remedy)
+}
+
 /// Returns the refusal of a system that loads no plugins.
 pub(crate) fn loads_nothing(what: &str, path: &Path) -> Refusal {
     Refusal::new(Kind::Failed, format!("{what} {}", path.display()), "nothing is loaded here", "")

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use refit_change::{Change, ChangeId, Report};
 use refit_objects::{Clustering, Handover, Probation, UpgradeControl};
+use refit_tracer::Supervisor;
 
-use crate::refusal::{Refusal, alone, loads_nothing, no_program};
+use crate::refusal::{Refusal, alone, loads_nothing, no_process, no_program};
 use crate::wire::{
     CacheMode, ClassInfo, FileInfo, FollowRequest, KernelInfo, LimitAnswer, MemoryInfo,
     MountRequest, MoveRequest, MovesInfo, ObjectActivity, ObjectInfo, PluginInfo, ProcessInfo,
@@ -177,6 +178,16 @@ pub trait System: Send + Sync + 'static {
     fn process(&self, pid: u32) -> Option<ProcessMemory> {
         let _ = pid;
         None
+    }
+
+    /// Returns the supervisor of a process whose threads all run here, which can lend the process;
+    /// by default there is none.
+    ///
+    /// # Errors
+    ///
+    /// There is no such process, or it cannot be lent.
+    fn supervisor(&self, pid: u32) -> Result<Arc<Supervisor>, Refusal> {
+        Err(no_process(&format!("lend process {pid}")))
     }
 
     /// Returns the memory of the program.

@@ -360,9 +360,19 @@ pub struct ProcessInfo {
     pub command: String,
     /// Whether it holds no state of the kernel that runs it and can be moved.
     pub movable: bool,
+    /// The number of seccomp filters that the instance has given to it.
+    #[serde(default)]
+    pub filters: u32,
     /// Where those of its threads run that have been at other instances.
     #[serde(default)]
     pub places: Vec<PlaceInfo>,
+}
+
+/// A request to lend a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LendRequest {
+    /// The time within which its tasks have to stop.
+    pub within_ms: u64,
 }
 
 /// The place where a thread runs.
@@ -376,11 +386,23 @@ pub struct PlaceInfo {
 
 impl From<Process> for ProcessInfo {
     fn from(process: Process) -> Self {
-        let Process { id, parent, state, threads, cpu, resident, command, movable } = process;
+        let Process { id, parent, state, threads, cpu, resident, command, movable, filters } =
+            process;
         let cpu_ms = u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX);
         let (pid, resident_bytes) = (id, resident);
         let places = Vec::new();
-        Self { pid, parent, state, threads, cpu_ms, resident_bytes, command, movable, places }
+        Self {
+            pid,
+            parent,
+            state,
+            threads,
+            cpu_ms,
+            resident_bytes,
+            command,
+            movable,
+            filters,
+            places,
+        }
     }
 }
 

@@ -14,8 +14,8 @@ use parking_lot::{Mutex, MutexGuard};
 use refit_messages::{InstanceId, Layer, MessageError, Peer, Refusal, Security, Transport};
 use refit_sys::cpu_latency::Awake;
 use refit_sys::thread::EndedEarly;
-use refit_tracer::Shown;
 use refit_tracer::process::Process;
+use refit_tracer::{Shown, Supervisor};
 use tracing::info;
 
 use crate::error::{BootError, MoveError};
@@ -293,6 +293,13 @@ impl Node {
     pub fn processes(&self) -> Vec<Process> {
         let trees = self.trees().clone();
         trees.iter().flat_map(|tree| tree.supervisor.processes()).collect()
+    }
+
+    /// Returns the supervisor of a process that it follows.
+    pub fn supervisor(&self, process: u32) -> Option<Arc<Supervisor>> {
+        let trees = self.trees();
+        let tree = trees.iter().find(|tree| tree.supervisor.has(process))?;
+        Some(Arc::clone(&tree.supervisor))
     }
 
     /// Returns the nodes of the threads of a process that have moved, by thread.

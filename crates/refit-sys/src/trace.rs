@@ -16,6 +16,7 @@ mod options;
 mod returning;
 mod state;
 mod tracee;
+mod words;
 
 pub use call::{CallError, NoSyscall, UnreportedTask, find_syscall};
 pub use event::{Event, next, next_of, next_unless};
@@ -25,5 +26,6 @@ pub use returning::{
 };
 pub use state::{Information, SystemCall};
 pub use tracee::{Stop, Tracee};
+pub use words::{RegisterWords, from_words, to_words};
 
 pub use libc::user_regs_struct as Registers;

@@ -20,6 +20,7 @@
 //! ---|---|
 //! | [`resume`] | why a tracee is stopped, and how it goes on |
 //! | [`request`] | what threads ask refit for |
+//! | [`loan`] | what another process asks for that borrows a stopped program |
 //! | [`hook`] | decisions of a crate above about threads that run elsewhere |
 //! | [`syscall`] | the call that a tracee is in |
 //! | [`process`] | what the kernel reports of a process |
@@ -36,6 +37,7 @@
 #![forbid(unsafe_code)]
 
 pub mod hook;
+pub mod loan;
 pub mod placement;
 pub mod process;
 pub mod request;

@@ -27,10 +27,12 @@ pub struct Process {
     pub command: String,
     /// Whether it holds nothing of the kernel that runs it.
     pub movable: bool,
+    /// The number of seccomp filters that refit has given to it.
+    pub filters: u32,
 }
 
 /// Returns what the kernel reports of a process, or `None` if it has ended meanwhile.
-pub fn look(id: u32, movable: bool) -> Option<Process> {
+pub fn look(id: u32, movable: bool, filters: u32) -> Option<Process> {
     let usage = process::usage(id)?;
     let words = process::arguments(id);
     let command = if words.is_empty() {
@@ -47,6 +49,7 @@ pub fn look(id: u32, movable: bool) -> Option<Process> {
         resident: usage.resident,
         command,
         movable,
+        filters,
     })
 }
 

@@ -10,6 +10,7 @@
 //! | `requests` | work that other threads leave for it |
 //! | `work` | the types of that work |
 //! | `stop_all` | stopping all threads of a process at once |
+//! | `lending` | letting another process act on a stopped program |
 //! | `watching` | callbacks for events |
 //! | `filtered`, `sandbox` | events of seccomp filters; processes that limit their own calls |
 //! | `restarted_calls`, `short_writes` | calls that a stop interrupts or cuts short |
@@ -22,6 +23,7 @@ mod calls;
 mod event_loop;
 mod filtered;
 mod follow;
+mod lending;
 mod move_request;
 mod processes;
 mod processors;

@@ -281,7 +281,7 @@ fn attach_stopped(
 ) -> io::Result<bool> {
     fault_injection::reach(Step::Come)?;
     let shadow = tracee.registers()?;
-    let mut user = state.general(shadow);
+    let mut user = state.general();
     let number = user.orig_rax;
     user.orig_rax = u64::MAX;
     let mut as_shadow = false;

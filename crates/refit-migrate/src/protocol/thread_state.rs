@@ -3,34 +3,17 @@
 
 use std::io;
 
-use refit_sys::trace::{Registers, Tracee};
+use refit_sys::trace::{RegisterWords, Registers, Tracee, from_words, to_words};
 use serde::{Deserialize, Serialize};
 
 /// The registers of a thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ThreadState {
     /// The general registers, in the kernel's order (`struct user_regs_struct`).
-    general: [u64; 27],
+    general: RegisterWords,
     /// All others, as `XSAVE` lays them out.
     #[serde(with = "bytes")]
     extended: Vec<u8>,
-}
-
-macro_rules! in_order {
-    ($($name:ident)*) => {
-        fn to_words(registers: &Registers) -> [u64; 27] {
-            [$(registers.$name),*]
-        }
-
-        fn from_words(words: &[u64; 27], into: &mut Registers) {
-            let [$($name),*] = *words;
-            $(into.$name = $name;)*
-        }
-    };
-}
-
-in_order! {
-    r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs
 }
 
 impl ThreadState {
@@ -47,12 +30,9 @@ impl ThreadState {
         self.general[AT]
     }
 
-    /// Returns the general registers; `like` is any thread's, for fields that a later kernel may
-    /// add.
-    pub(crate) fn general(&self, like: Registers) -> Registers {
-        let mut registers = like;
-        from_words(&self.general, &mut registers);
-        registers
+    /// Returns the general registers.
+    pub(crate) fn general(&self) -> Registers {
+        from_words(&self.general)
     }
 
     /// Gives a stopped thread this state, with general registers that may differ.

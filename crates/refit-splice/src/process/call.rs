@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use refit_sys::process::is_filtered;
 use refit_sys::slack;
 use refit_sys::trace::{CallError, RETURNING_BYTES, remaining};
 
 use super::contexts::{self, SearchResult};
+use super::held::Held;
 use super::program::Program;
 use super::refusal::Refusal;
 use super::slots::{CODE, LONGEST_TEXT, SLOTS, TEXT};
@@ -29,15 +29,18 @@ impl Call {
     /// [`Refusal::Restless`]: all threads that may make calls wait where no signal reaches them.
     pub fn new(still: &Still<'_>) -> Result<Self, Refusal> {
         let id = still.program.id();
-        let mut free: Vec<u32> = still.own().filter(|&thread| !is_filtered(thread)).collect();
+        let allowed = |&thread: &u32| !still.program.filters(thread);
+        let makes_calls = |&thread: &u32| still.held(thread).is_ok_and(Held::makes_calls);
+        let mut free: Vec<u32> = still.own().filter(allowed).filter(makes_calls).collect();
         // A pending signal would run first, so threads without one are preferred.
         free.sort_by_key(|&thread| {
             still.held(thread).is_ok_and(|held| held.has_signals().unwrap_or(true))
         });
         let Some(&thread) = free.first() else {
-            let asleep = still.asleep().find(|&(thread, _)| !is_filtered(thread));
+            let others = still.own().chain(still.asleep().map(|(thread, _)| thread));
+            let asleep = { others }.find(allowed);
             return Err(match asleep {
-                Some((thread, _)) => Refusal::restless(id, thread),
+                Some(thread) => Refusal::restless(id, thread),
                 None => Refusal::Filtered { id },
             });
         };

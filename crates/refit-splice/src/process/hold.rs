@@ -22,6 +22,7 @@ use refit_sys::trace::Tracee;
 use tracing::debug;
 
 use super::call;
+use super::held::Held;
 use super::program::Program;
 use super::refusal::Refusal;
 use super::still::Still;
@@ -77,7 +78,11 @@ impl Program {
     ) -> Result<(R, Duration), Ended<E>> {
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| {
-                let mut still = Still::hold(self, turn, within).map_err(Ended::holding)?;
+                let still = match self.lender() {
+                    Some(lender) => Still::borrow(self, lender, within),
+                    None => Still::hold(self, turn, within),
+                };
+                let mut still = still.map_err(Ended::holding)?;
                 let Some(work) = work.take() else { unreachable!("it is done once") };
                 let result = work(&mut still);
                 let took = still.began.elapsed();
@@ -170,9 +175,11 @@ impl<'p> Still<'p> {
         while let Some((held, own)) = stopping.next() {
             let thread = held.thread();
             match tasks::settle(id, own, held, deadlines) {
-                Ok(StopOutcome::Stopped(held)) => drop(self.threads.insert(thread, held)),
+                Ok(StopOutcome::Stopped(held)) => {
+                    self.threads.insert(thread, Held::Own(held));
+                }
                 Ok(StopOutcome::Asleep(held, waits)) => {
-                    self.asleep.insert(thread, (held, waits));
+                    self.asleep.insert(thread, (Held::Own(held), waits));
                 }
                 Ok(StopOutcome::Gone) => {
                     self.ended.insert(thread);
@@ -213,7 +220,10 @@ impl<'p> Still<'p> {
 
     fn let_go(mut self) -> Result<(), Refusal> {
         let id = self.program.id();
-        self.complete();
+        // The tracer of a program that is lent completes its calls.
+        if self.program.lender().is_none() {
+            self.complete();
+        }
         for (_, held) in std::mem::take(&mut self.threads) {
             held.let_go().map_err(|error| Refusal::of_tracing(id, "resume a thread", error))?;
         }
@@ -221,6 +231,7 @@ impl<'p> Still<'p> {
         // they have been seen to stop.
         let now = Instant::now();
         for (_, (held, waits)) in std::mem::take(&mut self.asleep) {
+            let Held::Own(held) = held else { continue };
             let ends = waits.call.is_some_and(tasks::ends_for_a_stop);
             tasks::let_go_unseen(held, if ends { now + SEEN } else { now });
         }

@@ -4,11 +4,14 @@
 //! Everything is done from outside. Programs that cannot be changed are refused before anything is
 //! touched ([`Program::open`]). Nothing here knows of sites or patch areas.
 
+mod borrow;
 mod call;
 mod complete;
 pub(crate) mod contexts;
 mod find_slots;
+mod held;
 mod hold;
+mod lender;
 mod pass;
 mod program;
 mod refusal;
@@ -20,6 +23,7 @@ mod tasks;
 pub use call::Call;
 pub(crate) use call::clean;
 pub use hold::STOP_TIMEOUT;
+pub use lender::{Lender, Loan};
 pub use program::Program;
 pub use refusal::Refusal;
 pub use still::Still;

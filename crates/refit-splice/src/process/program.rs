@@ -5,11 +5,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use refit_sys::foreign::Memory;
+use refit_sys::foreign::{Memory, bring};
 use refit_sys::maps::{self, Mapping};
-use refit_sys::process::{is_filtered, life, living, threads};
+use refit_sys::memory::PAGE_SIZE_U64;
+use refit_sys::process::{life, living, threads};
 use refit_sys::status::Status;
 
+use super::lender::Lender;
 use super::refusal::Refusal;
 
 /// A process whose code can be changed.
@@ -19,6 +21,8 @@ pub struct Program {
     /// Its start time, which distinguishes it from a later process with the same id.
     began: u64,
     pub(super) memory: Memory,
+    /// Its tracer, if refit is not.
+    lender: Option<Box<dyn Lender>>,
 }
 
 impl Program {
@@ -27,12 +31,23 @@ impl Program {
     /// # Errors
     /// [`Refusal`] has the reason.
     pub fn open(id: u32) -> Result<Self, Refusal> {
-        let program = Self::open_to_clean(id)?;
-        // One thread that may make any call suffices: it makes all the calls that refit needs.
-        if program.threads().iter().all(|&thread| is_filtered(thread)) {
-            return Err(Refusal::Filtered { id });
+        Self::open_to_clean(id)?.unfiltered()
+    }
+
+    /// Opens a process that another process of refit traces, and lends.
+    ///
+    /// # Errors
+    /// [`Refusal`] has the reason.
+    pub fn open_lent(id: u32, lender: Box<dyn Lender>) -> Result<Self, Refusal> {
+        Self::open_lent_to_clean(id, lender)?.unfiltered()
+    }
+
+    /// Checks that one thread may make any call: it makes all the calls that refit needs.
+    fn unfiltered(self) -> Result<Self, Refusal> {
+        if self.threads().iter().all(|&thread| self.filters(thread)) {
+            return Err(Refusal::Filtered { id: self.id });
         }
-        Ok(program)
+        Ok(self)
     }
 
     /// Opens a process as [`open`](Self::open) does, but also one in which no thread may make the
@@ -41,6 +56,19 @@ impl Program {
     /// # Errors
     /// [`Refusal`] has the reason.
     pub fn open_to_clean(id: u32) -> Result<Self, Refusal> {
+        Self::open_with(id, None)
+    }
+
+    /// Opens a process as [`open_to_clean`](Self::open_to_clean) does that another process of refit
+    /// traces, and lends.
+    ///
+    /// # Errors
+    /// [`Refusal`] has the reason.
+    pub fn open_lent_to_clean(id: u32, lender: Box<dyn Lender>) -> Result<Self, Refusal> {
+        Self::open_with(id, Some(lender))
+    }
+
+    fn open_with(id: u32, lender: Option<Box<dyn Lender>>) -> Result<Self, Refusal> {
         if id == std::process::id() {
             return Err(Refusal::Own { id });
         }
@@ -50,13 +78,15 @@ impl Program {
         if let Some(process) = status.number("Tgid").filter(|&group| group != id) {
             return Err(Refusal::Thread { id, process });
         }
-        if let Some(by) = status.number("TracerPid").filter(|&by| by != 0) {
+        if lender.is_none()
+            && let Some(by) = status.number("TracerPid").filter(|&by| by != 0)
+        {
             return Err(Refusal::Traced { id, by });
         }
         refuse_other_machines(id, face)?;
         // The process may exec meanwhile: the memory is that of the present program.
         let memory = Memory::of(face).map_err(|source| Refusal::of_opening(id, source))?;
-        Ok(Self { id, began: life.began, memory })
+        Ok(Self { id, began: life.began, memory, lender })
     }
 
     /// Returns its process id.
@@ -84,7 +114,20 @@ impl Program {
 
     /// Whether the system calls of any of its threads are filtered (seccomp).
     pub fn is_filtered(&self) -> bool {
-        self.threads().into_iter().any(is_filtered)
+        self.threads().into_iter().any(|thread| self.filters(thread))
+    }
+
+    /// Whether the system calls of a thread are filtered, by other filters than its tracer's.
+    pub(super) fn filters(&self, thread: u32) -> bool {
+        let allowed = self.lender.as_ref().map_or(0, |lender| lender.filters());
+        // A thread that has ended filters nothing; `None` is strict mode.
+        let own = Status::of(thread).map_or(Some(0), |status| status.filters());
+        own.is_none_or(|own| own > allowed)
+    }
+
+    /// Returns the tracer of the program, if refit is not.
+    pub(super) fn lender(&self) -> Option<&dyn Lender> {
+        self.lender.as_deref()
     }
 
     /// Returns its present mappings, by address.
@@ -100,7 +143,7 @@ impl Program {
     /// # Errors
     /// The error of the system; `ESRCH` if the process has ended.
     pub fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
-        Ok(self.memory.read(address, into)?)
+        self.with_pages(address, into.len(), |memory| Ok(memory.read(address, into)?))
     }
 
     /// Reads the 64-bit word at `address`.
@@ -108,7 +151,7 @@ impl Program {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn word(&self, address: u64) -> io::Result<u64> {
-        Ok(self.memory.word(address)?)
+        self.with_pages(address, 8, |memory| Ok(memory.word(address)?))
     }
 
     /// Writes to its memory, read-only code included; other processes that have mapped the file are
@@ -118,9 +161,35 @@ impl Program {
     /// The error of the system: `EIO` where nothing is mapped, or where the kernel lets nobody
     /// write to code (`proc_mem.force_override=never`).
     pub fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
-        Ok(self.memory.write(address, bytes)?)
+        self.with_pages(address, bytes.len(), |memory| Ok(memory.write(address, bytes)?))
+    }
+
+    /// Accesses memory whose pages the tracer of the program may have evicted: they are brought
+    /// back first, as often as they are evicted again.
+    fn with_pages<R>(
+        &self,
+        address: u64,
+        length: usize,
+        mut access: impl FnMut(&Memory) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let mut done = access(&self.memory);
+        for _ in 0..BROUGHT_BACK {
+            if self.lender.is_none() || done.is_ok() {
+                break;
+            }
+            let pages = address & !(PAGE_SIZE_U64 - 1)..address.saturating_add(length as u64);
+            let mut pages = pages.step_by(PAGE_SIZE_U64 as usize);
+            if pages.any(|page| bring(self.face(), page).is_err()) {
+                break;
+            }
+            done = access(&self.memory);
+        }
+        done
     }
 }
+
+/// Maximum number of times that pages are brought back for one access.
+const BROUGHT_BACK: u32 = 8;
 
 /// Refuses a process whose program is not for x86-64, by the header of its file.
 fn refuse_other_machines(id: u32, face: u32) -> Result<(), Refusal> {

@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use refit_sys::process::Waits;
 use refit_sys::restart::Call;
-use refit_sys::trace::{Registers, Tracee};
+use refit_sys::trace::Registers;
 
+use super::held::Held;
 use super::program::Program;
 use super::refusal::Refusal;
 
@@ -25,9 +26,9 @@ pub(super) struct Limited {
 pub struct Still<'p> {
     pub(super) program: &'p Program,
     /// Tasks that are stopped, of all processes.
-    pub(super) threads: BTreeMap<u32, Tracee>,
+    pub(super) threads: BTreeMap<u32, Held>,
     /// Tasks that wait in the kernel, and stop before they run any code of the program.
-    pub(super) asleep: BTreeMap<u32, (Tracee, Waits)>,
+    pub(super) asleep: BTreeMap<u32, (Held, Waits)>,
     /// Tasks that are threads of the program itself.
     pub(super) own: BTreeSet<u32>,
     /// Tasks that have ended, or have other memory, since they were found.
@@ -74,7 +75,7 @@ impl<'p> Still<'p> {
 
     /// Returns tasks whose thread areas are laid out like those of all others: not those that
     /// borrow the memory of a thread that waits for them.
-    fn settled(&self) -> impl Iterator<Item = (u32, &Tracee)> {
+    fn settled(&self) -> impl Iterator<Item = (u32, &Held)> {
         let lent = !self.asleep.is_empty();
         let all = self.threads.iter().map(|(&thread, held)| (thread, held));
         all.filter(move |(thread, _)| !lent || self.own.contains(thread))
@@ -125,7 +126,7 @@ impl<'p> Still<'p> {
         })
     }
 
-    pub(super) fn held(&self, thread: u32) -> Result<&Tracee, Refusal> {
+    pub(super) fn held(&self, thread: u32) -> Result<&Held, Refusal> {
         self.threads.get(&thread).ok_or(Refusal::NoSuch { id: self.program.id() })
     }
 

@@ -15,7 +15,7 @@ use crate::resume::{Resume, StopReason};
 use crate::supervisor::Supervisor;
 use crate::supervisor::event_loop::EventLoop;
 use crate::supervisor::task::Task;
-use crate::supervisor::work::{StopAllWork, SupervisorRequest, Tell, Work};
+use crate::supervisor::work::{StopAllWork, Stopped, SupervisorRequest, Tell, Work};
 
 /// The interval at which a caller wakes the event loop again for a request that it has not fetched,
 /// and looks whether the event loop or the task has ended.
@@ -165,16 +165,28 @@ impl Supervisor {
         within: Duration,
         work: impl FnOnce() -> R + Send + 'static,
     ) -> io::Result<R> {
+        let list = move |supervisor: &Self| supervisor.with_memory_of(process);
+        self.while_all_stopped(process, within, list, |_| work())
+    }
+
+    /// As [`while_stopped`](Self::while_stopped), for the tasks that `list` returns.
+    pub(super) fn while_all_stopped<R: Send + 'static>(
+        &self,
+        process: u32,
+        within: Duration,
+        list: impl FnMut(&Self) -> Vec<u32> + Send + 'static,
+        work: impl FnOnce(&Stopped<'_>) -> R + Send + 'static,
+    ) -> io::Result<R> {
         let (answer, answered) = mpsc::channel();
         let decided = Arc::new(AtomicBool::new(false));
         let begins = Arc::clone(&decided);
-        let work: StopAllWork = Box::new(move || {
+        let work = Box::new(move |stopped: &Stopped<'_>| {
             if !begins.swap(true, Ordering::Relaxed) {
-                drop(answer.send(work()));
+                drop(answer.send(work(stopped)));
             }
         });
-        self.stop_requests.lock().push((process, work));
-        let pending = || self.stop_requests.lock().iter().any(|(of, _)| *of == process);
+        self.stop_requests.lock().push(StopAllWork { process, list: Box::new(list), work });
+        let pending = || self.stop_requests.lock().iter().any(|one| one.process == process);
         let done =
             self.until_answered(&answered, &decided, Instant::now() + within, pending, || false);
         if let Err(error) = &done {
@@ -243,9 +255,9 @@ impl Supervisor {
             tracee.leave();
         }
         let requests = std::mem::take(&mut *self.stop_requests.lock());
-        for (process, work) in requests {
+        for request in requests {
             // This fails only if the process was killed meanwhile: its end is reported later.
-            let _ = self.stop_all(process, event_loop, work);
+            let _ = self.stop_all(event_loop, request);
         }
     }
 }

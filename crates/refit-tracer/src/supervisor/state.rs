@@ -91,8 +91,7 @@ pub struct Supervisor {
     /// Set when the event loop has ended.
     pub(super) over: AtomicBool,
     pub(super) requests: Mutex<Vec<SupervisorRequest>>,
-    /// By process.
-    pub(super) stop_requests: Mutex<Vec<(u32, StopAllWork)>>,
+    pub(super) stop_requests: Mutex<Vec<StopAllWork>>,
     /// Threads that are stopped at their exit, and may exit now.
     pub(super) may_exit: Mutex<Vec<u32>>,
     /// Receives each process that ends or executes another program.
@@ -192,7 +191,8 @@ impl Supervisor {
 
     /// Returns its present processes, by number.
     pub fn processes(&self) -> Vec<Process> {
-        let look = |id| process::look(id, self.movable && !self.processes.state(id).bound);
+        let movable = |id| self.movable && !self.processes.state(id).bound;
+        let look = |id| process::look(id, movable(id), self.filter_count(id));
         self.process_numbers().into_iter().filter_map(look).collect()
     }
 

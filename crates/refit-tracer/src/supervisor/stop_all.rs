@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::supervisor::Supervisor;
 use crate::supervisor::event_loop::EventLoop;
 use crate::supervisor::task::Task;
-use crate::supervisor::work::{StopAllWork, is};
+use crate::supervisor::work::{StopAllWork, Stopped, is};
 
 /// The time within which all threads stop. A thread that waits for a page does not stop, and
 /// meanwhile the event loop serves nobody else.
@@ -26,19 +26,18 @@ const STOP_ALL_POLL: Duration = Duration::from_micros(50);
 const POLLS_BEFORE_PAUSE: u32 = 50;
 
 impl Supervisor {
-    /// Does `work` while all threads of a process are stopped; if they do not all stop in time, not
-    /// at all. Then the threads go on.
+    /// Does work while all tasks that it lists are stopped; if they do not all stop in time, not at
+    /// all. Then the tasks go on.
     pub(super) fn stop_all(
         &self,
-        process: u32,
         event_loop: &mut EventLoop<'_>,
-        work: StopAllWork,
+        mut request: StopAllWork,
     ) -> io::Result<()> {
-        let deadline = Instant::now() + STOP_ALL_TIMEOUT;
+        let since = Instant::now();
+        let deadline = since + STOP_ALL_TIMEOUT;
         let mut stopped = BTreeMap::new();
         let all_stopped = loop {
-            let more: Vec<u32> = self
-                .with_memory_of(process)
+            let more: Vec<u32> = (request.list)(self)
                 .into_iter()
                 .filter(|thread| !stopped.contains_key(thread))
                 .collect();
@@ -69,12 +68,13 @@ impl Supervisor {
         };
         // If not all are stopped, the caller receives no answer, and the request is tried again
         // unless the caller gives up.
+        let stopped = Stopped { supervisor: self, tasks: stopped, since };
         if all_stopped {
-            work();
+            (request.work)(&stopped);
         } else {
-            self.stop_requests.lock().push((process, work));
+            self.stop_requests.lock().push(request);
         }
-        for (thread, event) in stopped {
+        for (thread, event) in stopped.tasks {
             let Some(event) = event else { continue };
             self.on_event(thread, event, event_loop)?;
         }
@@ -82,7 +82,7 @@ impl Supervisor {
     }
 
     /// Returns the threads of a process, and the processes that borrow its memory.
-    fn with_memory_of(&self, process: u32) -> Vec<u32> {
+    pub(super) fn with_memory_of(&self, process: u32) -> Vec<u32> {
         let mut threads = refit_sys::process::threads(process);
         threads.extend(self.processes.borrowers(process));
         threads

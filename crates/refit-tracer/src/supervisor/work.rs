@@ -1,12 +1,15 @@
 //! Work that other threads leave for the event loop's thread, and a function that
 //! all of its parts use.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::time::Instant;
 
-use refit_sys::trace::Tracee;
+use refit_sys::trace::{Event, Tracee};
 use rustix::io::Errno;
 
 use crate::resume::{Resume, StopReason};
+use crate::supervisor::Supervisor;
 
 /// Work with one stopped tracee. Returns how the tracee goes on, and a notification to send once
 /// it does.
@@ -23,8 +26,23 @@ pub(super) struct SupervisorRequest {
     pub(super) kept_only: bool,
 }
 
-/// Work that is done while all threads of a process are stopped.
-pub(super) type StopAllWork = Box<dyn FnOnce() + Send>;
+/// Tasks that are stopped at once.
+pub(super) struct Stopped<'s> {
+    pub(super) supervisor: &'s Supervisor,
+    /// Each with the event that it stopped with, which is handled later. `None`: it was stopped
+    /// already, has ended, or is blocked in `vfork`.
+    pub(super) tasks: BTreeMap<u32, Option<Event>>,
+    /// The time at which the first one was asked to stop.
+    pub(super) since: Instant,
+}
+
+/// Work that is done while all tasks of a list are stopped.
+pub(super) struct StopAllWork {
+    pub(super) process: u32,
+    /// Lists the tasks, each time anew.
+    pub(super) list: Box<dyn FnMut(&Supervisor) -> Vec<u32> + Send>,
+    pub(super) work: Box<dyn FnOnce(&Stopped<'_>) + Send>,
+}
 
 /// Returns whether an error is this one of the system's.
 pub(super) fn is(error: &io::Error, errno: Errno) -> bool {

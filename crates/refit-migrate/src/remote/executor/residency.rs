@@ -139,7 +139,7 @@ impl<'a> ExecutorThread<'a> {
             slot,
             affinity: ShadowAffinity::default(),
         };
-        let general = arrive.state.general(self.tracee.registers()?);
+        let general = arrive.state.general();
         fault_injection::stall(Step::Stall);
         let given = fault_injection::reach(Step::Registers)
             .and_then(|()| arrive.state.give(&self.tracee, &general));

@@ -13,7 +13,8 @@ use refit_probe::watch::Error;
 use refit_splice::process::Program;
 use serde::Serialize;
 
-use super::probe::{failure, tell_kept};
+use super::probe::tell_kept;
+use super::program::{failure, open};
 use super::watching::{self, Course, Turn};
 use crate::commands::interruption::interruption;
 use crate::failure::Failure;
@@ -84,7 +85,7 @@ fn watch(
     out: &mut Output,
 ) -> Result<(), Failure> {
     let failed = |error: Error| failure(id, &error);
-    let program = Program::open(id).map_err(|refusal| failed(refusal.into()))?;
+    let program = open(id)?;
     let which = if args.all { Blocks::All } else { Blocks::Roomy };
     let prepared = cover::prepare(&program, &args.modules, which).map_err(failed)?;
     tell_refused(&prepared);

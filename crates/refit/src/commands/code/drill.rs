@@ -13,7 +13,8 @@ use refit_splice::process::Program;
 use serde::Serialize;
 
 use super::flame;
-use super::probe::{failure, tell_kept};
+use super::probe::tell_kept;
+use super::program::{failure, open};
 use super::watching::Course;
 use crate::commands::interruption::interruption;
 use crate::failure::Failure;
@@ -100,7 +101,7 @@ impl Step {
 pub(crate) fn run(args: &DrillArgs, out: &mut Output) -> Result<(), Failure> {
     let interrupted = interruption()?;
     let failed = |error: Error| failure(args.pid, &error);
-    let program = Program::open(args.pid).map_err(|refusal| failed(refusal.into()))?;
+    let program = open(args.pid)?;
     let mut files = Files::new(&program).map_err(|refusal| failed(refusal.into()))?;
     let spot = files.find(&args.function).map_err(failed)?;
     let first = level(args, &program, &mut files, spot, &interrupted)?.map_err(|silent| {

@@ -10,6 +10,7 @@ mod layout;
 mod listing;
 mod picture;
 pub(crate) mod probe;
+pub(crate) mod program;
 mod subject;
 pub(crate) mod watching;
 

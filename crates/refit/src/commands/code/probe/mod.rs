@@ -28,6 +28,7 @@ use refit_probe::watch::{self, Error, Watch};
 use refit_splice::process::Program;
 use serde::Serialize;
 
+use super::program::{failure, open};
 use super::watching::{self, Course, Turn};
 use crate::commands::interruption::interruption;
 use crate::failure::Failure;
@@ -35,7 +36,7 @@ use crate::format;
 use crate::output::Output;
 
 pub(crate) use repair::{RepairArgs, repair};
-pub(crate) use tell::{failure, tell_kept};
+pub(crate) use tell::tell_kept;
 
 use outside::Actions;
 use reading::Watched;
@@ -177,8 +178,7 @@ fn watch(
     interrupted: &AtomicBool,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let open = |&id: &u32| Program::open(id).map_err(|refusal| failure(id, &refusal.into()));
-    let programs: Vec<Program> = ids.iter().map(open).collect::<Result<_, _>>()?;
+    let programs: Vec<Program> = ids.iter().map(|&id| open(id)).collect::<Result<_, _>>()?;
     if args.list {
         return programs.iter().try_for_each(|program| list(program, args, &script.probes, out));
     }

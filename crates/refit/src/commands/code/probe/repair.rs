@@ -6,7 +6,8 @@ use refit_splice::process::Program;
 use refit_splice::remains;
 use serde::Serialize;
 
-use super::tell::{failure, tell_kept};
+use super::tell::tell_kept;
+use crate::commands::code::program::{failure, open_to_clean};
 use crate::failure::Failure;
 use crate::format;
 use crate::output::Output;
@@ -34,7 +35,7 @@ pub(crate) fn repair(args: &RepairArgs, out: &mut Output) -> Result<(), Failure>
         kept: usize,
     }
     let id = args.pid;
-    let program = Program::open_to_clean(id).map_err(|refusal| failure(id, &refusal.into()))?;
+    let program = open_to_clean(id)?;
     if args.verify {
         return verify(&program, out);
     }

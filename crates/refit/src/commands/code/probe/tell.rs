@@ -1,9 +1,8 @@
 //! Messages about a watched program: refusals, remains, failures.
 
-use refit_probe::watch::{Error, Prepared};
+use refit_probe::watch::Prepared;
 use refit_splice::remains::Removed;
 
-use crate::failure::Failure;
 use crate::format;
 
 /// The number of refused places that are reported one by one.
@@ -33,21 +32,4 @@ pub(crate) fn tell_kept(id: u32, removed: &Removed) {
             format::counted(removed.kept as u64, "patch area"),
         );
     }
-}
-
-/// Why a program is not watched, with what to do.
-pub(crate) fn failure(id: u32, error: &Error) -> Failure {
-    let remedy = match error {
-        Error::NoModule { .. } => "name one of these, or * for all",
-        Error::Several { .. } => "name one of these",
-        Error::NoFunction { .. } => "list functions with `refit funcs`",
-        Error::NoTracepoint { there, .. } if there.is_empty() => {
-            "list the tracepoints of a file with `readelf -n`"
-        }
-        Error::NoTracepoint { .. } => "name one of these",
-        Error::Nothing { .. } | Error::Map { .. } | Error::Mixed => "see docs/guide/probe.md",
-        Error::Splice(_) => "see the limitations in docs/guide/probe.md",
-        _ => "list functions with `refit funcs`",
-    };
-    Failure::new(format!("watch process {id}"), error.to_string(), remedy)
 }

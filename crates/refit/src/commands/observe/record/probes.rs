@@ -15,6 +15,7 @@ use refit_probe::watch::Watch;
 use refit_splice::process::Program;
 
 use super::launch::command;
+use crate::commands::code::program::{failure, open};
 use crate::commands::code::{probe, watching};
 use crate::failure::Failure;
 
@@ -41,7 +42,7 @@ impl Probes {
             let remedy = "use event for records, or `refit probe`";
             return Err(Failure::new(format!("watch process {id}"), obstacle, remedy));
         }
-        let program = Program::open(id).map_err(|refusal| probe::failure(id, &refusal.into()))?;
+        let program = open(id)?;
         let watch = probe::install(&program, probes, Some(session))?;
         let _ = self.0.set((program, watch));
         Ok(())
@@ -74,7 +75,7 @@ impl Probes {
     pub(super) fn remove(&self) -> Result<(), Failure> {
         let Some((program, watch)) = self.0.get() else { return Ok(()) };
         let removed = watch.remove(program);
-        let removed = removed.map_err(|why| probe::failure(program.id(), &why.into()))?;
+        let removed = removed.map_err(|why| failure(program.id(), &why.into()))?;
         probe::tell_kept(program.id(), &removed);
         Ok(())
     }

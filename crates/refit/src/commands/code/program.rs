@@ -1,0 +1,96 @@
+//! Opens a process whose code is to be changed. A process that an instance of refit follows is
+//! borrowed from it: a process has one tracer.
+
+use std::io;
+use std::time::Duration;
+
+use refit_instance::{Client, LentProgram};
+use refit_probe::watch::Error;
+use refit_splice::process::{Lender, Loan, Program, Refusal};
+use refit_tracer::loan::{LoanAnswer, LoanRequest};
+
+use crate::commands::programs::process::{self, RunningProcess};
+use crate::failure::Failure;
+
+/// Opens a process in which calls can be made.
+///
+/// # Errors
+///
+/// Its code cannot be changed, or another program traces it.
+pub(crate) fn open(id: u32) -> Result<Program, Failure> {
+    with_lender(id, Program::open(id), Program::open_lent)
+}
+
+/// Opens a process as [`open`] does, but also one whose system calls are filtered.
+///
+/// # Errors
+///
+/// Those of [`open`].
+pub(crate) fn open_to_clean(id: u32) -> Result<Program, Failure> {
+    with_lender(id, Program::open_to_clean(id), Program::open_lent_to_clean)
+}
+
+/// Why a program is not watched, with what to do.
+pub(crate) fn failure(id: u32, error: &Error) -> Failure {
+    let remedy = match error {
+        Error::NoModule { .. } => "name one of these, or * for all",
+        Error::Several { .. } => "name one of these",
+        Error::NoFunction { .. } => "list functions with `refit funcs`",
+        Error::NoTracepoint { there, .. } if there.is_empty() => {
+            "list the tracepoints of a file with `readelf -n`"
+        }
+        Error::NoTracepoint { .. } => "name one of these",
+        Error::Nothing { .. } | Error::Map { .. } | Error::Mixed => "see docs/guide/probe.md",
+        Error::Splice(_) => "see the limitations in docs/guide/probe.md",
+        _ => "list functions with `refit funcs`",
+    };
+    Failure::new(format!("watch process {id}"), error.to_string(), remedy)
+}
+
+fn with_lender(
+    id: u32,
+    opened: Result<Program, Refusal>,
+    open_lent: impl FnOnce(u32, Box<dyn Lender>) -> Result<Program, Refusal>,
+) -> Result<Program, Failure> {
+    let failed = |refusal: Refusal| failure(id, &refusal.into());
+    let refusal = match opened {
+        Err(refusal @ Refusal::Traced { .. }) => refusal,
+        opened => return opened.map_err(failed),
+    };
+    let Ok(found) = process::find("lend a process", id, None) else { return Err(failed(refusal)) };
+    let RunningProcess { client, process, .. } = found;
+    let lender = InstanceLender { client, filters: process.process.filters };
+    open_lent(id, Box::new(lender)).map_err(failed)
+}
+
+/// An instance that follows a process.
+#[derive(Debug)]
+struct InstanceLender {
+    client: Client,
+    filters: u32,
+}
+
+impl Lender for InstanceLender {
+    fn lend(&self, process: u32, within: Duration) -> io::Result<Box<dyn Loan>> {
+        let lent = self.client.lend(process, within).map_err(io::Error::other)?;
+        Ok(Box::new(Borrowed(lent)))
+    }
+
+    fn filters(&self) -> u32 {
+        self.filters
+    }
+}
+
+/// A process that an instance lends.
+#[derive(Debug)]
+struct Borrowed(LentProgram);
+
+impl Loan for Borrowed {
+    fn receive(&mut self) -> io::Result<LoanAnswer> {
+        self.0.receive()
+    }
+
+    fn send(&mut self, request: LoanRequest) -> io::Result<()> {
+        self.0.send(request)
+    }
+}
