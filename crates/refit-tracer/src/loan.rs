@@ -51,6 +51,9 @@ pub enum LoanAnswer {
         since_ns: u64,
         /// All tasks that run in the program's memory.
         tasks: Vec<LentTask>,
+        /// The number of seccomp filters that refit has given to the program, which permit all
+        /// calls that a borrower makes.
+        filters: u32,
     },
     /// The general registers of a task.
     Registers(RegisterWords),

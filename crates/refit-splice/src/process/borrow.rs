@@ -26,7 +26,10 @@ impl<'p> Still<'p> {
         let asked = lender.lend(id, within).and_then(|mut loan| Ok((loan.receive()?, loan)));
         let (lent, loan) = asked.map_err(|error| refused(program, error))?;
         let (since, tasks) = match lent {
-            LoanAnswer::Stopped { since_ns, tasks } => (Duration::from_nanos(since_ns), tasks),
+            LoanAnswer::Stopped { since_ns, tasks, filters } => {
+                program.allow(filters);
+                (Duration::from_nanos(since_ns), tasks)
+            }
             LoanAnswer::Failed(error) => {
                 return Err(refused(program, io::Error::from_raw_os_error(error)));
             }

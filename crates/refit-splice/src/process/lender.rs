@@ -17,10 +17,6 @@ pub trait Lender: Debug + Send + Sync {
     /// # Errors
     /// The tracer does not answer.
     fn lend(&self, process: u32, within: Duration) -> io::Result<Box<dyn Loan>>;
-
-    /// Returns the number of seccomp filters that the tracer has given to the program: they permit
-    /// all calls that refit makes in it.
-    fn filters(&self) -> u32;
 }
 
 /// A conversation about a program that is lent. Dropping it ends the loan.

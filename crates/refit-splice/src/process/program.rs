@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use refit_sys::foreign::{Memory, bring};
 use refit_sys::maps::{self, Mapping};
@@ -23,6 +24,9 @@ pub struct Program {
     pub(super) memory: Memory,
     /// Its tracer, if refit is not.
     lender: Option<Box<dyn Lender>>,
+    /// The number of seccomp filters that its tracer has given to it: they permit all calls that
+    /// refit makes in it.
+    allowed: AtomicU32,
 }
 
 impl Program {
@@ -34,12 +38,13 @@ impl Program {
         Self::open_to_clean(id)?.unfiltered()
     }
 
-    /// Opens a process that another process of refit traces, and lends.
+    /// Opens a process that another process of refit traces, and lends. `filters` is the number of
+    /// seccomp filters that the tracer has given to it.
     ///
     /// # Errors
     /// [`Refusal`] has the reason.
-    pub fn open_lent(id: u32, lender: Box<dyn Lender>) -> Result<Self, Refusal> {
-        Self::open_lent_to_clean(id, lender)?.unfiltered()
+    pub fn open_lent(id: u32, lender: Box<dyn Lender>, filters: u32) -> Result<Self, Refusal> {
+        Self::open_lent_to_clean(id, lender, filters)?.unfiltered()
     }
 
     /// Checks that one thread may make any call: it makes all the calls that refit needs.
@@ -59,13 +64,19 @@ impl Program {
         Self::open_with(id, None)
     }
 
-    /// Opens a process as [`open_to_clean`](Self::open_to_clean) does that another process of refit
-    /// traces, and lends.
+    /// Opens a process as [`open_lent`](Self::open_lent) does, but also one in which no thread may
+    /// make calls.
     ///
     /// # Errors
     /// [`Refusal`] has the reason.
-    pub fn open_lent_to_clean(id: u32, lender: Box<dyn Lender>) -> Result<Self, Refusal> {
-        Self::open_with(id, Some(lender))
+    pub fn open_lent_to_clean(
+        id: u32,
+        lender: Box<dyn Lender>,
+        filters: u32,
+    ) -> Result<Self, Refusal> {
+        let program = Self::open_with(id, Some(lender))?;
+        program.allow(filters);
+        Ok(program)
     }
 
     fn open_with(id: u32, lender: Option<Box<dyn Lender>>) -> Result<Self, Refusal> {
@@ -86,7 +97,7 @@ impl Program {
         refuse_other_machines(id, face)?;
         // The process may exec meanwhile: the memory is that of the present program.
         let memory = Memory::of(face).map_err(|source| Refusal::of_opening(id, source))?;
-        Ok(Self { id, began: life.began, memory, lender })
+        Ok(Self { id, began: life.began, memory, lender, allowed: AtomicU32::new(0) })
     }
 
     /// Returns its process id.
@@ -119,10 +130,15 @@ impl Program {
 
     /// Whether the system calls of a thread are filtered, by other filters than its tracer's.
     pub(super) fn filters(&self, thread: u32) -> bool {
-        let allowed = self.lender.as_ref().map_or(0, |lender| lender.filters());
         // A thread that has ended filters nothing; `None` is strict mode.
         let own = Status::of(thread).map_or(Some(0), |status| status.filters());
-        own.is_none_or(|own| own > allowed)
+        // Relaxed: only the number matters.
+        own.is_none_or(|own| own > self.allowed.load(Ordering::Relaxed))
+    }
+
+    /// Permits this number of seccomp filters, which its tracer has given to it.
+    pub(super) fn allow(&self, filters: u32) {
+        self.allowed.store(filters, Ordering::Relaxed);
     }
 
     /// Returns the tracer of the program, if refit is not.

@@ -81,7 +81,8 @@ impl Stopped<'_> {
             return Err(Errno::SRCH);
         }
         let since_ns = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Ok(LoanAnswer::Stopped { since_ns, tasks })
+        let filters = self.supervisor.filter_count(process);
+        Ok(LoanAnswer::Stopped { since_ns, tasks, filters })
     }
 }
 

@@ -1,8 +1,6 @@
 //! Refit is killed at any of its steps: the watched program continues, and the remains are removed.
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Stdio;
 
 use refit_sys::launch;
 use refit_sys::process::exists;
@@ -10,77 +8,12 @@ use refit_sys::trace::{self, Event, Options, Tracee};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::shell::{refit, run, text, verified};
-
-/// The watched program; killed on drop.
-struct Victim {
-    child: Child,
-    answers: BufReader<ChildStdout>,
-    _folder: tempfile::TempDir,
-}
-
-impl Victim {
-    /// Builds and starts the program with this source.
-    fn start(source: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("victim");
-        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/probe").join(source);
-        let built = Command::new("cc")
-            .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
-            .args([&path, &source])
-            .status();
-        assert!(built.expect("a C compiler").success());
-        let mut child = Command::new(&path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the victim");
-        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut victim = Self { child, answers, _folder: folder };
-        assert_eq!(victim.line(), "begun");
-        victim
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).expect("an answer");
-        assert!(!line.is_empty(), "it has ended: {:?}", self.child.wait());
-        line.trim_end().to_owned()
-    }
-
-    /// Lets it check that all its threads continue, and that all results are right.
-    fn check(&mut self) {
-        assert_eq!(self.ask(), "right");
-    }
-
-    /// Lets it check itself, and returns its answer.
-    fn ask(&mut self) -> String {
-        writeln!(self.child.stdin.as_mut().expect("a pipe")).expect("it listens");
-        self.line()
-    }
-
-    /// Sends it a signal, and waits until it gives this answer.
-    fn signal(&mut self, signal: Signal, answer: &str) {
-        let process = Pid::from_child(&self.child);
-        kill_process(process, signal).expect("it is there");
-        while self.ask() != answer {}
-    }
-
-    fn id(&self) -> String {
-        self.child.id().to_string()
-    }
-}
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use crate::victim::Victim;
 
 /// Runs refit up to its step with this number, at which it is killed: before a system call by which
 /// it changes, stops or examines another process. Just before that, `last` is done. Returns the
 /// number of its steps.
-fn killed_at(arguments: &[&str], step: usize, last: impl Fn()) -> usize {
+pub(crate) fn killed_at(arguments: &[&str], step: usize, last: impl Fn()) -> usize {
     let mut command = refit(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let options = Options::CLONE | Options::SYSTEM_CALL | Options::EXIT_KILL;
@@ -128,6 +61,10 @@ fn is_step(held: &Tracee) -> bool {
         libc::SYS_waitid,
         libc::SYS_pidfd_getfd,
         libc::SYS_ftruncate,
+        // By these, refit asks the tracer of a program that it borrows.
+        libc::SYS_sendto,
+        libc::SYS_write,
+        libc::SYS_writev,
     ];
     match held.system_call() {
         Ok(trace::SystemCall::Entry { number, .. }) => steps.contains(&number.cast_signed()),
@@ -137,8 +74,7 @@ fn is_step(held: &Tracee) -> bool {
 
 /// Kills refit at each of its steps, every `apart`th of them, from `first` on; the remains are
 /// removed each time.
-fn kill_everywhere(probe: &str, first: usize, apart: usize) {
-    let mut victim = Victim::start("killed.c");
+pub(crate) fn kill_everywhere(victim: &mut Victim, probe: &str, first: usize, apart: usize) {
     let id = victim.id();
     let arguments = ["probe", "-p", &id, "-e", probe, "--for", "5ms"];
     victim.check();
@@ -164,12 +100,14 @@ fn kill_everywhere(probe: &str, first: usize, apart: usize) {
 
 #[test]
 fn whenever_refit_is_killed_the_program_goes_on() {
-    kill_everywhere("uprobe:victim:* { count, latency }", 1, 5);
+    let probe = "uprobe:victim:* { count, latency }";
+    kill_everywhere(&mut Victim::start("killed.c"), probe, 1, 5);
 }
 
 #[test]
 fn whenever_refit_is_killed_the_program_goes_on_although_functions_are_copied() {
-    kill_everywhere("uprobe:victim:* { count, histogram latency, poison }", 3, 7);
+    let probe = "uprobe:victim:* { count, histogram latency, poison }";
+    kill_everywhere(&mut Victim::start("killed.c"), probe, 3, 7);
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Tests of `refit probe`, `refit repair`, `refit cover` and `refit drill` on unmodified programs.
 
 mod cover;
+mod followed;
 mod kept;
 mod killed;
 mod messages;
 mod probes;
 mod refused;
 mod shell;
+mod victim;

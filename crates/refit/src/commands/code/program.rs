@@ -50,7 +50,7 @@ pub(crate) fn failure(id: u32, error: &Error) -> Failure {
 fn with_lender(
     id: u32,
     opened: Result<Program, Refusal>,
-    open_lent: impl FnOnce(u32, Box<dyn Lender>) -> Result<Program, Refusal>,
+    open_lent: impl FnOnce(u32, Box<dyn Lender>, u32) -> Result<Program, Refusal>,
 ) -> Result<Program, Failure> {
     let failed = |refusal: Refusal| failure(id, &refusal.into());
     let refusal = match opened {
@@ -59,25 +59,17 @@ fn with_lender(
     };
     let Ok(found) = process::find("lend a process", id, None) else { return Err(failed(refusal)) };
     let RunningProcess { client, process, .. } = found;
-    let lender = InstanceLender { client, filters: process.process.filters };
-    open_lent(id, Box::new(lender)).map_err(failed)
+    open_lent(id, Box::new(InstanceLender(client)), process.process.filters).map_err(failed)
 }
 
 /// An instance that follows a process.
 #[derive(Debug)]
-struct InstanceLender {
-    client: Client,
-    filters: u32,
-}
+struct InstanceLender(Client);
 
 impl Lender for InstanceLender {
     fn lend(&self, process: u32, within: Duration) -> io::Result<Box<dyn Loan>> {
-        let lent = self.client.lend(process, within).map_err(io::Error::other)?;
+        let lent = self.0.lend(process, within).map_err(io::Error::other)?;
         Ok(Box::new(Borrowed(lent)))
-    }
-
-    fn filters(&self) -> u32 {
-        self.filters
     }
 }
 
