@@ -1,7 +1,9 @@
 //! The production implementation of [`System`]: the objects of this process and its file servers.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use refit_change::Report;
 use refit_limits::{LimitError, Memory};
@@ -13,8 +15,8 @@ use refit_tracer::{Process, Supervisor};
 use crate::file_server;
 use crate::kernel;
 use crate::plugins;
-use crate::refusal::{Kind, Refusal, alone, no_process, no_program};
-use crate::system::{Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};
+use crate::refusal::{Kind, Refusal, alone, no_program};
+use crate::system::{Converse, Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};
 use crate::wire::{
     ClassInfo, FollowRequest, Histogram, Import, KernelInfo, LimitAnswer, MemoryInfo, MountRequest,
     MoveRequest, MovesInfo, ObjectActivity, ObjectInfo, PlaceInfo, PluginInfo, ProcessInfo,
@@ -182,13 +184,11 @@ impl System for Host {
         Some(ProcessMemory { process, regions, refused: memory.refused })
     }
 
-    fn supervisor(&self, pid: u32) -> Result<Arc<Supervisor>, Refusal> {
-        let operation = format!("lend process {pid}");
-        if self.tree.has(pid) {
-            return Ok(Arc::clone(&self.tree));
+    fn lend(&self, pid: u32, within: Duration, converse: Converse) -> io::Result<()> {
+        match &self.kernel {
+            Some((kernel, _)) => kernel.lend(pid, within, converse),
+            None => self.tree.lend(pid, within, converse),
         }
-        let (kernel, _) = self.kernel.as_ref().ok_or_else(|| no_process(&operation))?;
-        kernel::supervisor(kernel, pid, &operation)
     }
 
     fn memory(&self) -> Result<MemoryInfo, Refusal> {

@@ -9,12 +9,12 @@ use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
 use refit_migrate::{MoveError, Node, Roam};
-use refit_tracer::{Shown, Supervisor};
+use refit_tracer::Shown;
 use rustix::io::Errno;
 
 use crate::client::{Client, post};
 use crate::context::Shared;
-use crate::refusal::{Kind, Refusal, alone, no_process};
+use crate::refusal::{Kind, Refusal, alone};
 use crate::rejection::{blocking, rejected};
 use crate::wire::{FollowRequest, KernelInfo, MoveRequest, RoamRequest};
 
@@ -39,22 +39,6 @@ pub(crate) fn follow(
         };
         Refusal::new(kind, operation, error.to_string(), remedy)
     })
-}
-
-/// Returns the supervisor of a process all of whose threads run here.
-pub(crate) fn supervisor(
-    kernel: &Node,
-    process: u32,
-    operation: &str,
-) -> Result<Arc<Supervisor>, Refusal> {
-    let own = kernel.number();
-    let away = kernel.places(process).into_iter().find(|&(_, at)| at != own);
-    if let Some((thread, at)) = away {
-        let obstacle = format!("thread {thread} runs at instance {at}");
-        let remedy = format!("move it back with `refit move {process} {own}`");
-        return Err(Refusal::new(Kind::Busy, operation, obstacle, remedy));
-    }
-    kernel.supervisor(process).ok_or_else(|| no_process(operation))
 }
 
 /// Moves a process or thread for a request.

@@ -24,7 +24,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::client::{Client, post};
 use crate::context::Shared;
 use crate::refusal::{Refusal, no_process};
-use crate::rejection::{blocking, rejected};
+use crate::rejection::rejected;
 use crate::streams;
 use crate::wire::LendRequest;
 
@@ -61,7 +61,9 @@ pub(crate) async fn lend(
     let LendRequest { within_ms } = serde_json::from_slice(&body)
         .map_err(|e| rejected(&operation, StatusCode::BAD_REQUEST, &e.to_string()))?;
     let system = Arc::clone(&shared.core.system);
-    let supervisor = blocking(&operation, move || system.supervisor(process)).await?;
+    if !system.processes().iter().any(|one| one.pid == process) {
+        return Err(no_process(&operation));
+    }
     let (say, said) = unbounded_channel();
     let (ask, mut asked) = unbounded_channel();
     streams::begin(&operation, move || {
@@ -70,7 +72,7 @@ pub(crate) async fn lend(
             say.send(answer).ok()?;
             asked.blocking_recv()
         };
-        let lent = supervisor.lend(process, Duration::from_millis(within_ms), converse);
+        let lent = system.lend(process, Duration::from_millis(within_ms), Box::new(converse));
         if let Err(error) = lent {
             // The client may have disconnected.
             let _ = failing.send(LoanAnswer::Failed(error.raw_os_error().unwrap_or(EIO)));

@@ -65,4 +65,4 @@ pub use lending::LentProgram;
 pub use metrics::merged as merged_metrics;
 pub use refit_objects::Clustering;
 pub use refusal::{Kind, Refusal};
-pub use system::{Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};
+pub use system::{Converse, Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};

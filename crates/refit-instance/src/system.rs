@@ -5,6 +5,7 @@
 //! requires.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,14 +14,17 @@ use std::time::Duration;
 
 use refit_change::{Change, ChangeId, Report};
 use refit_objects::{Clustering, Handover, Probation, UpgradeControl};
-use refit_tracer::Supervisor;
+use refit_tracer::loan::{LoanAnswer, LoanRequest};
 
-use crate::refusal::{Refusal, alone, loads_nothing, no_process, no_program};
+use crate::refusal::{Refusal, alone, loads_nothing, no_program};
 use crate::wire::{
     CacheMode, ClassInfo, FileInfo, FollowRequest, KernelInfo, LimitAnswer, MemoryInfo,
     MountRequest, MoveRequest, MovesInfo, ObjectActivity, ObjectInfo, PluginInfo, ProcessInfo,
     ProcessMemory,
 };
+
+/// Gives a borrower of a process each answer, and returns its next request; `None`: the loan is over.
+pub type Converse = Box<dyn FnMut(LoanAnswer) -> Option<LoanRequest> + Send>;
 
 /// A request to swap one object, or several as one change.
 #[derive(Clone, Debug)]
@@ -180,14 +184,15 @@ pub trait System: Send + Sync + 'static {
         None
     }
 
-    /// Returns the supervisor of a process whose threads all run here, which can lend the process;
-    /// by default there is none.
+    /// Stops a process `within` this time, and acts on its tasks as `converse` says
+    /// ([`refit_tracer::Supervisor::lend`]).
     ///
     /// # Errors
     ///
-    /// There is no such process, or it cannot be lent.
-    fn supervisor(&self, pid: u32) -> Result<Arc<Supervisor>, Refusal> {
-        Err(no_process(&format!("lend process {pid}")))
+    /// `ESRCH`: there is no such process, by default. `ETIMEDOUT`: it was not stopped.
+    fn lend(&self, pid: u32, within: Duration, converse: Converse) -> io::Result<()> {
+        let _ = (pid, within, converse);
+        Err(rustix::io::Errno::SRCH.into())
     }
 
     /// Returns the memory of the program.

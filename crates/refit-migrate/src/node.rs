@@ -14,8 +14,10 @@ use parking_lot::{Mutex, MutexGuard};
 use refit_messages::{InstanceId, Layer, MessageError, Peer, Refusal, Security, Transport};
 use refit_sys::cpu_latency::Awake;
 use refit_sys::thread::EndedEarly;
+use refit_tracer::Shown;
+use refit_tracer::loan::{LoanAnswer, LoanRequest};
 use refit_tracer::process::Process;
-use refit_tracer::{Shown, Supervisor};
+use rustix::io::Errno;
 use tracing::info;
 
 use crate::error::{BootError, MoveError};
@@ -295,11 +297,21 @@ impl Node {
         trees.iter().flat_map(|tree| tree.supervisor.processes()).collect()
     }
 
-    /// Returns the supervisor of a process that it follows.
-    pub fn supervisor(&self, process: u32) -> Option<Arc<Supervisor>> {
-        let trees = self.trees();
-        let tree = trees.iter().find(|tree| tree.supervisor.has(process))?;
-        Some(Arc::clone(&tree.supervisor))
+    /// Lends a process that it follows ([`Supervisor::lend`]), all of whose threads return before.
+    ///
+    /// # Errors
+    /// `ESRCH`: there is no such process. `ETIMEDOUT`: its threads have not returned and stopped
+    /// `within` this time.
+    pub fn lend(
+        &self,
+        process: u32,
+        within: Duration,
+        converse: impl FnMut(LoanAnswer) -> Option<LoanRequest> + Send + 'static,
+    ) -> io::Result<()> {
+        let tree = self.trees().iter().find(|tree| tree.supervisor.has(process)).cloned();
+        let tree = tree.ok_or(Errno::SRCH)?;
+        let _gathered = self.migration.origin.gather(process, within)?;
+        tree.supervisor.lend(process, within, converse)
     }
 
     /// Returns the nodes of the threads of a process that have moved, by thread.

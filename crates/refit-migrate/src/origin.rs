@@ -22,13 +22,16 @@ mod thread_table;
 mod tracer_event;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use refit_messages::InstanceId;
+use rustix::io::Errno;
 
 use crate::error::MoveError;
 use crate::lookup::Protocol;
@@ -65,6 +68,16 @@ impl CoordinatorRef {
     /// the next.
     fn is_alive(&self) -> bool {
         self.life.strong_count() > 0
+    }
+}
+
+/// Has all threads of a program run at their origin until it is dropped.
+pub(crate) struct Gathered(Sender<QueuedCommand>);
+
+impl Drop for Gathered {
+    fn drop(&mut self) {
+        // The program may have ended.
+        let _ = self.0.send(QueuedCommand::now(Command::LoanOver));
     }
 }
 
@@ -132,6 +145,27 @@ impl Origin {
         over.push(self.resources.own);
         over.sort_unstable();
         self.command(tree, process, |done| Command::Spread { over, done })
+    }
+
+    /// Has all threads of a process run here until the result is dropped. Returns `None` if the
+    /// process has not moved.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT`: some thread has not returned `within` this time.
+    pub(crate) fn gather(&self, process: u32, within: Duration) -> io::Result<Option<Gathered>> {
+        let found = self.coordinators().get(&process).filter(|one| one.is_alive()).cloned();
+        let Some(coordinator) = found else { return Ok(None) };
+        let (ready, is_ready) = mpsc::channel();
+        if coordinator.commands.send(QueuedCommand::now(Command::Lend(ready))).is_err() {
+            return Ok(None);
+        }
+        let gathered = Gathered(coordinator.commands);
+        match is_ready.recv_timeout(within) {
+            Ok(()) => Ok(Some(gathered)),
+            // The program has ended, or executes another one.
+            Err(RecvTimeoutError::Disconnected) => Ok(None),
+            Err(RecvTimeoutError::Timeout) => Err(Errno::TIMEDOUT.into()),
+        }
     }
 
     /// Returns the nodes of the threads of a process that have moved, by thread.

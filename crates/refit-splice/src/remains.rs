@@ -169,7 +169,7 @@ fn repair_once(program: &Program, files: &BTreeSet<(u64, u64)>) -> Result<Remove
             return Ok(removed);
         }
         for id in sharers {
-            let cleaned = Program::open_to_clean(id).map_err(Why::from);
+            let cleaned = program.open_forked(id).map_err(Why::from);
             match cleaned.and_then(|child| take_out(&child)) {
                 Ok(more) => {
                     if more.areas == 0 || more.kept > 0 {
@@ -177,7 +177,11 @@ fn repair_once(program: &Program, files: &BTreeSet<(u64, u64)>) -> Result<Remove
                     }
                     removed = removed.and(more);
                 }
-                Err(Why::Program(Refusal::NoSuch { .. } | Refusal::Ended { .. })) => {}
+                // Its tracer does not know it, either: it is a replica of a program that moves, and
+                // its mappings go when the program's do.
+                Err(Why::Program(Refusal::NoSuch { .. } | Refusal::Ended { .. })) => {
+                    done.insert(id);
+                }
                 Err(why) => return Err(why),
             }
         }

@@ -155,6 +155,9 @@ pub fn start_registers(registers: &mut Registers, code: u64, buffer: u64, socket
     registers.r14 = SIZE as u64;
 }
 
+/// The name of an agent's task.
+pub const TASK_NAME: &str = "refit agent";
+
 /// Returns whether a new task has the registers that an agent begins with.
 ///
 /// [`next`](crate::trace::next) reports such a task only if the thread that was about to wait for
@@ -240,9 +243,9 @@ impl Agent {
         for some in std::iter::once(first).chain(others.chunks(CALLS_PER_BATCH)) {
             self.make_all(some, &mut [])?;
         }
-        let mut texts = *b"refit agent\0/\0";
+        let mut texts = [TASK_NAME.as_bytes(), b"\0/\0"].concat();
         let name = self.data_address(3);
-        let root = name + 12;
+        let root = name + TASK_NAME.len() as u64 + 1;
         let calls = [
             call(libc::SYS_setsid, [0; 6]),
             call(libc::SYS_chdir, [root, 0, 0, 0, 0, 0]),

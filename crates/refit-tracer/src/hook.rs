@@ -39,6 +39,12 @@ pub trait TracerHook: Send + Sync {
         false
     }
 
+    /// Returns whether the instructions of a thread run elsewhere.
+    fn runs_elsewhere(&self, thread: u32) -> bool {
+        let _ = thread;
+        false
+    }
+
     /// Returns whether pages of programs can be at another node, so that reading a tracee's memory
     /// can fail for a moment.
     fn has_remote_pages(&self) -> bool {

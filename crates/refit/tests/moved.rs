@@ -3,7 +3,8 @@
 
 mod stage;
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Stdio;
 
 use serde_json::Value;
 use stage::Stage;
@@ -101,4 +102,102 @@ fn what_moves_come_to_is_told_until_after_the_end() {
     assert_eq!(Some(kinds.iter().sum()), answers, "{after}");
     drop(booted);
     stage.refuses(&["show", &process], "no such process");
+}
+
+/// A program in which each line of input has two threads call `work` 1000 times each, and answer.
+const ASKED: &str = r#"#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+static volatile long sum;
+__attribute__((noinline)) static void work(long x) {
+    __asm__ volatile("" : "+r"(x)::"memory");
+    __atomic_add_fetch(&sum, x, __ATOMIC_RELAXED);
+}
+static void *calls(void *p) {
+    int *ends = p;
+    char c;
+    while (read(ends[0], &c, 1) == 1) {
+        for (int i = 0; i < 1000; i++) work(i);
+        if (write(ends[1], "d", 1) != 1) return p;
+    }
+    return p;
+}
+int main(void) {
+    int go[2], done[2];
+    if (pipe(go) || pipe(done)) return 1;
+    int ends[2] = { go[0], done[1] };
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], 0, calls, ends);
+    char line[16];
+    while (fgets(line, sizeof line, stdin)) {
+        if (write(go[1], "gg", 2) != 2) return 1;
+        for (int i = 0; i < 2; i++) if (read(done[0], line, 1) != 1) return 1;
+        printf("%ld\n", sum);
+        fflush(stdout);
+    }
+    _exit(0);
+}
+"#;
+
+/// The sum that a line of input adds.
+const ADDED: u64 = 2 * 999 * 1000 / 2;
+
+#[test]
+fn calls_are_counted_wherever_the_threads_of_a_program_run() {
+    let stage = Stage::new();
+    let booted = Booted::new(&stage);
+    let program = build(&stage, "asked", ASKED);
+    let mut running = Running::start(&stage, &["--on", "0", "--movable"], &[&program], "asked");
+    let process = running.id().to_string();
+    let mut input = running.0.stdin.take().expect("a pipe");
+    let mut answers = BufReader::new(running.0.stdout.take().expect("a pipe"));
+    let mut sum = 0;
+    let mut ask = |times: u64| {
+        for _ in 0..times {
+            writeln!(input).expect("it listens");
+            let mut line = String::new();
+            answers.read_line(&mut line).expect("an answer");
+            sum += ADDED;
+            assert_eq!(line.trim(), sum.to_string());
+        }
+    };
+    let go = |to: &str| {
+        let (code, _, said) = stage.run(&["move", &process, to]);
+        assert_eq!(code, 0, "{said}");
+    };
+    let verify = || {
+        let (code, told, said) = stage.run(&["repair", "-p", &process, "--verify"]);
+        assert_eq!(code, 0, "{told}{said}");
+    };
+    ask(1);
+    // The threads are elsewhere when the code is put in and taken out, or here, and move meanwhile.
+    for (first, second) in [("0", "1"), ("1", "0"), ("1", "1")] {
+        go(first);
+        let probe = "uprobe:asked:work { @ = count(); @on[ustack(2)] = count() }";
+        let mut refit = stage.refit(&["probe", "-p", &process, "-e", probe]);
+        let mut refit = refit.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("refit");
+        let mut told = BufReader::new(refit.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        while !line.contains("watching") {
+            line.clear();
+            assert_ne!(told.read_line(&mut line).expect("a line"), 0, "refit has ended");
+        }
+        ask(2);
+        go(second);
+        ask(2);
+        go(first);
+        ask(1);
+        let id = rustix::process::Pid::from_child(&refit);
+        rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
+        let mut counted = String::new();
+        refit.stdout.take().expect("a pipe").read_to_string(&mut counted).expect("its answer");
+        assert!(refit.wait().expect("its end").success(), "{counted}");
+        assert!(counted.contains("10 000  @"), "{first} {second}: {counted}");
+        ask(1);
+        verify();
+        let away = shown(&stage, &process)["places"].clone();
+        let away = away.as_array().is_some_and(|all| all.iter().any(|one| one["at"] == 1));
+        assert_eq!(away, first == "1");
+    }
+    drop(booted);
 }

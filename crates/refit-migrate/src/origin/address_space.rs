@@ -34,7 +34,7 @@ use refit_tracer::Supervisor;
 
 use crate::dsm::PageHomeHandle;
 use crate::frames::{self, access, is_frames};
-use crate::origin::address_space::contents::{is_of_file, is_written, resident_bytes};
+use crate::origin::address_space::contents::{is_of_file, resident_bytes, written};
 use crate::origin::address_space::known_frames::KnownFrames;
 use crate::origin::address_space::vma_attributes::Former;
 use crate::origin::consistency;
@@ -124,13 +124,15 @@ impl AddressSpace {
             Kind::KernelCode | Kind::KernelData | Kind::Other => return no(Mapping::Nothing),
             // Files stay where they are: other hosts do not have them.
             _ if mapping.shared && self.page_home.is_some() => return no(Mapping::Nothing),
-            _ if mapping.shared => return no(self.file(&mapping)),
+            _ if mapping.shared => return no(self.file(&mapping, Vec::new())),
             _ if self.page_home.is_some() => {}
-            _ if is_of_file(&mapping)
-                && !mapping.writable
-                && !is_written(self.agent_task, &mapping.range)? =>
-            {
-                return no(self.file(&mapping));
+            _ if is_of_file(&mapping) && !mapping.writable => {
+                let written = written(self.agent_task, &mapping.range)?;
+                // Changed code stays what it is here, so that it can be changed again, and is known
+                // by the name of its file.
+                if mapping.executable || written.is_empty() {
+                    return no(self.file(&mapping, written));
+                }
             }
             _ => {}
         }
@@ -148,7 +150,7 @@ impl AddressSpace {
         Ok((Mapping::Frames { range, access }, true))
     }
 
-    fn file(&self, mapping: &LocalMapping) -> Mapping {
+    fn file(&self, mapping: &LocalMapping, written: Vec<Range<u64>>) -> Mapping {
         let Range { start, end } = mapping.range;
         Mapping::File {
             range: start..end,
@@ -156,6 +158,8 @@ impl AddressSpace {
             offset: mapping.offset,
             shared: mapping.shared,
             path: format!("/proc/{}/map_files/{start:x}-{end:x}", self.agent_task),
+            written,
+            task: self.agent_task,
         }
     }
 

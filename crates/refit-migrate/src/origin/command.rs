@@ -22,6 +22,10 @@ pub(crate) enum Command {
         over: Vec<InstanceId>,
         done: Sender<Result<(), MoveError>>,
     },
+    /// Have all threads stay here from now on, and say when they are.
+    Lend(Sender<()>),
+    /// Once for each `Lend`.
+    LoanOver,
     /// With the registers restored already, if they are.
     ThreadReturned(Box<ThreadReturned>, Option<Restoration>),
     Retrieve(Retrieve, Reply<Retrieve>),

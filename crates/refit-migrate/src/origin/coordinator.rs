@@ -25,6 +25,7 @@ mod exit;
 mod fork;
 mod job_control;
 mod kill;
+mod lending;
 mod migrate_thread;
 mod mm_update;
 mod move_request;
@@ -55,6 +56,7 @@ use crate::mm_lock::Lock;
 use crate::origin::address_space::AddressSpace;
 use crate::origin::command::{Command, QueuedCommand};
 use crate::origin::coordinator::kill::Killer;
+use crate::origin::coordinator::lending::Loans;
 use crate::origin::coordinator::new_process::Fork;
 use crate::origin::coordinator::thread::Thread;
 use crate::origin::places::Places;
@@ -131,6 +133,7 @@ pub(crate) struct Coordinator {
     stopping: BTreeMap<u32, bool>,
     /// Threads that are about to limit their own calls, once all threads are here.
     limiting: BTreeSet<u32>,
+    loans: Loans,
     queue: Receiver<QueuedCommand>,
     /// Commands that came while the coordinator waited for something else.
     deferred: VecDeque<QueuedCommand>,
@@ -215,6 +218,7 @@ impl Coordinator {
             policy: Policy::At(own),
             stopping: BTreeMap::new(),
             limiting: BTreeSet::new(),
+            loans: Loans::default(),
             queue,
             deferred: VecDeque::new(),
             new_processes: BTreeSet::new(),

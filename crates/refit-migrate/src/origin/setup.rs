@@ -93,6 +93,7 @@ pub(crate) fn set_up(
         let installed = install(tracee, process, &frames, &slots);
         installed.and_then(|(agent, window, number)| {
             let supervisor = Arc::clone(&own.supervisor);
+            supervisor.add_watched(process);
             let space =
                 AddressSpace::new(process, window, frames, (agent, number), (supervisor, quota))?;
             let (coordinator_id, threads) = own.threads.begin(process, notify);

@@ -281,7 +281,7 @@ pub(crate) enum Mapping {
         /// `PROT_*`.
         access: u32,
     },
-    /// A file, unchanged.
+    /// A file.
     File {
         range: Range<u64>,
         access: u32,
@@ -289,6 +289,10 @@ pub(crate) enum Mapping {
         shared: bool,
         /// The path at which it can be opened.
         path: String,
+        /// Pages that differ from the file's: code that refit has changed.
+        written: Vec<Range<u64>>,
+        /// A task that has these pages.
+        task: u32,
     },
 }
 

@@ -115,18 +115,48 @@ pub(crate) fn make(
             let one = Frames { range: range.clone(), access: *access };
             make_frames(tracee, instruction, replica, one, beside).map(Some)
         }
-        Mapping::File { range, access, offset, shared, path } => {
+        Mapping::File { range, access, offset, shared, path, written, task } => {
             let writes = *shared && *access & libc::PROT_WRITE.cast_unsigned() != 0;
             let file = File::options().read(true).write(writes).open(path)?;
             let number =
                 pass(tracee, instruction, (replica.window.start, replica.memory), &file, writes)?;
             let sharing = if *shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
             let kind = sharing | libc::MAP_FIXED;
-            let mapped = map(tracee, instruction, range, *access, kind, number, *offset);
+            let mapped = if written.is_empty() {
+                map(tracee, instruction, range, *access, kind, number, *offset)
+            } else {
+                let place = (range, *access, number, *offset);
+                map_changed(tracee, instruction, replica.memory, place, (written, *task))
+            };
             tracee.call(instruction, libc::SYS_close, [number, 0, 0, 0, 0, 0])?;
             mapped.map(|()| Some(0))
         }
     }
+}
+
+/// Maps a file some of whose pages a task has changed. They are copied before any thread sees the
+/// mapping.
+fn map_changed(
+    tracee: &mut Tracee,
+    instruction: u64,
+    memory: &Memory,
+    (range, access, file, offset): (&Range<u64>, u32, u64, u64),
+    (written, task): (&[Range<u64>], u32),
+) -> io::Result<()> {
+    let length = range.end - range.start;
+    let private = libc::MAP_PRIVATE as u64;
+    let arguments = [0, length, access.into(), private, file, offset];
+    let aside = tracee.call(instruction, libc::SYS_mmap, arguments)?;
+    let origin = Memory::of(task)?;
+    let mut page = [0; PAGE_SIZE as usize];
+    for at in written.iter().flat_map(|part| part.clone().step_by(PAGE_SIZE as usize)) {
+        origin.read(at, &mut page)?;
+        memory.write(aside + (at - range.start), &page)?;
+    }
+    let how = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+    let arguments = [aside, length, length, how, range.start, 0];
+    tracee.call(instruction, libc::SYS_mremap, arguments)?;
+    Ok(())
 }
 
 fn make_frames(

@@ -61,9 +61,14 @@ impl<'p> Still<'p> {
 /// Returns the refusal for an error of a tracer.
 fn refused(program: &Program, error: io::Error) -> Refusal {
     let id = program.id();
+    if error.kind() == io::ErrorKind::NotFound {
+        return Refusal::NoSuch { id };
+    }
     match error.raw_os_error() {
         Some(libc::ESRCH) => Refusal::NoSuch { id },
         Some(libc::ESTALE) => Refusal::Replaced { id },
+        // It has just moved.
+        Some(libc::EAGAIN) => Refusal::restless(id, id),
         Some(libc::ETIMEDOUT) => {
             let runs = |&thread: &u32| life(thread).is_some_and(|life| life.state == b'D');
             let thread = program.threads().into_iter().find(runs).unwrap_or(id);

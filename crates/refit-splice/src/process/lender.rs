@@ -15,7 +15,8 @@ pub trait Lender: Debug + Send + Sync {
     /// Asks the tracer to stop the program `within` this time, and to lend it.
     ///
     /// # Errors
-    /// The tracer does not answer.
+    /// The tracer does not answer; [`NotFound`](io::ErrorKind::NotFound): it does not trace the
+    /// process.
     fn lend(&self, process: u32, within: Duration) -> io::Result<Box<dyn Loan>>;
 }
 

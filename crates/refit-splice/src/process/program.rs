@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use refit_sys::foreign::{Memory, bring};
@@ -23,7 +24,7 @@ pub struct Program {
     began: u64,
     pub(super) memory: Memory,
     /// Its tracer, if refit is not.
-    lender: Option<Box<dyn Lender>>,
+    lender: Option<Arc<dyn Lender>>,
     /// The number of seccomp filters that its tracer has given to it: they permit all calls that
     /// refit makes in it.
     allowed: AtomicU32,
@@ -43,7 +44,7 @@ impl Program {
     ///
     /// # Errors
     /// [`Refusal`] has the reason.
-    pub fn open_lent(id: u32, lender: Box<dyn Lender>, filters: u32) -> Result<Self, Refusal> {
+    pub fn open_lent(id: u32, lender: Arc<dyn Lender>, filters: u32) -> Result<Self, Refusal> {
         Self::open_lent_to_clean(id, lender, filters)?.unfiltered()
     }
 
@@ -71,7 +72,7 @@ impl Program {
     /// [`Refusal`] has the reason.
     pub fn open_lent_to_clean(
         id: u32,
-        lender: Box<dyn Lender>,
+        lender: Arc<dyn Lender>,
         filters: u32,
     ) -> Result<Self, Refusal> {
         let program = Self::open_with(id, Some(lender))?;
@@ -79,7 +80,7 @@ impl Program {
         Ok(program)
     }
 
-    fn open_with(id: u32, lender: Option<Box<dyn Lender>>) -> Result<Self, Refusal> {
+    fn open_with(id: u32, lender: Option<Arc<dyn Lender>>) -> Result<Self, Refusal> {
         if id == std::process::id() {
             return Err(Refusal::Own { id });
         }
@@ -139,6 +140,21 @@ impl Program {
     /// Permits this number of seccomp filters, which its tracer has given to it.
     pub(super) fn allow(&self, filters: u32) {
         self.allowed.store(filters, Ordering::Relaxed);
+    }
+
+    /// Opens a process that was forked from this one, to take out what it has from here. The tracer
+    /// of this one may follow it, too.
+    ///
+    /// # Errors
+    /// [`Refusal`] has the reason.
+    pub(crate) fn open_forked(&self, id: u32) -> Result<Self, Refusal> {
+        match (Self::open_to_clean(id), &self.lender) {
+            (Err(Refusal::Traced { .. }), Some(lender)) => {
+                let filters = self.allowed.load(Ordering::Relaxed);
+                Self::open_lent_to_clean(id, Arc::clone(lender), filters)
+            }
+            (opened, _) => opened,
+        }
     }
 
     /// Returns the tracer of the program, if refit is not.

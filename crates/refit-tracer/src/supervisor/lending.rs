@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
+use refit_sys::agent;
 use refit_sys::process;
 use refit_sys::sharers::Sharers;
 use refit_sys::status::Status;
@@ -30,8 +31,10 @@ impl Supervisor {
         // The processes that there are now are compared before any task is stopped.
         let mut sharers = Sharers::default();
         sharers.of(process, process);
-        let list = move |_: &Self| {
-            let others = sharers.of(process, process);
+        let list = move |supervisor: &Self| {
+            let mut others = sharers.of(process, process);
+            // An agent runs none of the program's code, and must not be stopped.
+            others.retain(|&id| supervisor.tasks.has(id) || process::name(id) != agent::TASK_NAME);
             let all = others.into_iter().chain([process]);
             all.flat_map(process::threads).collect()
         };
@@ -59,6 +62,7 @@ impl Stopped<'_> {
             let ended = process::life(task).is_none_or(|life| life.ended());
             match event {
                 _ if ended => {}
+                _ if self.supervisor.hook.runs_elsewhere(task) => return Err(Errno::AGAIN),
                 // The borrower has prepared for the former program.
                 Some(Event::Exec { .. }) if is_own => return Err(Errno::STALE),
                 // The task never runs the program's code again, or not in this memory.

@@ -18,6 +18,9 @@ pub(super) struct ProcessState {
     pub(super) bound: bool,
     /// Whether refit gave it a filter after its start, or it was made by such a process.
     pub(super) managed: bool,
+    /// Whether refit watches how it changes its memory, by another filter, or it was made by such a
+    /// process.
+    pub(super) watched: bool,
     /// The loan, if it uses the memory of another process.
     pub(super) loan: Option<Loan>,
 }
@@ -65,7 +68,8 @@ impl ProcessTable {
     /// Gives a new process what its parent has: filters, limits, and what binds it to this kernel.
     pub(super) fn inherit(&self, process: u32) {
         // Usually there is nothing to inherit, and the parent is read from /proc.
-        let inherited = |one: &ProcessState| one.limits_itself || one.bound || one.managed;
+        let inherited =
+            |one: &ProcessState| one.limits_itself || one.bound || one.managed || one.watched;
         if !self.0.lock().values().any(inherited) {
             return;
         }
@@ -73,15 +77,18 @@ impl ProcessTable {
             return;
         };
         // It may have been made before its parent had the filter.
-        let has_filter = || {
+        let has_more_than = |least: u32| {
             let filters = Status::of(process).ok().and_then(|status| status.filters());
-            filters.is_some_and(|count| count > 0)
+            filters.is_some_and(|count| count > least)
         };
-        let managed = parent.managed && has_filter();
+        let managed = parent.managed && has_more_than(0);
+        // Programs that move have begun with a filter.
+        let watched = parent.watched && has_more_than(1);
         self.entry(process, |state| {
             state.limits_itself |= parent.limits_itself;
             state.bound |= parent.bound;
             state.managed |= managed;
+            state.watched |= watched;
         });
     }
 

@@ -128,13 +128,20 @@ impl Supervisor {
     /// Returns the number of seccomp filters that refit has given to a process, or that it has from
     /// its parent.
     pub fn filter_count(&self, process: u32) -> u32 {
-        u32::from(self.movable || self.processes.state(process).managed)
+        let state = self.processes.state(process);
+        u32::from(self.movable || state.managed) + u32::from(state.watched)
     }
 
     /// Records that a process has the filter of those that refit manages
     /// ([`refit_sys::seccomp::managed`]), and with it the processes that it makes.
     pub fn add_managed(&self, process: u32) {
         self.processes.entry(process, |state| state.managed = true);
+    }
+
+    /// Records that a process has a filter that reports how it changes its memory, and with it the
+    /// processes that it makes.
+    pub fn add_watched(&self, process: u32) {
+        self.processes.entry(process, |state| state.watched = true);
     }
 
     /// Returns the addresses of the words of a process that the kernel clears when threads end, and

@@ -20,13 +20,27 @@ fn code(id: &str) -> Vec<String> {
     maps.lines().filter(|line| line.contains(" r-x")).map(str::to_owned).collect()
 }
 
+/// Returns the number of refit's agents in the memory of a process.
+fn agents(id: &str) -> usize {
+    let id: u32 = id.parse().expect("a number");
+    let all = refit_sys::process::all().filter(|&one| {
+        refit_sys::process::name(one) == refit_sys::agent::TASK_NAME
+            && refit_sys::process::same_memory(one, id).unwrap_or(false)
+    });
+    all.count()
+}
+
 #[test]
 fn a_program_that_an_instance_follows_can_be_probed() {
     for way in WAYS {
         let mut victim = Victim::start_under("killed.c", way);
         let id = victim.id();
         victim.check();
-        let before = (files(&id), code(&id));
+        // The instance begins to serve memory while the program runs.
+        while agents(&id) != usize::from(way.contains(&"--memory")) {
+            victim.check();
+        }
+        let before = (files(&id), code(&id), agents(&id));
         for probe in [
             "uprobe:victim:work { count, latency }",
             "uprobe:victim:work { @[ustack] = count() }",
@@ -41,7 +55,7 @@ fn a_program_that_an_instance_follows_can_be_probed() {
             victim.check();
             verified(&id);
         }
-        assert_eq!((files(&id), code(&id)), before, "{way:?}");
+        assert_eq!((files(&id), code(&id), agents(&id)), before, "{way:?}");
         let repaired = run(&["repair", "-p", &id]);
         assert_eq!(text(&repaired.stdout).trim(), "nothing of refit is in the process");
     }

@@ -15,15 +15,12 @@ use crate::page::PAGE_SIZE;
 /// The number of bytes that are copied at once.
 const PIECE: usize = 256 << 10;
 
-/// Returns whether any page of a private mapping of a file differs from the file's.
-pub(super) fn is_written(process: u32, range: &Range<u64>) -> io::Result<bool> {
-    let scan = Scan {
-        any: Categories::PRESENT | Categories::SWAPPED,
-        none: Categories::FILE,
-        most: 1,
-        ..Scan::default()
-    };
-    Ok(!scan_all(&Pagemap::of(process)?, range, &scan)?.is_empty())
+/// Returns the pages of a private mapping of a file that the process has instead of the file's.
+pub(super) fn written(process: u32, range: &Range<u64>) -> io::Result<Vec<Range<u64>>> {
+    let any = Categories::PRESENT | Categories::SWAPPED;
+    let scan = Scan { any, none: Categories::FILE, ..Scan::default() };
+    let found = scan_all(&Pagemap::of(process)?, range, &scan)?;
+    Ok(found.into_iter().map(|region| region.range).collect())
 }
 
 /// Returns whether untouched pages of a mapping are those of a file.

@@ -29,6 +29,7 @@ impl Coordinator {
             return;
         }
         self.limit_now();
+        self.lend_now();
         let mut stopping = std::mem::take(&mut self.stopping);
         for (&id, given) in stopping.iter_mut().filter(|(_, given)| !**given) {
             *given = true;

@@ -47,7 +47,7 @@ impl Coordinator {
             self.recall(id);
             return Ok(());
         }
-        if !self.stopping.is_empty() || !self.limiting.is_empty() {
+        if !self.stopping.is_empty() || !self.limiting.is_empty() || self.loans.are_any() {
             detach_attach::resume_here(&self.tree, self.coordinator_id, id);
             return Ok(());
         }

@@ -50,6 +50,8 @@ impl Coordinator {
             Command::Event(event) => self.on_tracer_event(event),
             Command::Move { thread, to, done } => self.on_move(thread, to, done),
             Command::Spread { over, done } => self.on_spread(over, done),
+            Command::Lend(ready) => self.on_lend(ready),
+            Command::LoanOver => self.on_loan_over(),
             Command::ThreadReturned(returned, restored) => self.on_returned(&returned, restored),
             Command::Retrieve(question, reply) => {
                 self.ledger.counts().questions.since(since);

@@ -97,6 +97,11 @@ impl TracerHook for ThreadTable {
         self.knows(thread)
     }
 
+    fn runs_elsewhere(&self, thread: u32) -> bool {
+        let state = self.state();
+        state.threads.get(&thread).is_some_and(|thread| thread.standing() == Standing::Away)
+    }
+
     fn has_remote_pages(&self) -> bool {
         !self.is_empty()
     }

@@ -2,9 +2,10 @@
 //! borrowed from it: a process has one tracer.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use refit_instance::{Client, LentProgram};
+use refit_instance::{Client, Kind, LentProgram};
 use refit_probe::watch::Error;
 use refit_splice::process::{Lender, Loan, Program, Refusal};
 use refit_tracer::loan::{LoanAnswer, LoanRequest};
@@ -50,7 +51,7 @@ pub(crate) fn failure(id: u32, error: &Error) -> Failure {
 fn with_lender(
     id: u32,
     opened: Result<Program, Refusal>,
-    open_lent: impl FnOnce(u32, Box<dyn Lender>, u32) -> Result<Program, Refusal>,
+    open_lent: impl FnOnce(u32, Arc<dyn Lender>, u32) -> Result<Program, Refusal>,
 ) -> Result<Program, Failure> {
     let failed = |refusal: Refusal| failure(id, &refusal.into());
     let refusal = match opened {
@@ -59,7 +60,7 @@ fn with_lender(
     };
     let Ok(found) = process::find("lend a process", id, None) else { return Err(failed(refusal)) };
     let RunningProcess { client, process, .. } = found;
-    open_lent(id, Box::new(InstanceLender(client)), process.process.filters).map_err(failed)
+    open_lent(id, Arc::new(InstanceLender(client)), process.process.filters).map_err(failed)
 }
 
 /// An instance that follows a process.
@@ -68,7 +69,10 @@ struct InstanceLender(Client);
 
 impl Lender for InstanceLender {
     fn lend(&self, process: u32, within: Duration) -> io::Result<Box<dyn Loan>> {
-        let lent = self.0.lend(process, within).map_err(io::Error::other)?;
+        let lent = self.0.lend(process, within).map_err(|refusal| match refusal.kind {
+            Kind::Unknown => io::Error::new(io::ErrorKind::NotFound, refusal),
+            _ => io::Error::other(refusal),
+        })?;
         Ok(Box::new(Borrowed(lent)))
     }
 }

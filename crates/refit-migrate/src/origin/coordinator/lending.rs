@@ -1,0 +1,64 @@
+//! Loans of the program to another process of refit, which acts on it while it is stopped
+//! ([`refit_tracer::loan`]). All threads return before, since only here can their registers be
+//! read and set. When the loan is over, replicas invalidate everything, as the code and the
+//! mappings may be others, and the threads leave again.
+
+use std::sync::mpsc::Sender;
+
+use crate::origin::coordinator::{Coordinator, Next};
+
+/// The end of the addresses that programs use.
+const END: u64 = 1 << 47;
+
+/// Loans that are under way, or wait for threads to return.
+#[derive(Debug, Default)]
+pub(super) struct Loans {
+    /// The number of loans.
+    count: usize,
+    /// Those that wait.
+    waiting: Vec<Sender<()>>,
+}
+
+impl Loans {
+    /// Whether threads stay for a loan.
+    pub(super) fn are_any(&self) -> bool {
+        self.count > 0
+    }
+}
+
+impl Coordinator {
+    /// Handles a request for a loan: tells `ready` when all threads are here, and lets no thread
+    /// leave until the loan is over.
+    pub(super) fn on_lend(&mut self, ready: Sender<()>) -> Next {
+        self.loans.count += 1;
+        self.loans.waiting.push(ready);
+        let all: Vec<u32> = self.threads.keys().copied().collect();
+        all.into_iter().for_each(|one| self.recall(one));
+        self.stop_if_all_are_here();
+        Ok(())
+    }
+
+    /// Lets the loans begin that wait, once all threads are here.
+    pub(super) fn lend_now(&mut self) {
+        for ready in self.loans.waiting.drain(..) {
+            // One that waits no more says so, as one that is over does.
+            let _ = ready.send(());
+        }
+    }
+
+    /// Handles the end of a loan, or of the wait for it.
+    pub(super) fn on_loan_over(&mut self) -> Next {
+        self.loans.count -= 1;
+        if self.loans.are_any() {
+            return Ok(());
+        }
+        let window = self.space.window.clone();
+        if let Err(error) = self.invalidate(&[0..window.start, window.end..END]) {
+            self.kill(&format!("changes of its code cannot be sent to other instances: {error}"));
+            return Ok(());
+        }
+        self.thaw();
+        let all: Vec<u32> = self.threads.keys().copied().collect();
+        all.into_iter().try_for_each(|id| self.settle(id))
+    }
+}
