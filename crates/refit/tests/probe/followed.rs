@@ -37,10 +37,13 @@ fn a_program_that_an_instance_follows_can_be_probed() {
         let id = victim.id();
         victim.check();
         // The instance begins to serve memory while the program runs.
-        while agents(&id) != usize::from(way.contains(&"--memory")) {
+        let served = usize::from(way.contains(&"--memory"));
+        let begun = (0..1000).any(|_| {
             victim.check();
-        }
-        let before = (files(&id), code(&id), agents(&id));
+            agents(&id) == served
+        });
+        assert!(begun, "{way:?}");
+        let before = (files(&id), code(&id), served);
         for probe in [
             "uprobe:victim:work { count, latency }",
             "uprobe:victim:work { @[ustack] = count() }",

@@ -95,6 +95,8 @@ static void *writes(void *unused) {
 	return unused;
 }
 
+// Some of it is evicted where the memory is limited.
+static volatile char much[4 << 20];
 int main(void) {
 	struct sigaction fault = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
 	struct sigaction tick = {.sa_handler = on_tick, .sa_flags = SA_RESTART};
@@ -106,6 +108,7 @@ int main(void) {
 		pthread_t thread;
 		pthread_create(&thread, 0, all[i], 0);
 	}
+	for (size_t at = 0; at < sizeof much; at += 64) much[at] = (char)(at >> 6);
 	puts("begun");
 	fflush(stdout);
 	char line[16];
@@ -115,6 +118,8 @@ int main(void) {
 			long before = turns[i];
 			while (turns[i] == before) usleep(100);
 		}
+		for (size_t at = 0; at < sizeof much; at += 64)
+			if (much[at] != (char)(at >> 6)) wrong("memory");
 		puts("right");
 		fflush(stdout);
 	}
