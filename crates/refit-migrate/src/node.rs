@@ -301,7 +301,7 @@ impl Node {
     ///
     /// # Errors
     /// `ESRCH`: there is no such process. `ETIMEDOUT`: its threads have not returned and stopped
-    /// `within` this time.
+    /// `within` this time. `EOPNOTSUPP`: its pages move between hosts.
     pub fn lend(
         &self,
         process: u32,

@@ -151,7 +151,8 @@ impl Origin {
     /// process has not moved.
     ///
     /// # Errors
-    /// `ETIMEDOUT`: some thread has not returned `within` this time.
+    /// `ETIMEDOUT`: some thread has not returned `within` this time. `EOPNOTSUPP`: its pages move
+    /// between hosts.
     pub(crate) fn gather(&self, process: u32, within: Duration) -> io::Result<Option<Gathered>> {
         let found = self.coordinators().get(&process).filter(|one| one.is_alive()).cloned();
         let Some(coordinator) = found else { return Ok(None) };
@@ -161,7 +162,7 @@ impl Origin {
         }
         let gathered = Gathered(coordinator.commands);
         match is_ready.recv_timeout(within) {
-            Ok(()) => Ok(Some(gathered)),
+            Ok(ready) => ready.map(|()| Some(gathered)),
             // The program has ended, or executes another one.
             Err(RecvTimeoutError::Disconnected) => Ok(None),
             Err(RecvTimeoutError::Timeout) => Err(Errno::TIMEDOUT.into()),

@@ -22,11 +22,12 @@ use std::os::unix::fs::FileExt;
 
 use refit_sys::maps::Mapping;
 use refit_sys::memory::PAGE_SIZE_U64;
+use refit_sys::patch_area::{NAME, is_area};
 
 use crate::debugger;
 use crate::indices;
 use crate::process::{Call, Program, Refusal, Still};
-use crate::record::{Head, NAME, Record};
+use crate::record::{Head, Record};
 use crate::unwind::Unwinding;
 use crate::why::Why;
 
@@ -252,17 +253,6 @@ fn place_clear(mappings: &[Mapping], near: &Range<u64>, size: u64, growth: u64) 
     } else {
         found.div_ceil(PAGE_SIZE_U64) * PAGE_SIZE_U64
     })
-}
-
-/// Whether `name` is that of a patch area, as the kernel shows it.
-pub(crate) fn is_name(name: &[u8]) -> bool {
-    let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
-    name.strip_prefix(b"/memfd:") == Some(NAME.to_bytes())
-}
-
-/// Whether this mapping is part of a patch area.
-pub(crate) fn is_area(mapping: &Mapping) -> bool {
-    is_name(mapping.name.as_os_str().as_encoded_bytes())
 }
 
 /// Unmaps areas: exactly the parts of them that are mapped.

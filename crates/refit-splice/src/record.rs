@@ -4,8 +4,6 @@ use std::ops::Range;
 
 use refit_sys::memory::PAGE_SIZE_U64;
 
-/// Name of the memfd; in `/proc/PID/maps` it has `/memfd:` before it and ` (deleted)` after it.
-pub(crate) const NAME: &std::ffi::CStr = c"refit-splice";
 const MAGIC: u64 = u64::from_le_bytes(*b"refit-sp");
 const VERSION: u64 = 5;
 

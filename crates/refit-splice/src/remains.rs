@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use refit_sys::maps::Mapping;
 use refit_sys::memory::PAGE_SIZE_U64;
+use refit_sys::patch_area::{is_area, is_name};
 use refit_sys::process::same_memory;
 use tracing::debug;
 
-use crate::area::{is_area, is_name, unmap};
+use crate::area::unmap;
 use crate::patches::{self, Now};
 use crate::process::{self, Call, Program, Refusal, STOP_TIMEOUT, Still, contexts, signal_frames};
 use crate::record::{Head, Record};

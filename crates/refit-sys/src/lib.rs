@@ -17,7 +17,7 @@
 //!   descriptors of them; [`perf`], what the scheduler does with them
 //! - *their threads*: [`trace`], stopping them, their state, system calls made in them, their
 //!   events ([`trace::next`]); [`seccomp`], intercepting their system calls
-//! - *their memory*: [`maps`] and [`smaps`], mappings and their use; [`pagemap`], the state of
+//! - *their memory*: [`maps`] and [`smaps`], mappings and their use; [`patch_area`], refit's code; [`pagemap`], the state of
 //!   pages; [`foreign`], reading and writing; [`userfault`], serving page faults; [`agent`], making
 //!   calls that act on the memory
 //! - *their start*: [`launch`], starting them stopped; [`auxv`], what the kernel passes to them;
@@ -52,6 +52,7 @@ pub mod memfd;
 pub mod memory;
 pub mod page_cache;
 pub mod pagemap;
+pub mod patch_area;
 pub mod perf;
 pub mod pidfd;
 pub mod placement;

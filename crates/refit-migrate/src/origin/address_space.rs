@@ -30,6 +30,7 @@ use std::time::Duration;
 use refit_messages::InstanceId;
 use refit_sys::agent::{Agent, Call};
 use refit_sys::maps::{self, Kind, Mapping as LocalMapping, Maps};
+use refit_sys::patch_area::is_area;
 use refit_tracer::Supervisor;
 
 use crate::dsm::PageHomeHandle;
@@ -183,6 +184,18 @@ impl AddressSpace {
         let (origin, window) = (self.agent_task, &self.window);
         let moves = self.page_home.is_some();
         consistency::Memory { origin, replicas, window, moves }.violation()
+    }
+
+    /// Checks that its pages can move between hosts.
+    ///
+    /// # Errors
+    /// Code of refit's is in the program, which is on this host only.
+    pub(crate) fn check_unprobed(&self) -> io::Result<()> {
+        if maps::of(self.agent_task)?.iter().any(is_area) {
+            let why = "it is probed, and its pages would move between hosts; end the probes first";
+            return Err(io::Error::other(why));
+        }
+        Ok(())
     }
 
     /// Notes that a thread gives advice about memory that is not frames yet.

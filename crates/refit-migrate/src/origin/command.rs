@@ -1,5 +1,6 @@
 //! The commands of a coordinator's queue.
 
+use std::io;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
@@ -23,7 +24,7 @@ pub(crate) enum Command {
         done: Sender<Result<(), MoveError>>,
     },
     /// Have all threads stay here from now on, and say when they are.
-    Lend(Sender<()>),
+    Lend(Sender<io::Result<()>>),
     /// Once for each `Lend`.
     LoanOver,
     /// With the registers restored already, if they are.

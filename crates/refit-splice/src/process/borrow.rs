@@ -67,6 +67,7 @@ fn refused(program: &Program, error: io::Error) -> Refusal {
     match error.raw_os_error() {
         Some(libc::ESRCH) => Refusal::NoSuch { id },
         Some(libc::ESTALE) => Refusal::Replaced { id },
+        Some(libc::EOPNOTSUPP) => Refusal::Hosts { id },
         // It has just moved.
         Some(libc::EAGAIN) => Refusal::restless(id, id),
         Some(libc::ETIMEDOUT) => {

@@ -59,6 +59,14 @@ pub enum Refusal {
         /// Process id of the tracer.
         by: u32,
     },
+    /// The pages of the program move between hosts.
+    #[error(
+        "process {id} has run at several hosts, between which its pages move: its code can no longer be changed"
+    )]
+    Hosts {
+        /// Process id.
+        id: u32,
+    },
     /// The program is not for x86-64.
     #[error("the program of process {id} is not 64-bit x86-64 code")]
     Machine {

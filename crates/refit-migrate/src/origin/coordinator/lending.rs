@@ -3,7 +3,10 @@
 //! read and set. When the loan is over, replicas invalidate everything, as the code and the
 //! mappings may be others, and the threads leave again.
 
+use std::io;
 use std::sync::mpsc::Sender;
+
+use rustix::io::Errno;
 
 use crate::origin::coordinator::{Coordinator, Next};
 
@@ -16,7 +19,7 @@ pub(super) struct Loans {
     /// The number of loans.
     count: usize,
     /// Those that wait.
-    waiting: Vec<Sender<()>>,
+    waiting: Vec<Sender<io::Result<()>>>,
 }
 
 impl Loans {
@@ -28,9 +31,14 @@ impl Loans {
 
 impl Coordinator {
     /// Handles a request for a loan: tells `ready` when all threads are here, and lets no thread
-    /// leave until the loan is over.
-    pub(super) fn on_lend(&mut self, ready: Sender<()>) -> Next {
+    /// leave until the loan is over. A program whose pages move between hosts is not lent.
+    pub(super) fn on_lend(&mut self, ready: Sender<io::Result<()>>) -> Next {
         self.loans.count += 1;
+        if self.space.page_home.is_some() {
+            // Its code is frames, which the borrower could not change. The borrower may be gone.
+            let _ = ready.send(Err(Errno::OPNOTSUPP.into()));
+            return Ok(());
+        }
         self.loans.waiting.push(ready);
         let all: Vec<u32> = self.threads.keys().copied().collect();
         all.into_iter().for_each(|one| self.recall(one));
@@ -42,7 +50,7 @@ impl Coordinator {
     pub(super) fn lend_now(&mut self) {
         for ready in self.loans.waiting.drain(..) {
             // One that waits no more says so, as one that is over does.
-            let _ = ready.send(());
+            let _ = ready.send(Ok(()));
         }
     }
 

@@ -35,6 +35,7 @@ impl Coordinator {
         {
             return Ok(true);
         }
+        self.space.check_unprobed()?;
         self.switching_mode = true;
         let away: Vec<u32> = self
             .threads
