@@ -36,11 +36,13 @@ pub(super) struct Stopped<'s> {
     pub(super) since: Instant,
 }
 
+/// Lists tasks, each time anew.
+pub(super) type TaskList = Box<dyn FnMut(&Supervisor) -> Vec<u32> + Send>;
+
 /// Work that is done while all tasks of a list are stopped.
 pub(super) struct StopAllWork {
     pub(super) process: u32,
-    /// Lists the tasks, each time anew.
-    pub(super) list: Box<dyn FnMut(&Supervisor) -> Vec<u32> + Send>,
+    pub(super) list: TaskList,
     pub(super) work: Box<dyn FnOnce(&Stopped<'_>) + Send>,
 }
 
