@@ -18,10 +18,13 @@ use super::still::Still;
 pub struct Call {
     thread: u32,
     slack: Range<u64>,
+    /// Whether the thread's filters are suspended during a call.
+    past_filters: bool,
 }
 
 impl Call {
-    /// Selects a thread that may make any call, and a place for the code by which it makes them.
+    /// Selects a thread that may make any call, or whose filters can be suspended, and a place for
+    /// the code by which it makes them.
     ///
     /// # Errors
     /// [`Refusal::Filtered`]: no thread may make any call. [`Refusal::NoSyscall`]: there is no
@@ -29,23 +32,9 @@ impl Call {
     /// [`Refusal::Restless`]: all threads that may make calls wait where no signal reaches them.
     pub fn new(still: &Still<'_>) -> Result<Self, Refusal> {
         let id = still.program.id();
-        let allowed = |&thread: &u32| !still.program.filters(thread);
-        let makes_calls = |&thread: &u32| still.held(thread).is_ok_and(Held::makes_calls);
-        let mut free: Vec<u32> = still.own().filter(allowed).filter(makes_calls).collect();
-        // A pending signal would run first, so threads without one are preferred.
-        free.sort_by_key(|&thread| {
-            still.held(thread).is_ok_and(|held| held.has_signals().unwrap_or(true))
-        });
-        let Some(&thread) = free.first() else {
-            let others = still.own().chain(still.asleep().map(|(thread, _)| thread));
-            let asleep = { others }.find(allowed);
-            return Err(match asleep {
-                Some(thread) => Refusal::restless(id, thread),
-                None => Refusal::Filtered { id },
-            });
-        };
+        let (thread, past_filters) = choose(still)?;
         match slack(still)? {
-            Some(slack) => Ok(Self { thread, slack }),
+            Some(slack) => Ok(Self { thread, slack, past_filters }),
             None if is_replaced(still.program)? => Err(Refusal::Replaced { id }),
             None => Err(Refusal::NoSyscall { id }),
         }
@@ -98,7 +87,10 @@ impl Call {
         program.write(place, &bytes).map_err(failed)?;
         let held = still.threads.get_mut(&self.thread).ok_or(Refusal::NoSuch { id })?;
         let (at, memory) = (self.slack.start + CODE, &program.memory);
-        let made = held.call_returning(memory, at, number, arguments(place));
+        let made = match self.past_filters {
+            true => held.call_past_filters(memory, at, number, arguments(place)),
+            false => held.call_returning(memory, at, number, arguments(place)),
+        };
         let made = made.map_err(|error| match error {
             CallError::Call(source) => Refusal::Call { id, call: name, source },
             CallError::Lost(error) => Refusal::of_tracing(id, "make a system call in it", error),
@@ -108,6 +100,30 @@ impl Call {
         program.write(self.slack.start + begin, rest).map_err(failed)?;
         made
     }
+}
+
+/// Selects a thread for calls. Returns whether its filters have to be suspended.
+fn choose(still: &Still<'_>) -> Result<(u32, bool), Refusal> {
+    let id = still.program.id();
+    let makes_calls = |&thread: &u32| still.held(thread).is_ok_and(Held::makes_calls);
+    let (filtered, mut free): (Vec<u32>, Vec<u32>) =
+        still.own().filter(makes_calls).partition(|&thread| still.program.filters(thread));
+    // A pending signal would run first, so threads without one are preferred.
+    free.sort_by_key(|&thread| {
+        still.held(thread).is_ok_and(|held| held.has_signals().unwrap_or(true))
+    });
+    if let Some(&thread) = free.first() {
+        return Ok((thread, false));
+    }
+    let passes = |&thread: &u32| still.held(thread).is_ok_and(Held::passes_filters);
+    if let Some(thread) = filtered.into_iter().find(passes) {
+        return Ok((thread, true));
+    }
+    let mut others = still.own().chain(still.asleep().map(|(thread, _)| thread));
+    Err(match others.find(|&thread| !still.program.filters(thread)) {
+        Some(thread) => Refusal::restless(id, thread),
+        None => Refusal::Filtered { id },
+    })
 }
 
 /// Returns a slack whose code for calls nobody will run.

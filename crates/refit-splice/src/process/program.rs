@@ -48,9 +48,11 @@ impl Program {
         Self::open_lent_to_clean(id, lender, filters)?.unfiltered()
     }
 
-    /// Checks that one thread may make any call: it makes all the calls that refit needs.
+    /// Checks that one thread may make any call, which makes all the calls that refit needs, or that
+    /// its filters can be suspended.
     fn unfiltered(self) -> Result<Self, Refusal> {
-        if self.threads().iter().all(|&thread| self.filters(thread)) {
+        let suspends = self.lender.is_none() && may_suspend_filters();
+        if !suspends && self.threads().iter().all(|&thread| self.filters(thread)) {
             return Err(Refusal::Filtered { id: self.id });
         }
         Ok(self)
@@ -222,6 +224,14 @@ impl Program {
 
 /// Maximum number of times that pages are brought back for one access.
 const BROUGHT_BACK: u32 = 8;
+
+/// Whether the kernel lets this process suspend the filters of threads that it traces: it has
+/// `CAP_SYS_ADMIN`, and no filters of its own (ptrace(2)).
+fn may_suspend_filters() -> bool {
+    const SYS_ADMIN: u64 = 1 << 21;
+    let own = Status::of(std::process::id()).unwrap_or_default();
+    own.set("CapEff").is_some_and(|set| set & SYS_ADMIN != 0) && own.filters() == Some(0)
+}
 
 /// Refuses a process whose program is not for x86-64, by the header of its file.
 fn refuse_other_machines(id: u32, face: u32) -> Result<(), Refusal> {
