@@ -1,17 +1,14 @@
 //! The beginnings of functions: facts that are enough to insert code at an entry, so that a program
 //! with many thousand functions can be watched without analysing each of them again.
 
-use std::ops::Range;
-
-use iced_x86::{Code, Instruction, Mnemonic};
+use iced_x86::Code;
 use serde::{Deserialize, Serialize};
 
 use crate::flow::build::Shape;
 use crate::flow::walk::Walk;
 use crate::flow::world::World;
-use crate::flow::{EdgeKind, Target};
-use crate::functions::{Convention, Function, FunctionId};
-use crate::image::Sequence;
+use crate::flow::{Target, constant_read, entered};
+use crate::functions::{Convention, FunctionId};
 use crate::registers::Live;
 
 /// The first instructions of a function, behind an `endbr64`. Only functions whose jumps are all
@@ -42,8 +39,8 @@ pub(crate) fn beginning(
     let simple = function.convention == Convention::SystemV
         && alone
         && !shape.edges.iter().any(|edge| edge.to == Target::Unknown)
-        && !world.image.sequences().iter().any(|one| touches(one, function))
-        && !walk.code.iter().any(|one| reads_code(one, function));
+        && !world.image.sequences().iter().any(|one| one.touches(&function.ranges))
+        && !walk.code.iter().any(|one| constant_read(one, &function.ranges).is_some());
     let mark = &walk.code[walk.index_of(function.entry)? as usize];
     let first = if mark.code() == Code::Endbr64 { mark.next_ip() } else { mark.ip() };
     let address = |index: &u32| walk.code[*index as usize].ip();
@@ -51,7 +48,8 @@ pub(crate) fn beginning(
     if !simple || !range.contains(&first) {
         return None;
     }
-    let entered = entered(walk, shape).filter(|&address| address > first);
+    let begins = |address| walk.index_of(address).is_some();
+    let entered = entered(&shape.blocks, &shape.edges, begins).filter(|&address| address > first);
     let next = entered.min().unwrap_or(range.end).min(range.end);
     let next = next.min(instructions_end(walk, first));
     let room = u8::try_from(next - first).unwrap_or(MOST).min(MOST);
@@ -67,35 +65,4 @@ fn instructions_end(walk: &Walk, first: u64) -> u64 {
         at = walk.code[index as usize].next_ip();
     }
     at
-}
-
-fn touches(sequence: &Sequence, function: &Function) -> bool {
-    let Range { start, end } = sequence.addresses;
-    let overlaps = |range: &Range<u64>| range.start < end && start < range.end;
-    function.ranges.iter().any(|range| overlaps(range) || range.contains(&sequence.abort))
-}
-
-/// Whether an instruction reads the function's code as data.
-fn reads_code(instruction: &Instruction, function: &Function) -> bool {
-    if !instruction.is_ip_rel_memory_operand() || instruction.mnemonic() == Mnemonic::Nop {
-        return false;
-    }
-    // An address that is only computed has no size.
-    let size = instruction.memory_size().size() as u64;
-    let begin = instruction.memory_displacement64();
-    let read = |range: &Range<u64>| range.start < begin.wrapping_add(size) && begin < range.end;
-    size > 0 && function.ranges.iter().any(read)
-}
-
-/// Returns where blocks begin that are entered other than by falling through, and those that begin
-/// within an instruction.
-fn entered(walk: &Walk, shape: &Shape) -> impl Iterator<Item = u64> {
-    let edges = shape.edges.iter().filter(|edge| edge.kind != EdgeKind::Fall);
-    let entered = edges.filter_map(|edge| match edge.to {
-        Target::Block(block) => shape.blocks.get(block as usize).map(|block| block.start),
-        _ => None,
-    });
-    let inside = shape.blocks.iter().map(|block| block.start);
-    let inside = inside.filter(|&start| walk.index_of(start).is_none());
-    entered.chain(inside)
 }

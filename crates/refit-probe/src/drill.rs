@@ -263,16 +263,15 @@ impl Prepared {
         self.calls.len()
     }
 
-    /// Installs the sites in the program.
+    /// Installs the sites in the program; `files` are the program's.
     ///
     /// # Errors
     /// [`Error`]; the program is unchanged then.
-    pub fn install(self, program: &Program) -> Result<Level, Error> {
+    pub fn install(self, program: &Program, files: &mut Files) -> Result<Level, Error> {
         let Self { plan, calls, refused, spot, timers } = self;
         let cells = timers.first(calls.len() as u32 + 1);
-        let mut files = Files::new(program)?;
         let (session, installed) =
-            ProbeSession::install("drill", program, &mut files, plan, cells, None)?;
+            ProbeSession::install("drill", program, files, plan, cells, None)?;
         Ok(Level {
             session,
             installed,

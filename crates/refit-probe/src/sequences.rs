@@ -21,13 +21,8 @@ pub(crate) struct Sequences {
 impl Sequences {
     /// Returns those of a function: all that overlap it or are aborted to it.
     pub(crate) fn of(module: &Module, flow: &Flow) -> Self {
-        let ranges = &module.function(flow.function()).ranges;
-        let overlap = |one: &Range<u64>| {
-            ranges.iter().any(|range| range.start < one.end && one.start < range.end)
-        };
-        let touches = |one: &&Sequence| {
-            overlap(&one.addresses) || overlap(&(one.abort..one.abort.saturating_add(1)))
-        };
+        let code = &module.function(flow.function()).ranges;
+        let touches = |one: &&Sequence| one.touches(code);
         let own: Vec<_> = module.image().sequences().iter().filter(touches).cloned().collect();
         let announced = |start: u64| {
             let before = flow.instructions().iter().find(|one| one.end() == start);

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use iced_x86::{Instruction, Mnemonic};
+use iced_x86::Instruction;
 use refit_analysis::beginning::Beginning;
-use refit_analysis::flow::{EdgeKind, Flow, Marks, Target};
+use refit_analysis::flow::{EdgeKind, Flow, Marks, Target, constant_read};
 use refit_analysis::functions::Convention;
 use refit_analysis::live::Live;
 use refit_analysis::{FunctionId, Module};
@@ -101,11 +101,12 @@ impl<'m> Place<'m> {
     /// Prepares it for sites that are spliced in place or not at all.
     pub fn in_place(module: &'m Module, function: FunctionId, bias: u64) -> Self {
         let flow = module.flow(function);
-        let mut entered = entered(&flow);
+        let mut entered: Vec<u64> = flow.entered().collect();
         let sequences = Sequences::of(module, &flow);
         entered.extend(resumed(module, &flow));
         entered.extend(sequences.entered());
         entered.sort_unstable();
+        entered.dedup();
         let read = read(module, &flow);
         let procedures = Arc::new(procedures(module, function, bias, u64::MAX));
         Self { module, flow, function, bias, entered, read, sequences, body: None, procedures }
@@ -319,34 +320,10 @@ fn procedures(module: &Module, function: FunctionId, bias: u64, end: u64) -> Pro
     Procedures { name: function.name(), parts }
 }
 
-/// Returns where blocks begin that are entered other than by falling through, and those that begin
-/// within an instruction; ascending.
-fn entered(flow: &Flow) -> Vec<u64> {
-    let edges = flow.edges().iter().filter(|edge| edge.kind != EdgeKind::Fall);
-    let entered = edges.filter_map(|edge| match edge.to {
-        Target::Block(block) => flow.blocks().get(block as usize).map(|block| block.start),
-        _ => None,
-    });
-    let overlapping = flow.blocks().iter().map(|block| block.start);
-    let inside = |&start: &u64| flow.instruction_at(start).is_none();
-    let mut all: Vec<u64> = entered.chain(overlapping.filter(inside)).collect();
-    all.sort_unstable();
-    all.dedup();
-    all
-}
-
-/// Returns ranges of a function's code that its instructions read as data. V8's compilers load a
-/// constant from within an earlier instruction that contains it.
+/// Returns ranges of a function's code that its instructions read as data.
 fn read(module: &Module, flow: &Flow) -> Vec<Range<u64>> {
-    let function = module.function(flow.function());
-    let read = |address: u64| {
-        let reader = decode(module, address).filter(Instruction::is_ip_rel_memory_operand)?;
-        // An address that is only computed has no size.
-        let (begin, size) = (reader.memory_displacement64(), reader.memory_size().size() as u64);
-        let own = |range: &Range<u64>| range.start < begin.wrapping_add(size) && begin < range.end;
-        let reads = size > 0 && reader.mnemonic() != Mnemonic::Nop;
-        (reads && function.ranges.iter().any(own)).then(|| begin..begin.saturating_add(size))
-    };
+    let code = &module.function(flow.function()).ranges;
+    let read = |address: u64| constant_read(&decode(module, address)?, code);
     flow.instructions().iter().filter_map(|one| read(one.address)).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Control flow of one function: instructions, basic blocks, edges.
 
 pub(crate) mod build;
+mod entered;
 pub(crate) mod exits;
 mod graph;
 mod jump_table;
@@ -11,6 +12,8 @@ mod value_range;
 pub(crate) mod walk;
 pub(crate) mod world;
 
+pub use entered::constant_read;
+pub(crate) use entered::entered;
 pub use exits::{slot, stub_slot};
 pub use graph::{Block, Edge, EdgeKind, Instruction, Marks, Target};
 
@@ -92,6 +95,12 @@ impl Flow {
             containing.get_or_insert((i as u32, block));
         }
         containing
+    }
+
+    /// Returns where blocks begin that are entered other than by falling through, and those that
+    /// begin within an instruction.
+    pub fn entered(&self) -> impl Iterator<Item = u64> + '_ {
+        entered(&self.blocks, &self.edges, |address| self.instruction_at(address).is_some())
     }
 
     /// Returns the edges that leave a block.

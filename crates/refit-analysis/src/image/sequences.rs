@@ -36,6 +36,13 @@ impl Sequence {
     pub fn signature(&self) -> Range<u64> {
         self.abort.saturating_sub(SIGNATURE)..self.abort
     }
+
+    /// Whether code in these ranges holds some of it, or is its abort handler.
+    pub fn touches(&self, code: &[Range<u64>]) -> bool {
+        let Range { start, end } = self.addresses;
+        let overlaps = |range: &Range<u64>| range.start < end && start < range.end;
+        code.iter().any(|range| overlaps(range) || range.contains(&self.abort))
+    }
 }
 
 /// Returns the addresses of all descriptors.

@@ -165,7 +165,7 @@ fn level(
         format::counted(prepared.calls() as u64, "call"),
         format::nanos(args.time.as_nanos() as u64),
     );
-    let level: Level = prepared.install(program).map_err(failed)?;
+    let level: Level = prepared.install(program, files).map_err(failed)?;
     let course = Course { launched: false, time: Some(args.time), interval: None };
     let followed = course.follow(std::slice::from_ref(program), interrupted, |_| Ok(()));
     // In spite of errors, the program gets its code back.
