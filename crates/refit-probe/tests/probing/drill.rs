@@ -11,7 +11,7 @@ fn measured(routes: &mut Routes, function: &str, work: &str) -> Result<Measured,
     let mut files = Files::new(&program).expect("its files");
     let spot = files.find(function).expect(function);
     let prepared = drill::prepare(&mut files, spot).expect("prepared");
-    let level = prepared.install(&program).expect("installed");
+    let level = prepared.install(&program, &mut files).expect("installed");
     if !work.is_empty() {
         routes.ask(work);
     }
