@@ -21,7 +21,7 @@ fuzz=$build/$host/release/fuzz
 # Small programs of every kind: what is read of them has more shapes than a fuzzer would come upon.
 seeds=$build/seeds
 rm -rf "$seeds"
-mkdir -p "$seeds/programs" "$seeds/traces" "$seeds/none"
+mkdir -p "$seeds/programs" "$seeds/parts" "$seeds/traces" "$seeds/none"
 cat >"$seeds/one.c" <<'END'
 __attribute__((noinline)) static int pick(int n) {
 	switch (n) { case 0: return 7; case 1: return n * 3; case 2: return 9; case 3: return n - 4; case 5: return 1; }
@@ -50,6 +50,12 @@ END
 	cc $small -shared -fPIC -g -gdwarf-4 -gz=zlib one.c -o programs/library
 	c++ $small -O1 -shared -fPIC -g two.cc -o programs/exceptions
 	c++ $small -O0 -shared -fPIC -gdwarf-5 -fdebug-types-section two.cc -o programs/types
+	for version in 4 5; do
+		c++ $small -O1 -fPIC -g -gdwarf-$version -gsplit-dwarf -fdebug-types-section -c two.cc -o part.o
+		c++ $small -shared part.o -o split
+		perl -e 'print pack("L<", -s "split")' | cat - split part.dwo >parts/$version
+		rm part.dwo
+	done
 	cc -Os one.c -nostartfiles -o programs/libc
 	# Go's function table: two functions.
 	perl -e 'print pack("L<C4Q<8", 0xfffffff1, 0, 0, 1, 8, 2, 0, 0x1000, 72, 0, 0, 0, 96),
@@ -60,12 +66,13 @@ cargo build --locked -q -p refit --bin refit
 "${CARGO_TARGET_DIR:-target}/debug/refit" record --no-switches -o "$seeds/traces/one" -- true >/dev/null
 
 status=0
-[ $# -gt 0 ] || set -- analyse_code read_lines read_types remember_analysis read_probe read_patch_area read_trace read_message \
+[ $# -gt 0 ] || set -- analyse_code read_lines read_types read_split_types remember_analysis read_probe read_patch_area read_trace read_message \
 	read_composition read_peer read_rings inspect_plugin
 mkdir -p fuzz/artifacts
 for target; do
 	case $target in
 	analyse_code | read_lines | read_types | inspect_plugin) from=$seeds/programs ;;
+	read_split_types) from=$seeds/parts ;;
 	read_trace) from=$seeds/traces ;;
 	*) from=fuzz/seeds/$target ;;
 	esac

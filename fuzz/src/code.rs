@@ -107,16 +107,45 @@ pub(crate) fn types(bytes: &[u8]) {
     let (_file, path) = file::holding(bytes);
     let Ok(image) = Image::open(&path) else { return };
     let Some(types) = Types::of(&image) else { return };
+    ask(&types, &image);
+}
+
+/// Reads a part of the bytes, of the length that the first four say, as a program, and the rest as
+/// the debug information that it has in files of its own: all of it, and a single unit.
+pub(crate) fn split_types(bytes: &[u8]) {
+    let Some((length, rest)) = bytes.split_first_chunk() else { return };
+    let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+    let (program, part) = rest.split_at(length.min(rest.len()));
+    let Ok(folder) = tempfile::tempdir() else { return };
+    let [path, all, unit] =
+        ["program", "program.dwp", "part.dwo"].map(|one| folder.path().join(one));
+    let written = [(&path, program), (&all, part), (&unit, part)];
+    if written.iter().any(|(path, bytes)| std::fs::write(path, bytes).is_err()) {
+        return;
+    }
+    let Ok(image) = Image::open(&path) else { return };
+    for _ in 0..2 {
+        let Some(types) = Types::of(&image) else { return };
+        ask(&types, &image);
+        let _ = types.missing();
+        if std::fs::remove_file(&all).is_err() {
+            return;
+        }
+    }
+}
+
+/// Asks for parameters and types by the names that some have.
+fn ask(types: &Types, image: &Image) {
     for symbol in image.symbols().iter().take(8) {
         for name in ["n", "from", "list"] {
             if let Ok(parameter) = types.parameter(symbol.address, name) {
-                follow(&types, parameter.of, 8);
+                follow(types, parameter.of, 8);
             }
         }
     }
     for kind in [None, Some(Kind::Structure), Some(Kind::Union), Some(Kind::Enumeration)] {
         for name in ["list", "Held", "ns::inner", "color", "int"] {
-            let _ = types.named(kind, name).map(|of| follow(&types, of, 8));
+            let _ = types.named_at(0, kind, name).map(|of| follow(types, of, 8));
         }
     }
 }
@@ -124,7 +153,7 @@ pub(crate) fn types(bytes: &[u8]) {
 /// Asks everything about a type and those that it refers to, some steps far.
 fn follow(types: &Types, of: TypeId, steps: u32) {
     let Some(steps) = steps.checked_sub(1) else { return };
-    let _ = types.size(of);
+    let _ = (types.size(of), types.tag(of));
     match types.shape(of) {
         Shape::Pointer(Some(inner)) | Shape::Array { of: inner, .. } => follow(types, inner, steps),
         Shape::Structure => {

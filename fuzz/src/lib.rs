@@ -22,10 +22,11 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     Target { name: "analyse_code", feed: code::analyse },
     Target { name: "read_lines", feed: code::lines },
     Target { name: "read_types", feed: code::types },
+    Target { name: "read_split_types", feed: code::split_types },
     Target { name: "remember_analysis", feed: code::remember },
     Target { name: "read_probe", feed: splice::probe },
     Target { name: "read_patch_area", feed: splice::patch_area },

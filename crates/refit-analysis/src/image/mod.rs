@@ -31,6 +31,7 @@ pub use error::OpenError;
 pub use frames::Frame;
 pub use language_data::LanguageData;
 pub use procedure::Procedure;
+pub(crate) use separate::{DEBUG_ROOT, MOST_UNPACKED};
 pub use sequences::Sequence;
 pub use symbols::Symbol;
 pub use tracepoints::{ArgumentPlace, Tracepoint, TracepointArgument};

@@ -14,7 +14,7 @@ use super::elf::Elf;
 use super::symbols::{self, Symbol};
 
 /// Directory in which distributions install them.
-const ROOT: &str = "/usr/lib/debug";
+pub(crate) const DEBUG_ROOT: &str = "/usr/lib/debug";
 
 /// Reads symbols of functions from the separate file, if one belongs to this file.
 pub(super) fn symbols(path: &Path, build_id: &[u8], elf: &Elf) -> Vec<Symbol> {
@@ -49,13 +49,13 @@ fn lines(image: &Image) -> Option<(PathBuf, Option<PathBuf>)> {
 fn unpacks_well(elf: &Elf) -> bool {
     elf.sections.iter().all(|section| {
         let Some((packed, unpacked)) = packed(elf, section) else { return true };
-        unpacked <= packed.saturating_mul(TIMES)
+        unpacked <= packed.saturating_mul(MOST_UNPACKED)
     })
 }
 
 /// Largest ratio of deflate (zlib's technical details); zstd stays below it for the content of
 /// these sections.
-const TIMES: u64 = 1032;
+pub(crate) const MOST_UNPACKED: u64 = 1032;
 
 /// Returns the bytes of a compressed section and the uncompressed size that it claims; `None` if it
 /// is not compressed.
@@ -109,7 +109,7 @@ fn candidates(path: &Path, build_id: &[u8], elf: &Elf) -> Vec<PathBuf> {
     let mut candidates = Vec::new();
     if let [first, rest @ ..] = build_id {
         let rest: String = rest.iter().map(|b| format!("{b:02x}")).collect();
-        candidates.push(PathBuf::from(format!("{ROOT}/.build-id/{first:02x}/{rest}.debug")));
+        candidates.push(PathBuf::from(format!("{DEBUG_ROOT}/.build-id/{first:02x}/{rest}.debug")));
     }
     let Some((_, link)) = elf.section(".gnu_debuglink") else { return candidates };
     let name: Vec<u8> = link.iter().copied().take_while(|b| *b != 0).collect();
@@ -121,7 +121,7 @@ fn candidates(path: &Path, build_id: &[u8], elf: &Elf) -> Vec<PathBuf> {
     if let Some(directory) = path.canonicalize().ok().as_deref().and_then(Path::parent) {
         candidates.push(directory.join(".debug").join(&name));
         let inside = directory.strip_prefix("/").unwrap_or(directory);
-        candidates.push(Path::new(ROOT).join(inside).join(&name));
+        candidates.push(Path::new(DEBUG_ROOT).join(inside).join(&name));
     }
     candidates
 }

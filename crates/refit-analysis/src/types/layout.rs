@@ -3,7 +3,7 @@
 use gimli::{
     AttributeValue, DW_AT_bit_offset, DW_AT_bit_size, DW_AT_byte_size, DW_AT_count,
     DW_AT_data_bit_offset, DW_AT_data_member_location, DW_AT_declaration, DW_AT_encoding,
-    DW_AT_lower_bound, DW_AT_upper_bound, DwTag, Operation,
+    DW_AT_lower_bound, DW_AT_signature, DW_AT_upper_bound, DwTag, Operation,
 };
 
 use super::debug::{Node, Value};
@@ -49,8 +49,23 @@ impl Types {
         if !node.entry.has_attr(DW_AT_declaration) {
             return Some(node);
         }
+        if let Some(signature) = node.entry.attr_value(DW_AT_signature)
+            && let Some(whole) = self.debug.target(&node, &signature)
+        {
+            return self.debug.node(whole);
+        }
         let name = self.debug.own_name(&node)?;
         self.debug.node(self.named(Some(kind), &name)?.at)
+    }
+
+    /// Returns the word and the name of a structure, union or enumeration that no other type and no
+    /// function contains; `None` if it is none.
+    pub fn tag(&self, of: TypeId) -> Option<(Kind, String)> {
+        let node = self.plain(of)?;
+        let kind = Kind::of(node.entry.tag())?;
+        let name = self.debug.own_name(&node)?;
+        let around = self.debug.children(&node.root()?);
+        around.iter().any(|child| child.at == node.at).then_some((kind, name))
     }
 
     /// Returns the shape of a type.

@@ -8,13 +8,16 @@ mod classes;
 mod debug;
 mod layout;
 mod parameter;
+mod part;
 mod search;
+mod split;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 use debug::{At, Debug};
 pub use parameter::{NoParameter, Parameter, Whereabouts};
+pub use split::NoUnit;
 
 use crate::image::Image;
 
@@ -28,8 +31,9 @@ pub struct Types {
     found: RefCell<HashMap<Name, Option<TypeId>>>,
 }
 
-/// The name by which a type is looked for, and the word before it.
-type Name = (Option<Kind>, String);
+/// The word before the name of a type that is looked for, the name, and whether it may be declared
+/// in a function.
+type Name = (Option<Kind>, String, bool);
 
 /// A type of [`Types`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,7 +104,7 @@ impl Types {
     /// read.
     pub fn of(image: &Image) -> Option<Self> {
         let (path, shared) = image.debug_file()?;
-        let debug = Debug::open(&path, shared.as_deref())?;
+        let debug = Debug::open(&path, shared.as_deref(), image.path())?;
         Some(Self { debug, found: RefCell::default() })
     }
 }

@@ -8,6 +8,7 @@ use gimli::{AttributeValue, DW_AT_location, Operation};
 
 use super::classes::Class;
 use super::debug::Node;
+use super::split::NoUnit;
 use super::{TypeId, Types};
 use crate::registers::{ARGUMENTS, from_dwarf};
 
@@ -40,6 +41,9 @@ pub enum NoParameter {
     /// There is no such function.
     #[error("the debug information does not describe the function")]
     NoFunction,
+    /// The file that describes the function is missing.
+    #[error(transparent)]
+    NoUnit(#[from] NoUnit),
     /// The function has no such parameter.
     #[error("the function has no parameter of this name{}", .there.first().map_or(String::new(), |_| format!("; it has: {}", .there.join(", "))))]
     NoName {
@@ -57,7 +61,7 @@ impl Types {
     /// # Errors
     /// [`NoParameter`]: it is not known, or in no register and not on the stack.
     pub fn parameter(&self, entry: u64, name: &str) -> Result<Parameter, NoParameter> {
-        let function = self.debug.function(entry).ok_or(NoParameter::NoFunction)?;
+        let function = self.debug.function(entry)?.ok_or(NoParameter::NoFunction)?;
         let parameters = self.parameters(&function);
         let named: Vec<_> = parameters.iter().map(|one| self.debug.name(one)).collect();
         let Some(index) = named.iter().position(|one| one.as_deref() == Some(name)) else {
@@ -113,8 +117,7 @@ impl Types {
                 _ => Place::Later,
             };
         }
-        let dwarf = self.debug.dwarf(parameter);
-        let Ok(Some(mut list)) = dwarf.attr_locations(&parameter.unit, value) else {
+        let Ok(Some(mut list)) = parameter.dwarf().attr_locations(&parameter.unit, value) else {
             return Place::Gone;
         };
         while let Ok(Some(part)) = list.next() {

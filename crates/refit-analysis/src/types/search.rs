@@ -2,7 +2,9 @@
 
 use gimli::{DW_AT_byte_size, DW_AT_declaration, DwTag};
 
-use super::debug::{At, Debug, Entry, Node, Reader};
+use super::debug::{At, Debug, Entry, Node};
+use super::part::Reader;
+use super::split::NoUnit;
 use super::{Kind, TypeId, Types};
 
 /// The deepest namespaces and classes in which a type is looked for.
@@ -12,14 +14,45 @@ impl Types {
     /// Finds a type by its name, such as `ngx_str_t` or `ns::request`; `None` if there is none.
     /// Types without name, and those of functions, are not found.
     pub fn named(&self, kind: Option<Kind>, name: &str) -> Option<TypeId> {
-        let mut all = self.found.borrow_mut();
-        let found = all.entry((kind, name.to_owned())).or_insert_with(|| {
-            let parts: Vec<&str> = name.split("::").collect();
-            let wanted = Wanted { debug: &self.debug, kind };
-            let found = self.debug.roots().find_map(|root| wanted.within(&root, &parts, DEEPEST));
-            found.map(TypeId::from)
-        });
-        *found
+        self.remembered(kind, name, false)
+    }
+
+    /// Finds a type by its name, also if a function declares it: the one that is entered at an
+    /// address of the file, or any other.
+    pub fn named_at(&self, entry: u64, kind: Option<Kind>, name: &str) -> Option<TypeId> {
+        if let Some(found) = self.named(kind, name) {
+            return Some(found);
+        }
+        let wanted = Wanted { debug: &self.debug, kind, functions: true };
+        let own = || {
+            let function = self.debug.function(entry).ok().flatten()?;
+            let origin = function.entry.attr_value(gimli::DW_AT_abstract_origin);
+            let origin = origin.and_then(|origin| self.debug.target(&function, &origin));
+            let origin = origin.and_then(|at| self.debug.node(at));
+            let mut places = [Some(function), origin].into_iter().flatten();
+            places.find_map(|place| wanted.within(&place, &[name], DEEPEST)).map(TypeId::from)
+        };
+        // Most types are in no function at all.
+        let any = self.remembered(kind, name, true)?;
+        Some(own().unwrap_or(any))
+    }
+
+    fn remembered(&self, kind: Option<Kind>, name: &str, functions: bool) -> Option<TypeId> {
+        let key = (kind, name.to_owned(), functions);
+        if let Some(known) = self.found.borrow().get(&key) {
+            return *known;
+        }
+        let parts: Vec<&str> = name.split("::").collect();
+        let wanted = Wanted { debug: &self.debug, kind, functions };
+        let found = self.debug.roots().find_map(|root| wanted.within(&root, &parts, DEEPEST));
+        let found = found.map(TypeId::from);
+        self.found.borrow_mut().insert(key, found);
+        found
+    }
+
+    /// Returns the first reasons for which parts of the debug information are missing.
+    pub fn missing(&self) -> Vec<NoUnit> {
+        self.debug.missing()
     }
 }
 
@@ -27,6 +60,8 @@ impl Types {
 struct Wanted<'d> {
     debug: &'d Debug,
     kind: Option<Kind>,
+    /// Whether types of functions count, too.
+    functions: bool,
 }
 
 impl Wanted<'_> {
@@ -38,22 +73,20 @@ impl Wanted<'_> {
         let mut children = tree.root().ok()?.children();
         while let Ok(Some(child)) = children.next() {
             let entry = child.entry();
-            let opens = encloses(entry.tag());
+            let function = self.functions && is_function(entry.tag());
+            let opens = function || encloses(entry.tag());
             let fits = self.fits(entry.tag()) && rest.is_empty();
             if !fits && !opens {
                 continue;
             }
-            let Some(offset) = entry.offset().to_debug_info_offset(&node.unit.header) else {
-                continue;
-            };
-            let at = At { offset: offset.0, ..node.at };
-            let child = Node { at, unit: node.unit.clone(), entry: entry.clone() };
+            let Some(child) = node.with(entry.clone()) else { continue };
             let name = self.debug.own_name(&child);
             let named = name.as_deref() == Some(first);
             if named && fits && self.is_whole(&child) {
-                return Some(at);
+                return Some(child.at);
             }
             let found = match name {
+                _ if function => self.within(&child, parts, deepest),
                 // A namespace without name, and one that is inline, are seen through.
                 None if opens => self.within(&child, parts, deepest),
                 Some(_) if opens && named => self.within(&child, rest, deepest),
@@ -91,14 +124,28 @@ fn encloses(tag: DwTag) -> bool {
     matches!(tag, gimli::DW_TAG_namespace | gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type)
 }
 
+/// Whether types can be within a function, or a block of one.
+fn is_function(tag: DwTag) -> bool {
+    matches!(tag, gimli::DW_TAG_subprogram | gimli::DW_TAG_lexical_block)
+}
+
 impl Debug {
     /// Returns the function that begins at an address of the file.
-    pub(super) fn function(&self, entry: u64) -> Option<Node> {
-        self.roots().find_map(|root| {
-            let ranges = self.dwarf(&root).unit_ranges(&root.unit).ok()?;
-            let covers = |range: gimli::Range| (range.begin..range.end).contains(&entry);
-            if any(ranges, covers) { self.function_in(&root, entry) } else { None }
-        })
+    ///
+    /// # Errors
+    /// [`NoUnit`]: the file that describes it is missing.
+    pub(super) fn function(&self, entry: u64) -> Result<Option<Node>, NoUnit> {
+        for root in self.own_roots() {
+            let Ok(ranges) = root.dwarf().unit_ranges(&root.unit) else { continue };
+            if !any(ranges, |range| (range.begin..range.end).contains(&entry)) {
+                continue;
+            }
+            let whole = self.follow(&root).transpose()?.unwrap_or(root);
+            if let Some(found) = self.function_in(&whole, entry) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the function of a unit that begins at an address of the file.
@@ -111,13 +158,11 @@ impl Debug {
             }
             let begins = found
                 .attr_value(gimli::DW_AT_low_pc)
-                .and_then(|value| self.dwarf(root).attr_address(&root.unit, value).ok().flatten());
+                .and_then(|value| root.dwarf().attr_address(&root.unit, value).ok().flatten());
             let begins =
                 begins == Some(entry) || begins.is_none() && self.begins(root, found, entry);
             if begins {
-                let offset = found.offset().to_debug_info_offset(&root.unit.header)?;
-                let at = At { offset: offset.0, ..root.at };
-                return Some(Node { at, unit: root.unit.clone(), entry: found.clone() });
+                return root.with(found.clone());
             }
         }
         None
@@ -125,7 +170,7 @@ impl Debug {
 
     /// Whether one of the ranges of a function begins at an address.
     fn begins(&self, root: &Node, function: &Entry, entry: u64) -> bool {
-        let ranges = self.dwarf(root).die_ranges(&root.unit, function);
+        let ranges = root.dwarf().die_ranges(&root.unit, function);
         ranges.is_ok_and(|ranges| any(ranges, |range| range.begin == entry))
     }
 }

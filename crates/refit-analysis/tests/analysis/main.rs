@@ -7,4 +7,5 @@ mod damaged;
 mod hazards;
 mod lines;
 mod live;
+mod split;
 mod types;

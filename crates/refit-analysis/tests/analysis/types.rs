@@ -10,7 +10,7 @@ use refit_analysis::types::{Kind, NoParameter, Shape, TypeId, Types, Whereabouts
 
 use crate::build::{analyse, function};
 
-const SOURCE: &str = r#"
+pub(super) const SOURCE: &str = r#"
 #include <stddef.h>
 enum color { RED, BLUE = 700 };
 typedef unsigned char byte;
@@ -43,10 +43,10 @@ const unsigned long offsets[] = {
 };
 long first(head_t *head, struct list *list) { return head->first->wide + list->later->y; }
 "#;
-const MEMBERS: [&str; 11] =
+pub(super) const MEMBERS: [&str; 11] =
     ["next", "name", "table", "number", "high", "d", "color", "text", "later", "call", "any"];
 
-fn compile(compiler: &str, source: &str, options: &[&str], folder: &Path) -> PathBuf {
+pub(super) fn compile(compiler: &str, source: &str, options: &[&str], folder: &Path) -> PathBuf {
     let name = if compiler == "c++" { "source.cc" } else { "source.c" };
     std::fs::write(folder.join(name), source).expect("written");
     let mut command = Command::new(compiler);
@@ -56,11 +56,11 @@ fn compile(compiler: &str, source: &str, options: &[&str], folder: &Path) -> Pat
     folder.join("built.so")
 }
 
-fn types(path: &Path) -> Types {
+pub(super) fn types(path: &Path) -> Types {
     Types::of(&Image::open(path).expect("an ELF file")).expect("debug information")
 }
 
-fn words(module: &Module, symbol: &str, count: usize) -> Vec<u64> {
+pub(super) fn words(module: &Module, symbol: &str, count: usize) -> Vec<u64> {
     let bytes = std::fs::read(module.image().path()).expect("read");
     let output = Command::new("nm").arg(module.image().path()).output().expect("nm");
     let lines = String::from_utf8(output.stdout).expect("text");
@@ -83,32 +83,41 @@ fn members_are_where_the_compiler_puts_them() {
         ("cc", &["-gdwarf-4", "-O0", "-gz"]),
         ("cc", &["-gdwarf-3", "-gstrict-dwarf"]),
         ("cc", &["-gdwarf-5", "-fdebug-types-section"]),
+        ("cc", &["-gdwarf-4", "-fdebug-types-section"]),
+        ("c++", &["-gdwarf-4", "-fdebug-types-section", "-O2", "-gz"]),
         ("c++", &["-g", "-O1"]),
     ] {
         let source = if compiler == "c++" { &alike } else { SOURCE };
         let path = compile(compiler, source, options, folder.path());
         let (types, module) = (types(&path), analyse(&path));
-        let list = types.named(Some(Kind::Structure), "list").expect("the structure");
-        assert_eq!(types.shape(list), Shape::Structure);
-        let offsets = MEMBERS.map(|name| {
-            let member = types.member(list, name).unwrap_or_else(|| panic!("{options:?}: {name}"));
-            assert_eq!(member.bits, None);
-            member.offset
-        });
-        let size = types.size(list).expect("a size");
-        assert_eq!([&offsets[..], &[size]].concat(), words(&module, "offsets", 12), "{options:?}");
-        shapes(&types, list);
-        let entry = module.function(function(&module, "first")).entry;
-        let head = types.parameter(entry, "head").expect("a parameter");
-        assert_eq!(head.at, Whereabouts::Register(7), "{options:?}");
-        let Shape::Pointer(Some(head)) = types.shape(head.of) else { panic!("no pointer") };
-        let first = types.member(head, "first").expect("a member of a structure without name");
-        assert!(matches!(types.shape(first.of), Shape::Pointer(Some(_))));
+        check(&types, &module, &format!("{options:?}"));
     }
 }
 
+/// Compares members and parameters of a built source with what it says itself.
+pub(super) fn check(types: &Types, module: &Module, said: &str) {
+    let list = types
+        .named(Some(Kind::Structure), "list")
+        .unwrap_or_else(|| panic!("{said}: no structure, {:?}", types.missing()));
+    assert_eq!(types.shape(list), Shape::Structure);
+    let offsets = MEMBERS.map(|name| {
+        let member = types.member(list, name).unwrap_or_else(|| panic!("{said}: {name}"));
+        assert_eq!(member.bits, None);
+        member.offset
+    });
+    let size = types.size(list).expect("a size");
+    assert_eq!([&offsets[..], &[size]].concat(), words(module, "offsets", 12), "{said}");
+    shapes(types, list);
+    let entry = module.function(function(module, "first")).entry;
+    let head = types.parameter(entry, "head").expect("a parameter");
+    assert_eq!(head.at, Whereabouts::Register(7), "{said}");
+    let Shape::Pointer(Some(head)) = types.shape(head.of) else { panic!("no pointer") };
+    let first = types.member(head, "first").expect("a member of a structure without name");
+    assert!(matches!(types.shape(first.of), Shape::Pointer(Some(_))));
+}
+
 /// Compares what is known of `struct list` with its source.
-fn shapes(types: &Types, list: TypeId) {
+pub(super) fn shapes(types: &Types, list: TypeId) {
     let member = |name: &str| types.member(list, name).expect("a member");
     let shape = |name: &str| types.shape(member(name).of);
     assert_eq!(shape("number"), Shape::Number { bytes: 4, signed: true });
