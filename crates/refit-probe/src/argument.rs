@@ -76,7 +76,9 @@ pub enum Root {
     /// A number that is said to be of a type.
     Cast(TypeName, Box<Argument>),
     /// A variable, or its local, and what was assigned to it first.
-    Variable(Box<Argument>, Option<Arc<Member>>),
+    Variable(Box<Argument>, Option<Arc<Argument>>),
+    /// A number that has the type of an address in it.
+    Computed(Box<Argument>),
 }
 
 /// A step on the way to a member.
@@ -154,7 +156,7 @@ impl Argument {
             Self::Member(member) => {
                 let root = match &member.root {
                     Root::Parameter(..) | Root::Given(..) => None,
-                    Root::Cast(_, of) | Root::Variable(of, _) => Some(&**of),
+                    Root::Cast(_, of) | Root::Variable(of, _) | Root::Computed(of) => Some(&**of),
                 };
                 let indexes = member.hops.iter().filter_map(|hop| match hop {
                     Hop::Index(index) => Some(index),
@@ -203,6 +205,28 @@ impl Argument {
             _ => None,
         };
         own.into_iter().chain(self.inner().into_iter().flat_map(Self::kept)).collect()
+    }
+
+    /// Whether types tell its place.
+    pub(crate) fn is_member(&self) -> bool {
+        matches!(self, Self::Member(_))
+    }
+
+    /// Returns the number of values in it whose types say its own: none if it cannot have one.
+    pub(crate) fn typed(&self) -> usize {
+        match self {
+            Self::Member(Member { root: Root::Variable(_, Some(assigned)), .. }) => {
+                1 + assigned.typed()
+            }
+            Self::Member(Member { root: Root::Computed(of), .. }) => 1 + of.typed(),
+            Self::Member(_) | Self::Variable(_) => 1,
+            Self::Local(of, _) if of.is_member() => of.typed(),
+            Self::Computed(left, Operator::Add | Operator::Subtract, right) => {
+                left.typed() + right.typed()
+            }
+            Self::Choice(all) => all[1].typed() + all[2].typed(),
+            _ => 0,
+        }
     }
 
     /// Whether it is a stack.
@@ -343,7 +367,7 @@ impl fmt::Display for Member {
             Root::Given(number, _) => format!("arg{number}"),
             Root::Cast(name, of) if self.hops.is_empty() => format!("({name}){of}"),
             Root::Cast(name, of) => format!("(({name}){of})"),
-            Root::Variable(of, _) => of.to_string(),
+            Root::Variable(of, _) | Root::Computed(of) => of.to_string(),
         };
         for (at, hop) in self.hops.iter().enumerate() {
             match hop {

@@ -3,45 +3,16 @@
 //! Members of structures are found here, and not when a probe is parsed: each place has the types
 //! of its own file.
 
-use refit_analysis::image::{ArgumentPlace, Tracepoint, TracepointArgument};
+use refit_analysis::image::{ArgumentPlace, TracepointArgument};
 use refit_analysis::registers::ARGUMENTS;
-use refit_analysis::types::{Bits, Member as Found, Shape, TypeId, Types, Whereabouts};
+use refit_analysis::types::{Bits, Whereabouts};
 use refit_splice::{Base, Formula, Operator, Value, Width};
 
-use crate::argument::{Argument, Hop, Maps, Member, Root, Want, kept, words};
-use crate::type_name::TypeName;
+use crate::argument::{Argument, Hop, Member, Root, Want, kept, words};
+use crate::forms::{Facts, Form, Part, Type};
 
 /// Number of the stack pointer.
 const STACK_POINTER: u8 = 4;
-/// The most names that an error lists.
-const TOLD: usize = 8;
-
-/// Facts that formulas at a place have without the snippet.
-#[derive(Clone, Copy)]
-pub struct Facts<'f> {
-    /// The maps that keep values.
-    pub maps: &'f Maps,
-    /// Address of the place in the program.
-    pub address: u64,
-    /// Address in its file.
-    pub in_file: u64,
-    /// Name of the file.
-    pub module: &'f str,
-    /// The static tracepoint that the place is, if it is one.
-    pub tracepoint: Option<&'f Tracepoint>,
-    /// Finds the types of the file; `None` if it has no debug information.
-    pub types: &'f dyn Fn() -> Option<&'f Types>,
-}
-
-impl std::fmt::Debug for Facts<'_> {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { address, module, .. } = self;
-        to.debug_struct("Facts")
-            .field("address", address)
-            .field("module", module)
-            .finish_non_exhaustive()
-    }
-}
 
 impl Argument {
     /// Returns the formula by which a snippet computes it.
@@ -57,7 +28,8 @@ impl Argument {
             Self::Function => Formula::Number(facts.address.cast_signed()),
             Self::Symbol(inner) => inner.formula(facts)?,
             Self::Computed(left, operator, right) => {
-                let both = [left.formula(facts)?, right.formula(facts)?];
+                let mut both = [left.formula(facts)?, right.formula(facts)?];
+                scale(&mut both, [left, right], *operator, facts)?;
                 Formula::Binary(*operator, Box::new(both))
             }
             Self::Unary(unary, inner) => Formula::Unary(*unary, boxed(inner)?),
@@ -80,23 +52,6 @@ impl Argument {
     }
 }
 
-/// A type, of the program or of C.
-#[derive(Clone, Debug)]
-enum Type {
-    Known(TypeId),
-    Number { bytes: u8, signed: bool },
-    Pointer(Box<Self>),
-}
-
-/// The structure of a type.
-enum Form {
-    Number { bytes: u8, signed: bool },
-    Pointer(Option<Type>),
-    Array { of: Type, stride: u64 },
-    Structure(TypeId),
-    Other(&'static str),
-}
-
 /// A value of a type, while the way to it is followed.
 struct Typed {
     /// The value, or its address if it is in memory.
@@ -106,16 +61,7 @@ struct Typed {
     of: Type,
 }
 
-impl<'f> Facts<'f> {
-    fn types(&self) -> Result<&'f Types, String> {
-        (self.types)().ok_or_else(|| {
-            format!(
-                "{} has no debug information (install the package with its debug symbols, or compile it with -g)",
-                self.module
-            )
-        })
-    }
-
+impl Facts<'_> {
     /// Returns the formula of an argument of the tracepoint, or of one on the stack.
     fn given(&self, number: usize) -> Result<Formula, String> {
         let Some(tracepoint) = self.tracepoint else {
@@ -133,54 +79,19 @@ impl<'f> Facts<'f> {
             None => Err(format!("the tracepoint has {} arguments", tracepoint.arguments.len())),
         }
     }
-
-    /// Returns the type with a name.
-    fn named(&self, name: &TypeName) -> Result<Type, String> {
-        let plain = match (name.number(), &*name.name) {
-            (Some((bytes, signed)), _) => Type::Number { bytes, signed },
-            // What `void *` points to is read byte by byte.
-            (None, "void") => Type::Number { bytes: 1, signed: false },
-            (None, _) => {
-                let found = self.types()?.named(name.kind, &name.name);
-                let alone = TypeName { pointers: 0, ..name.clone() };
-                Type::Known(found.ok_or_else(|| {
-                    format!("the debug information of {} has no type `{alone}`", self.module)
-                })?)
-            }
-        };
-        Ok((0..name.pointers).fold(plain, |of, _| Type::Pointer(Box::new(of))))
-    }
-
-    fn form(&self, of: &Type) -> Result<Form, String> {
-        Ok(match of {
-            Type::Number { bytes, signed } => Form::Number { bytes: *bytes, signed: *signed },
-            Type::Pointer(of) => Form::Pointer(Some((**of).clone())),
-            Type::Known(id) => match self.types()?.shape(*id) {
-                Shape::Number { bytes, signed } => Form::Number { bytes, signed },
-                Shape::Pointer(of) => Form::Pointer(of.map(Type::Known)),
-                Shape::Array { of, stride } => Form::Array { of: Type::Known(of), stride },
-                Shape::Structure => Form::Structure(*id),
-                Shape::Other(what) => Form::Other(what),
-            },
-        })
-    }
-
-    fn size(&self, of: &Type) -> Result<u64, String> {
-        match of {
-            Type::Number { bytes, .. } => Ok((*bytes).into()),
-            Type::Pointer(_) => Ok(8),
-            Type::Known(id) => {
-                let size = self.types()?.size(*id).filter(|size| *size > 0);
-                size.ok_or_else(|| "the size of its elements is not known".to_owned())
-            }
-        }
-    }
 }
 
 impl Member {
     /// Follows the way to the value.
     fn find(&self, facts: &Facts<'_>) -> Result<Typed, String> {
-        let mut found = self.root.find(facts)?;
+        let mut found = match (&self.root, self.hops.first()) {
+            // What nothing has a type for is read as a number of 8 bytes.
+            (Root::Computed(of), Some(Hop::Deref)) if of.type_of(facts)?.is_none() => {
+                let of_8 = Type::Number { bytes: 8, signed: false };
+                Typed::value(of.formula(facts)?, Type::Pointer(Box::new(of_8)))
+            }
+            (root, _) => root.find(facts)?,
+        };
         for hop in &self.hops {
             found = match hop {
                 Hop::Arrow(name) => found.pointed_to(facts)?.member(name, facts)?,
@@ -195,7 +106,7 @@ impl Member {
 
 impl Root {
     fn find(&self, facts: &Facts<'_>) -> Result<Typed, String> {
-        let value = |formula, of| Typed { formula, in_memory: false, bits: None, of };
+        let value = Typed::value;
         match self {
             Self::Parameter(name, _) => {
                 let found = facts.types()?.parameter(facts.in_file, name);
@@ -216,15 +127,15 @@ impl Root {
                 facts.given(usize::from(*number)).map(|formula| value(formula, of))
             }
             Self::Cast(name, of) => Ok(value(of.formula(facts)?, facts.named(name)?)),
-            Self::Variable(of, Some(assigned)) => {
-                let pointee = assigned.find(facts)?.of;
-                let assigned = match assigned.want {
-                    Want::Address => Type::Pointer(Box::new(pointee)),
-                    Want::Number | Want::Text => pointee,
-                };
-                Ok(value(of.formula(facts)?, assigned))
+            Self::Computed(of) => {
+                let found = of.type_of(facts)?;
+                let found = found.ok_or_else(|| format!("nothing says what type {of} has"))?;
+                Ok(value(of.formula(facts)?, found))
             }
-            Self::Variable(of, None) => Err(format!(
+            Self::Variable(of, Some(assigned)) if let Some(found) = assigned.type_of(facts)? => {
+                Ok(value(of.formula(facts)?, found))
+            }
+            Self::Variable(of, _) => Err(format!(
                 "nothing says what {of} points to (write e.g. {of} = (struct request *)arg0)"
             )),
         }
@@ -232,6 +143,11 @@ impl Root {
 }
 
 impl Typed {
+    /// Returns a value that is not in memory.
+    fn value(formula: Formula, of: Type) -> Self {
+        Self { formula, in_memory: false, bits: None, of }
+    }
+
     /// Returns what is asked for.
     fn wanted(self, want: Want, facts: &Facts<'_>) -> Result<Formula, String> {
         let form = facts.form(&self.of)?;
@@ -245,7 +161,9 @@ impl Typed {
             (_, Form::Array { .. }) => {
                 Err("it is an array (write str(…) for a text, or e.g. […][0])".to_owned())
             }
-            (_, Form::Structure(id)) => Err(format!("it is a structure{}", members(facts, id))),
+            (_, Form::Structure(record)) => {
+                Err(format!("it is a structure{}", facts.members(record)))
+            }
             _ => self.load(facts),
         }
     }
@@ -262,6 +180,9 @@ impl Typed {
         match self.bits {
             _ if !self.in_memory => Ok(narrow(self.formula, bytes, signed)),
             None => Ok(read(self.formula, width(bytes, signed))),
+            Some(bits) if bits.first + bits.count > 64 => {
+                Err("its bits are in more than 8 bytes".to_owned())
+            }
             Some(bits) => Ok(field(read(self.formula, width(bytes, false)), bits, signed)),
         }
     }
@@ -284,8 +205,8 @@ impl Typed {
 
     /// Returns a member of the structure that this is.
     fn member(self, name: &str, facts: &Facts<'_>) -> Result<Self, String> {
-        let id = match facts.form(&self.of)? {
-            Form::Structure(id) if self.in_memory => id,
+        let record = match facts.form(&self.of)? {
+            Form::Structure(record) if self.in_memory => record,
             Form::Pointer(_) => {
                 return Err(format!(
                     "`.{name}` needs a structure, and it is an address (write `->`)"
@@ -293,11 +214,9 @@ impl Typed {
             }
             _ => return Err(format!("it has no members such as `{name}`")),
         };
-        let found = facts.types()?.member(id, name);
-        let Found { offset, bits, of } =
-            found.ok_or_else(|| format!("no member `{name}`{}", members(facts, id)))?;
+        let Part { offset, bits, of } = facts.member(record, name)?;
         let offset = i64::try_from(offset).map_err(|_| "its place is not possible".to_owned())?;
-        Ok(Self { formula: add(self.formula, offset), in_memory: true, bits, of: Type::Known(of) })
+        Ok(Self { formula: add(self.formula, offset), in_memory: true, bits, of })
     }
 
     /// Returns an element of the array that this is, or that it points to.
@@ -312,15 +231,92 @@ impl Typed {
         };
         let stride = i64::try_from(stride).map_err(|_| "its elements are too large".to_owned())?;
         let begin = self.load(facts)?;
-        let formula = match index {
-            Formula::Number(index) => add(begin, index.wrapping_mul(stride)),
-            index => {
-                let bytes = Box::new([index, Formula::Number(stride)]);
-                let bytes = Formula::Binary(Operator::Multiply, bytes);
-                Formula::Binary(Operator::Add, Box::new([begin, bytes]))
-            }
+        let formula = match multiply(index, stride) {
+            Formula::Number(offset) => add(begin, offset),
+            offset => Formula::Binary(Operator::Add, Box::new([begin, offset])),
         };
         Ok(Self { formula, in_memory: true, bits: None, of })
+    }
+}
+
+impl Argument {
+    /// Returns the type of a number, if something says it.
+    fn type_of(&self, facts: &Facts<'_>) -> Result<Option<Type>, String> {
+        Ok(match self {
+            // A variable itself has the type of what it was assigned, or none.
+            Self::Member(Member {
+                root: Root::Variable(_, Some(of)),
+                hops,
+                want: Want::Number,
+            }) if hops.is_empty() => of.type_of(facts)?,
+            Self::Member(member) => {
+                let of = member.find(facts)?.of;
+                Some(match member.want {
+                    Want::Address => Type::Pointer(Box::new(of)),
+                    Want::Number | Want::Text => of,
+                })
+            }
+            Self::Local(of, _) if of.is_member() => of.type_of(facts)?,
+            Self::Computed(left, operator @ (Operator::Add | Operator::Subtract), right) => {
+                match left.pointer(facts)? {
+                    None if *operator == Operator::Add => right.pointer(facts)?,
+                    // The difference of two addresses is a number.
+                    Some(_)
+                        if *operator == Operator::Subtract && right.pointer(facts)?.is_some() =>
+                    {
+                        None
+                    }
+                    left => left,
+                }
+            }
+            Self::Choice(all) => match all[1].type_of(facts)? {
+                None => all[2].type_of(facts)?,
+                of => of,
+            },
+            _ => None,
+        })
+    }
+
+    /// Returns the type of a number that is an address of a type.
+    fn pointer(&self, facts: &Facts<'_>) -> Result<Option<Type>, String> {
+        let Some(of) = self.type_of(facts)? else { return Ok(None) };
+        Ok(matches!(facts.form(&of)?, Form::Pointer(_)).then_some(of))
+    }
+}
+
+/// Multiplies a number that is added to an address, or subtracted from one, by the size of what the
+/// address points to, as C does.
+fn scale(
+    formulas: &mut [Formula; 2],
+    numbers: [&Argument; 2],
+    operator: Operator,
+    facts: &Facts<'_>,
+) -> Result<(), String> {
+    if !matches!(operator, Operator::Add | Operator::Subtract) {
+        return Ok(());
+    }
+    let [left, right] = numbers;
+    let (of, scaled) = match (left.pointer(facts)?, right.pointer(facts)?) {
+        (Some(of), None) => (of, 1),
+        (None, Some(of)) if operator == Operator::Add => (of, 0),
+        _ => return Ok(()),
+    };
+    let stride = match facts.form(&of)? {
+        Form::Pointer(Some(of)) => facts.size(&of)?,
+        _ => 1,
+    };
+    let stride = i64::try_from(stride).map_err(|_| "its elements are too large".to_owned())?;
+    let number = std::mem::replace(&mut formulas[scaled], Formula::Number(0));
+    formulas[scaled] = multiply(number, stride);
+    Ok(())
+}
+
+/// Multiplies a number.
+fn multiply(number: Formula, by: i64) -> Formula {
+    match number {
+        Formula::Number(number) => Formula::Number(number.wrapping_mul(by)),
+        number if by == 1 => number,
+        number => binary(Operator::Multiply, number, by),
     }
 }
 
@@ -347,14 +343,6 @@ fn argument(given: &TracepointArgument) -> Formula {
             read(add(place, offset), width(bytes, signed))
         }
     }
-}
-
-/// Lists the members of a structure.
-fn members(facts: &Facts<'_>, id: TypeId) -> String {
-    let all = facts.types().map(|types| types.members(id)).unwrap_or_default();
-    let more = if all.len() > TOLD { ", …" } else { "" };
-    let first = all.iter().take(TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if first.is_empty() { String::new() } else { format!("; it has: {first}{more}") }
 }
 
 fn width(bytes: u8, signed: bool) -> Width {

@@ -304,6 +304,7 @@ fn member(path: Path<'_>, text: &str, wrong: &str) -> Result<Member, String> {
             let mut member = match Argument::number(of, text).map_err(|_| wrong.to_owned())? {
                 Argument::Member(member) if member.want == Want::Number => member,
                 variable @ Argument::Variable(_) => begin(Root::Variable(Box::new(variable), None)),
+                number if number.typed() > 0 => begin(Root::Computed(Box::new(number))),
                 number => begin(Root::Cast(TypeName::of(Width::Whole, 1), Box::new(number))),
             };
             member.hops.push(Hop::Deref);
@@ -322,6 +323,10 @@ fn typed(text: &str) -> Result<Member, String> {
         Argument::Member(member) if member.want == Want::Number => Ok(member),
         variable @ Argument::Variable(_) => {
             let root = Root::Variable(Box::new(variable), None);
+            Ok(Member { root, hops: Vec::new(), want: Want::Number })
+        }
+        number @ (Argument::Computed(..) | Argument::Choice(_)) if number.typed() > 0 => {
+            let root = Root::Computed(Box::new(number));
             Ok(Member { root, hops: Vec::new(), want: Want::Number })
         }
         _ => Err(format!(

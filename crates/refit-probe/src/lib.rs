@@ -27,11 +27,12 @@
 //! - [`unwinder`]: the stacks of threads that are switched out, for recordings.
 //! - [`operand`], `quotes`, [`type_name`], [`arithmetic`], [`argument`], `path`, [`expression`],
 //!   [`datum`]: values and texts, as they are asked for and as they are read.
+//! - [`declarations`]: the types that scripts declare.
 //! - [`lowering`]: locals for what is computed.
-//! - [`computing`]: formulas for these, with members of structures.
+//! - [`forms`], [`computing`]: types at a place, and formulas with members of structures.
 //! - [`mod@format`], [`action`]: messages, and everything that is done at places.
-//! - `flow`, [`statement`], [`spec`], [`script`]: the language, from text to places, conditions and
-//!   actions.
+//! - `not_understood`, `flow`, [`statement`], [`spec`], [`script`]: the language, from text to
+//!   places, conditions and actions.
 //! - `kept_maps`: the maps that keep values, and whether their uses fit each other.
 //! - [`tails`]: the steps by which a return is seen in another function.
 //! - [`steps`]: the actions of a place as steps of a splice, at the entry and the exits of a
@@ -69,6 +70,7 @@ mod code;
 pub mod computing;
 pub mod cover;
 pub mod datum;
+pub mod declarations;
 pub mod drcov;
 pub mod drill;
 pub mod error;
@@ -78,10 +80,12 @@ mod files;
 pub mod finder;
 mod flow;
 pub mod format;
+pub mod forms;
 pub mod implied;
 mod kept_maps;
 pub mod lowering;
 pub mod modules;
+mod not_understood;
 pub mod operand;
 mod path;
 pub mod places;

@@ -13,6 +13,9 @@ use crate::operand::{self, Operand};
 use crate::quotes::Quotes;
 use crate::type_name::TypeName;
 
+/// The most values in one that say its type.
+const MOST_TYPED: usize = 64;
+
 /// Alternatives, each of tests that all have to hold; empty for no condition.
 pub type Condition = Vec<Vec<Test>>;
 
@@ -38,8 +41,8 @@ pub(crate) struct Lowering {
     pending: Vec<Assignment>,
     /// The maps that keep functions.
     functions: BTreeSet<String>,
-    /// The members that were assigned to variables first, which have their types.
-    types: BTreeMap<String, Arc<Member>>,
+    /// The values that were assigned to variables first, which have their types.
+    types: BTreeMap<String, Arc<Argument>>,
     /// Whether the places are static tracepoints, which say where their arguments are.
     given: bool,
 }
@@ -204,17 +207,10 @@ impl Lowering {
     /// # Errors
     /// As [`value`](Self::value).
     pub(crate) fn assign(&mut self, name: &str, value: Argument) -> Result<Assignment, String> {
-        let copied = match &value {
-            Argument::Variable(other) => self.types.get(other).cloned(),
-            _ => None,
-        };
         let value = self.parts(value)?;
-        let of = match &value {
-            Argument::Member(member) => Some(Arc::new(member.clone())),
-            _ => copied,
-        };
-        if let Some(of) = of {
-            self.types.entry(name.to_owned()).or_insert(of);
+        // Types are found again for each use, so it must not have too many parts.
+        if (1..=MOST_TYPED).contains(&value.typed()) {
+            self.types.entry(name.to_owned()).or_insert_with(|| Arc::new(value.clone()));
         }
         let at = self.variables.iter().position(|(known, _)| known == name);
         let local = at.and_then(|at| u8::try_from(at).ok()).filter(|local| *local < LOCALS);
@@ -259,7 +255,16 @@ impl Lowering {
                 let assigned = self.variables.iter().find(|(known, _)| *known == name);
                 let operand = assigned.and_then(|(_, operand)| *operand);
                 let operand = operand.ok_or_else(|| format!("`${name}` was assigned nothing"))?;
-                Argument::Local(Box::new(Argument::Variable(name)), operand)
+                let assigned = self.types.get(&name).cloned();
+                let variable = Box::new(Argument::Variable(name));
+                let variable = match assigned {
+                    None => variable,
+                    assigned => {
+                        let (root, hops) = (Root::Variable(variable, assigned), Vec::new());
+                        Box::new(Argument::Member(Member { root, hops, want: Want::Number }))
+                    }
+                };
+                Argument::Local(variable, operand)
             }
             Argument::Member(member) => Argument::Member(self.member(member)?),
             Argument::Elapsed => {
@@ -274,6 +279,7 @@ impl Lowering {
         let root = match member.root {
             Root::Parameter(..) | Root::Given(..) => member.root,
             Root::Cast(name, of) => Root::Cast(name, Box::new(self.parts(*of)?)),
+            Root::Computed(of) => Root::Computed(Box::new(self.parts(*of)?)),
             Root::Variable(of, _) => {
                 let assigned = match &*of {
                     Argument::Variable(name) => self.types.get(name).cloned(),

@@ -1,8 +1,8 @@
 //! Scripts: several probes one after the other, with comments, as bpftrace has them.
 //!
 //! ```text
-//! script   := (probe | 'BEGIN' outside | 'END' outside | 'interval' ':' unit ':' number outside
-//!             | 'config' '=' '{' … '}')*
+//! script   := declarations (probe | 'BEGIN' outside | 'END' outside
+//!             | 'interval' ':' unit ':' number outside | 'config' '=' '{' … '}')*
 //! outside  := '{' ((message | ('print' | 'clear') '(' map ')') (',' | ';'))* '}'
 //! unit     := 's' | 'ms' | 'us' | 'hz'
 //! ```
@@ -12,10 +12,12 @@
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::action::{Do, Folding};
 use crate::datum::{Datum, constant};
+use crate::declarations::{self, Wrong};
 use crate::expression::{self, call};
 use crate::flow::{self, Part};
 use crate::format::Format;
@@ -102,9 +104,13 @@ impl FromStr for Script {
     fn from_str(text: &str) -> Result<Self, NotUnderstood> {
         let wrong = |part: &str, what: String| NotUnderstood::new(part, what);
         let plain = without_comments(text).map_err(|what| wrong(text, what))?;
-        let functions = lowering::maps_of_functions(&plain);
+        let declared = declarations::parse(&plain);
+        let (declared, begin) =
+            declared.map_err(|Wrong { at, what }| NotUnderstood::at(&plain, at, what))?;
+        let (declared, plain) = (Arc::new(declared), &plain[begin..]);
+        let functions = lowering::maps_of_functions(plain);
         let mut script = Self::default();
-        for probe in blocks(&plain).map_err(|what| wrong(text, what))? {
+        for probe in blocks(plain).map_err(|what| wrong(text, what))? {
             let (head, _) = probe.split_once('{').unwrap_or((probe, ""));
             let outside = || outside(probe).map_err(|what| wrong(probe, what));
             match head.trim() {
@@ -116,7 +122,7 @@ impl FromStr for Script {
                     let every = interval(head).map_err(|what| wrong(probe, what))?;
                     script.intervals.push(Interval { every, actions: outside()? });
                 }
-                _ => script.probes.push(Spec::parse(probe, &functions)?),
+                _ => script.probes.push(Spec::parse(probe, &functions, &declared)?),
             }
         }
         if script.probes.is_empty() {
@@ -305,6 +311,24 @@ uretprobe:libc:free { @ = count() } END { printf("over\n"); clear(@); clear(@x);
         let actions = &script.intervals[0].actions;
         assert_eq!(*actions, [Outside::Print(String::new()), Outside::Clear(String::new())]);
         assert_eq!((script.intervals[2].actions.len(), script.outside().count()), (1, 3));
+    }
+
+    #[test]
+    fn scripts_begin_with_declarations() {
+        let text = "#!/usr/bin/env refit\n/* types */\nenum e { SMALL = 16 };\n\
+            struct a { int x; } // first\nuprobe:x:SMALL /arg0 > SMALL/ { @SMALL = sum(arg1 * SMALL) }";
+        let script = parse(text);
+        let [probe] = &script.probes[..] else { panic!("{script:#?}") };
+        assert_eq!(probe.places[0].to_string(), "x:SMALL");
+        let last = probe.actions.last().expect("an action");
+        assert_eq!((last.map.as_deref(), last.when[0][0].than), (Some("SMALL"), 16));
+        assert!(last.what.to_string().contains("(arg1 * 16)"), "{}", last.what);
+        let wrong = "struct x { int y; };\nstruct z {\n\tint y;\n\tchar y; }\nuprobe:a:b { count }";
+        let error = wrong.parse::<Script>().expect_err("twice");
+        assert!(error.to_string().contains("the member `y` is there twice"), "{error}");
+        assert_eq!(error.mark(), Some([" char y; }".to_owned(), "      ~".to_owned()]));
+        let error = "struct a { int x; }".parse::<Script>().expect_err("nothing else");
+        assert!(error.to_string().contains("no probe"), "{error}");
     }
 
     #[test]

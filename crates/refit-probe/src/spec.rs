@@ -11,17 +11,22 @@
 //!
 //! `uretprobe` places are the exits of functions.
 //!
-//! [`statement`] defines statements, [`crate::operand`] values, [`crate::lowering`] conditions.
+//! [`crate::declarations`] has the types that may be declared before; constants of enumerations are
+//! replaced by their numbers. [`statement`] defines statements, [`crate::operand`] values,
+//! [`crate::lowering`] conditions.
 //! Where bpftrace and perf have a word for a concept, it is used here.
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use refit_splice::Base;
 
 use crate::action::Do;
 use crate::argument::{Argument, PlaceKind};
+use crate::declarations::Declarations;
 use crate::lowering::{self, Lowering};
+pub use crate::not_understood::NotUnderstood;
 use crate::operand::Operand;
 use crate::statement::{self, Statement};
 
@@ -34,6 +39,8 @@ pub struct Spec {
     pub actions: Vec<Statement>,
     /// Whether actions run only when a function is left.
     pub leaving: bool,
+    /// The types that its script declares.
+    pub declared: Arc<Declarations>,
 }
 
 impl Spec {
@@ -102,61 +109,37 @@ impl fmt::Display for What {
     }
 }
 
-/// Why a specification was not understood.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot parse the probe{}: {what}; write e.g. uprobe:redis-server:lookupKey {{ count }}", named(.text))]
-pub struct NotUnderstood {
-    what: String,
-    text: String,
-}
-
-impl NotUnderstood {
-    pub(crate) fn new(text: &str, what: String) -> Self {
-        Self { what, text: text.to_owned() }
-    }
-
-    /// Returns the line of the probe that the error quotes, and a line with a mark below it; `None`
-    /// if it quotes nothing that is in the probe.
-    pub fn mark(&self) -> Option<[String; 2]> {
-        let Self { what, text } = self;
-        let quoted = what.split('`').nth(1).filter(|quoted| !quoted.is_empty())?;
-        let at = text.find(quoted)?;
-        let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
-        let line = text[begin..].lines().next().unwrap_or_default().replace('\t', " ");
-        let (before, length) = (text[begin..at].chars().count(), quoted.chars().count());
-        Some([line, format!("{}{}", " ".repeat(before), "~".repeat(length))])
-    }
-}
-
-/// Names a probe by its text, if that is a line.
-fn named(text: &str) -> String {
-    match text.trim() {
-        text if text.contains('\n') => String::new(),
-        text => format!(" `{text}`"),
-    }
-}
-
 impl std::str::FromStr for Spec {
     type Err = NotUnderstood;
 
     fn from_str(text: &str) -> Result<Self, NotUnderstood> {
-        Self::parse(text, &lowering::maps_of_functions(text))
+        Self::parse(text, &lowering::maps_of_functions(text), &Arc::default())
     }
 }
 
 impl Spec {
-    /// Parses a specification of a script, in which these maps keep functions.
+    /// Parses a specification of a script that declares these types, and in which these maps keep
+    /// functions.
     ///
     /// # Errors
     /// What is not understood.
-    pub(crate) fn parse(text: &str, functions: &BTreeSet<String>) -> Result<Self, NotUnderstood> {
-        parse(text, functions).map_err(|what| NotUnderstood::new(text, what))
+    pub(crate) fn parse(
+        text: &str,
+        functions: &BTreeSet<String>,
+        declared: &Arc<Declarations>,
+    ) -> Result<Self, NotUnderstood> {
+        parse(text, functions, declared).map_err(|what| NotUnderstood::new(text, what))
     }
 }
 
-fn parse(text: &str, functions: &BTreeSet<String>) -> Result<Spec, String> {
+fn parse(
+    text: &str,
+    functions: &BTreeSet<String>,
+    declared: &Arc<Declarations>,
+) -> Result<Spec, String> {
     let (head, rest) = text.split_once('{').ok_or("no `{ action }`")?;
     let body = rest.trim_end().strip_suffix('}').ok_or("no closing `}`")?;
+    let body = &declared.replace_constants(body);
     // A path has slashes too, but no space before them.
     let head = &head.replace(['\n', '\t'], " ");
     let opens = head.find(char::is_whitespace).and_then(|at| Some(at + head[at..].find(" /")?));
@@ -181,13 +164,15 @@ fn parse(text: &str, functions: &BTreeSet<String>) -> Result<Spec, String> {
         all if all == places.len() => lowering.take_given(),
         _ => return Err("static tracepoints and other places in one probe; write two".to_owned()),
     }
-    let condition = condition.map(|condition| lowering.condition(condition)).transpose()?;
+    let condition = condition.map(|condition| declared.replace_constants(condition));
+    let condition = condition.map(|condition| lowering.condition(&condition)).transpose()?;
     let (when, tested) = condition.unwrap_or_default();
     // What the condition compares is computed without condition.
     let mut actions: Vec<_> = lowering.take().into_iter().map(Statement::from).collect();
     actions.extend(statement::parse(body, &mut lowering, &when)?);
     let leaving = exits > 0 || tested.iter().any(|operand| operand.leaving);
-    let spec = Spec { places, actions, leaving };
+    let declared = Arc::clone(declared);
+    let spec = Spec { places, actions, leaving, declared };
     spec.actions.iter().try_for_each(|statement| check(&spec, statement, &tested))?;
     Ok(spec)
 }

@@ -9,7 +9,7 @@ use refit_splice::{Action, Base, Clock, Key, Step, TIMER, Value, Width};
 
 use crate::action::Do;
 use crate::argument::{self, Argument, PlaceKind};
-use crate::computing::Facts;
+use crate::forms::Facts;
 use crate::spec::Spec;
 use crate::statement::Statement;
 use crate::tails::Tail;

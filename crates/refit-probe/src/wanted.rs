@@ -12,9 +12,9 @@ use refit_instruments::session::Session;
 use refit_splice::{At, Plan, Site};
 
 use crate::argument::Maps;
-use crate::computing::Facts;
 use crate::error::Error;
 use crate::files::Spot;
+use crate::forms::Facts;
 use crate::places::CodePlace;
 use crate::spec::Spec;
 use crate::steps::{About, NoSteps, Steps, Watching};
@@ -148,7 +148,16 @@ impl<'s> Wanted<'s> {
         let tracepoint = found.tracepoint.and_then(|at| module.image().tracepoints().get(at));
         let semaphore = tracepoint.and_then(|one| one.semaphore);
         let semaphore = semaphore.map(|at| at.wrapping_add(address.wrapping_sub(in_file)));
-        let facts = Facts { maps, address, in_file, module: &name, tracepoint, types: &find };
+        let (module_name, declared) = (&*name, &*spec.declared);
+        let facts = Facts {
+            maps,
+            address,
+            in_file,
+            module: module_name,
+            tracepoint,
+            types: &find,
+            declared,
+        };
         let about = About { name: &label, go, threads, messages, session, facts };
         let (mut steps, own) = match Steps::new(spec, &about, self.cells) {
             Ok(steps) => steps,

@@ -2,6 +2,7 @@
 
 mod copies;
 mod cover;
+mod declared;
 mod drill;
 mod kept;
 mod members;

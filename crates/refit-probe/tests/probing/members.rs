@@ -10,7 +10,7 @@ use refit_probe::script::Script;
 use refit_probe::watch::prepare;
 
 /// The program, with debug information of optimised code, and of code that is not.
-fn programs() -> [&'static Path; 2] {
+pub(super) fn programs() -> [&'static Path; 2] {
     static BUILT: OnceLock<[Built; 2]> = OnceLock::new();
     let options = [&["-g"][..], &["-gdwarf-4", "-O0"]];
     let built = BUILT.get_or_init(|| options.map(|one| build("cc", "probing/members.c", one)));
@@ -18,7 +18,7 @@ fn programs() -> [&'static Path; 2] {
 }
 
 /// Returns the messages of a probe while the program obeys a command.
-fn messages(program: &Path, probe: &str, command: &str) -> Vec<String> {
+pub(super) fn messages(program: &Path, probe: &str, command: &str) -> Vec<String> {
     let mut victim = Victim::of(program);
     let watch = watch(&victim, probe);
     victim.ask(command);
@@ -28,7 +28,7 @@ fn messages(program: &Path, probe: &str, command: &str) -> Vec<String> {
 }
 
 /// Returns why a probe is refused at its place.
-fn refused(program: &Path, probe: &str) -> String {
+pub(super) fn refused(program: &Path, probe: &str) -> String {
     let victim = Victim::of(program);
     let script: Script = probe.parse().unwrap_or_else(|what| panic!("{what}"));
     let prepared = prepare(&victim.program(), &script.probes, None);
