@@ -201,6 +201,13 @@ impl Do {
         !matches!(self, Self::Print(_) | Self::Assign { .. })
     }
 
+    /// Whether its results are taken from the program when they are cleared: they are no counts or
+    /// sums, of which what was there before can be subtracted.
+    pub fn is_taken(&self) -> bool {
+        let least = matches!(self, Self::Fold(Folding::Least | Folding::Greatest, _));
+        least || matches!(self, Self::Keep { .. })
+    }
+
     /// Whether it writes messages.
     pub fn prints(&self) -> bool {
         matches!(self, Self::Print(_))

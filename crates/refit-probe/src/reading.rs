@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-use refit_splice::{Action, ENTRIES, EXITS, Installed, KeptValues, Key, TIME};
+use refit_splice::{Action, ENTRIES, EXITS, Installed, Kept, KeptValues, Key, Keyed, Lanes, TIME};
 
 use crate::action::{Do, Folding};
 use crate::steps::{WAYS, Watching};
@@ -150,6 +150,20 @@ impl Reading {
         }
     }
 
+    /// Adapts what was read of least or greatest values that were taken before: numbers of values
+    /// without an extreme are those of values that were taken, and an extreme has one at least.
+    pub fn after_taking(&mut self, what: &Do) {
+        let Self::Folded { values, result } = self else { return };
+        let none = match what {
+            Do::Fold(Folding::Least, _) => i64::MAX,
+            Do::Fold(Folding::Greatest, _) => i64::MIN,
+            _ => return,
+        };
+        let is_none = *result == none || *values == 0;
+        *values = if is_none { 0 } else { values.cast_signed().max(1).cast_unsigned() };
+        *result = if is_none { 0 } else { *result };
+    }
+
     /// Whether nothing was counted.
     pub fn is_zero(&self) -> bool {
         match self {
@@ -174,6 +188,7 @@ impl Reading {
 /// The error of reading the cells.
 pub(crate) fn read(
     installed: &Installed,
+    lanes: &mut Lanes<'_>,
     watching: &Watching,
     process: u32,
     since: Duration,
@@ -207,30 +222,62 @@ pub(crate) fn read(
     if *what == Do::Exits {
         let mut cells = [0; 1 + WAYS];
         for (cell, number) in cells.iter_mut().zip(*first..) {
-            *cell = installed.cell(number)?;
+            *cell = lanes.cell(number)?;
         }
         let [calls, ways @ ..] = cells;
         let all = Reading::Exits { calls, ways };
         return Ok(Counts { keys: BTreeMap::new(), all, lost: 0 });
     }
     if let Action::Keep { kept, .. } = &step.action {
-        let tuples = matches!(kept.key, Some(Key::Tuple(_)));
-        let KeptValues { values, lost } = installed.kept(kept.map, tuples)?;
-        let each = values.into_iter().map(|(key, number)| (key, Reading::Kept(number)));
-        let (keys, all) = match by[..] {
-            [_, ..] => (each.collect(), Reading::Nothing),
-            [] => (BTreeMap::new(), each.map(|(_, one)| one).next().unwrap_or(Reading::Kept(0))),
-        };
-        return Ok(Counts { keys, all, lost });
+        return Ok(kept_counts(watching, installed.kept(kept.map, of_tuples(kept))?));
     }
-    let read = |cells: &[u64]| counted(what, cells);
     if step.key.is_some() {
-        let (keys, others) = installed.keyed(step, *first)?;
-        let keys = keys.iter().map(|(&key, cells)| (key, read(cells)));
-        return Ok(Counts { keys: keys.collect(), all: read(&others), lost: 0 });
+        return Ok(keyed_counts(watching, lanes.keyed(step, *first)?));
     }
-    let all = read(&installed.cells(step, *first)?);
+    let all = counted(what, &lanes.cells(step, *first)?);
     Ok(Counts { keys: BTreeMap::new(), all, lost: 0 })
+}
+
+/// Takes what an action has counted up to now, which begins anew: least and greatest values, and
+/// numbers that are kept. Nothing is taken of others.
+///
+/// # Errors
+/// The error of mapping the cells.
+pub(crate) fn take(installed: &Installed, watching: &Watching) -> io::Result<Counts> {
+    let Watching { what, step, first, .. } = watching;
+    match (what, &step.action) {
+        (_, Action::Keep { kept, .. }) => {
+            Ok(kept_counts(watching, installed.take_kept(kept.map, of_tuples(kept))?))
+        }
+        (Do::Fold(Folding::Least | Folding::Greatest, _), _) if step.key.is_some() => {
+            Ok(keyed_counts(watching, installed.take_keyed(step, *first)?))
+        }
+        (Do::Fold(Folding::Least | Folding::Greatest, _), _) => {
+            let all = counted(what, &installed.take_cells(step, *first)?);
+            Ok(Counts { keys: BTreeMap::new(), all, lost: 0 })
+        }
+        _ => Ok(Counts { keys: BTreeMap::new(), all: Reading::none(what), lost: 0 }),
+    }
+}
+
+/// Whether the keys of a map are numbers of several items.
+fn of_tuples(kept: &Kept) -> bool {
+    matches!(kept.key, Some(Key::Tuple(_)))
+}
+
+fn kept_counts(watching: &Watching, KeptValues { values, lost }: KeptValues) -> Counts {
+    let each = values.into_iter().map(|(key, number)| (key, Reading::Kept(number)));
+    let (keys, all) = match watching.by[..] {
+        [_, ..] => (each.collect(), Reading::Nothing),
+        [] => (BTreeMap::new(), each.map(|(_, one)| one).next().unwrap_or(Reading::Kept(0))),
+    };
+    Counts { keys, all, lost }
+}
+
+fn keyed_counts(watching: &Watching, (keys, others): (Keyed, Vec<u64>)) -> Counts {
+    let read = |cells: &[u64]| counted(&watching.what, cells);
+    let keys = keys.iter().map(|(&key, cells)| (key, read(cells)));
+    Counts { keys: keys.collect(), all: read(&others), lost: 0 }
 }
 
 /// Returns the CPU time of a thread in nanoseconds, as the kernel last updated it, some

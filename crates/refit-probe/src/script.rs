@@ -3,7 +3,8 @@
 //! ```text
 //! script   := declarations (probe | 'BEGIN' outside | 'END' outside
 //!             | 'interval' ':' unit ':' number outside | 'config' '=' '{' … '}')*
-//! outside  := '{' ((message | ('print' | 'clear') '(' map ')') (',' | ';'))* '}'
+//! outside  := '{' ((message | of_map '(' map ')') (',' | ';'))* '}'
+//! of_map   := 'print' | 'clear' | 'delete' | 'zero'
 //! unit     := 's' | 'ms' | 'us' | 'hz'
 //! ```
 //!
@@ -15,7 +16,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::action::{Do, Folding};
+use crate::action::Do;
 use crate::datum::{Datum, constant};
 use crate::declarations::{self, Wrong};
 use crate::expression::{self, call};
@@ -48,6 +49,8 @@ pub enum Outside {
     Print(String),
     /// Clears a map.
     Clear(String),
+    /// Sets all results of a map to 0; its keys stay.
+    Zero(String),
 }
 
 /// Actions that are done at an interval.
@@ -72,29 +75,6 @@ impl Script {
     pub fn outside(&self) -> impl Iterator<Item = &Outside> {
         let between = self.intervals.iter().flat_map(|interval| &interval.actions);
         self.begin.iter().chain(between).chain(&self.end)
-    }
-
-    /// Says which map is to be cleared between, and cannot be.
-    fn check(&self) -> Result<(), String> {
-        let between = self.intervals.iter().flat_map(|interval| &interval.actions);
-        let cleared = between.filter_map(|action| match action {
-            Outside::Clear(map) => Some(map),
-            _ => None,
-        });
-        let statements = || self.probes.iter().flat_map(|probe| &probe.actions);
-        let stays = |map: &String| {
-            let mut of = statements().filter(|one| one.map.as_ref() == Some(map));
-            of.any(|one| {
-                let least = matches!(one.what, Do::Fold(Folding::Least | Folding::Greatest, _));
-                least || matches!(one.what, Do::Keep { .. })
-            })
-        };
-        match cleared.into_iter().find(|map| stays(map)) {
-            None => Ok(()),
-            Some(map) => Err(format!(
-                "`clear(@{map})` is possible at intervals for counts, sums and histograms only"
-            )),
-        }
     }
 }
 
@@ -128,7 +108,6 @@ impl FromStr for Script {
         if script.probes.is_empty() {
             return Err(wrong(text, "no probe".to_owned()));
         }
-        script.check().map_err(|what| wrong(text, what))?;
         Ok(script)
     }
 }
@@ -169,14 +148,17 @@ fn outside(block: &str) -> Result<Vec<Outside>, String> {
             let name = map.trim().strip_prefix('@').ok_or_else(|| format!("`{map}` is no map"))?;
             expression::name(name, map)
         };
-        match (call(item, "print"), call(item, "clear")) {
-            (Some(map), _) => actions.push(Outside::Print(name(map)?)),
-            (_, Some(map)) => actions.push(Outside::Clear(name(map)?)),
-            _ => {
+        let words = ["print", "clear", "delete", "zero"];
+        let of_map = words.iter().find_map(|word| Some((*word, call(item, word)?)));
+        match of_map {
+            Some(("print", map)) => actions.push(Outside::Print(name(map)?)),
+            Some(("zero", map)) => actions.push(Outside::Zero(name(map)?)),
+            Some((_, map)) => actions.push(Outside::Clear(name(map)?)),
+            None => {
                 let mut lowering = Lowering::new(item, &BTreeSet::new());
                 let parsed = statement::parse(item, &mut lowering, &Condition::new())?;
                 for statement in parsed {
-                    actions.push(Outside::Message(known(statement.what)?));
+                    actions.push(Outside::Message(message(statement.what)?));
                 }
             }
         }
@@ -185,7 +167,7 @@ fn outside(block: &str) -> Result<Vec<Outside>, String> {
 }
 
 /// Returns a message that needs no program.
-fn known(what: Do) -> Result<Format, String> {
+fn message(what: Do) -> Result<Format, String> {
     let Do::Print(format) = what else {
         return Err(format!("`{what}` is not possible in BEGIN and END, but printf is"));
     };
@@ -304,13 +286,16 @@ uretprobe:libc:free { @ = count() } END { printf("over\n"); clear(@); clear(@x);
     #[test]
     fn actions_can_be_done_at_intervals() {
         let script = parse(
-            "uprobe:a:b { @ = count() } interval:s:1 { print(@); clear(@) } interval:ms:20 {} interval:hz:50 { time() }",
+            "uprobe:a:b { @ = count() } interval:s:1 { print(@); clear(@) } interval:ms:20 {} interval:hz:50 { time(); zero(@a); delete(@b) }",
         );
         let every: Vec<_> = script.intervals.iter().map(|one| one.every.as_millis()).collect();
         assert_eq!(every, [1000, 20, 20]);
         let actions = &script.intervals[0].actions;
         assert_eq!(*actions, [Outside::Print(String::new()), Outside::Clear(String::new())]);
-        assert_eq!((script.intervals[2].actions.len(), script.outside().count()), (1, 3));
+        let [_, zero, delete] = &script.intervals[2].actions[..] else { panic!("{script:#?}") };
+        let wanted = [Outside::Zero("a".to_owned()), Outside::Clear("b".to_owned())];
+        assert_eq!([zero, delete], wanted.each_ref());
+        assert_eq!(script.outside().count(), 5);
     }
 
     #[test]
@@ -346,8 +331,7 @@ uretprobe:libc:free { @ = count() } END { printf("over\n"); clear(@); clear(@x);
             ("interval:hz:51 { } uprobe:a:b { count }", "is no interval of 20 ms"),
             ("interval:h:1 { } uprobe:a:b { count }", "is no interval"),
             ("interval:s:1 { print(x) } uprobe:a:b { count }", "`x` is no map"),
-            ("interval:s:1 { clear(@x) } uprobe:a:b { @x = max(arg0) }", "`clear(@x)` is possible"),
-            ("interval:s:1 { clear(@x) } uprobe:a:b { @x = 1 }", "counts, sums and histograms"),
+            ("interval:s:1 { zero(@x[1]) } uprobe:a:b { count }", "no name of a map"),
             ("END { clear(x) } uprobe:a:b { count }", "`x` is no map"),
             ("END { if (1) { } } uprobe:a:b { count }", "`if` is not possible"),
             ("END { printf(\"%d\", tid) } uprobe:a:b { count }", "`tid` is not known in BEGIN"),

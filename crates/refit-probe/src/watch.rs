@@ -10,7 +10,7 @@ use refit_analysis::types::Types;
 use refit_instruments::session::Session;
 use refit_splice::process::Program;
 use refit_splice::remains::Removed;
-use refit_splice::{DURATIONS, Installed, Key, Plan, StopTimes, TIMER, Why};
+use refit_splice::{AHEAD, DURATIONS, Installed, Key, Lanes, Plan, StopTimes, TIMER, Why};
 
 use crate::action::Do;
 use crate::argument::{Argument, PlaceKind};
@@ -64,6 +64,24 @@ pub struct Watch {
     printing: Option<Printing>,
     marks: Option<u16>,
     began: Instant,
+}
+
+/// A reader of counts. What it reads ahead is as old as itself.
+#[derive(Debug)]
+pub struct Reader<'w> {
+    watch: &'w Watch,
+    lanes: Lanes<'w>,
+}
+
+impl Reader<'_> {
+    /// Reads what an action of a place has counted.
+    ///
+    /// # Errors
+    /// The error of reading the cells.
+    pub fn read(&mut self, watching: &Watching) -> std::io::Result<Counts> {
+        let Watch { installed, process, began, .. } = self.watch;
+        reading::read(installed, &mut self.lanes, watching, *process, began.elapsed())
+    }
 }
 
 /// Resolves specifications in a program, and decides how each place is spliced. Changes nothing.
@@ -236,7 +254,22 @@ impl Watch {
     /// # Errors
     /// The error of reading the cells.
     pub fn read(&self, watching: &Watching) -> std::io::Result<Counts> {
-        reading::read(&self.installed, watching, self.process, self.began.elapsed())
+        Reader { watch: self, lanes: self.installed.lanes(0) }.read(watching)
+    }
+
+    /// Begins to read what the actions of all places have counted, which takes few calls if they
+    /// are read in order.
+    pub fn reader(&self) -> Reader<'_> {
+        Reader { watch: self, lanes: self.installed.lanes(AHEAD) }
+    }
+
+    /// Takes what an action of a place has counted up to now, if its least or greatest values, or
+    /// numbers that it keeps ([`Do::is_taken`]): it begins anew. Each value is taken once.
+    ///
+    /// # Errors
+    /// The error of mapping the cells.
+    pub fn take(&self, watching: &Watching) -> std::io::Result<Counts> {
+        reading::take(&self.installed, watching)
     }
 
     /// Reads the stack with this number, as [`Installed::stack`] does. Numbers are the keys of

@@ -19,10 +19,12 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 
 use refit_sys::maps::Mapping;
 use refit_sys::memory::PAGE_SIZE_U64;
 use refit_sys::patch_area::{NAME, is_area};
+use refit_sys::words::Window;
 
 use crate::debugger;
 use crate::indices;
@@ -47,6 +49,8 @@ pub(crate) struct Room {
 pub(crate) struct Area {
     pub(crate) head: Head,
     memfd: File,
+    /// The area in this process, if it was needed.
+    window: OnceLock<Window>,
 }
 
 impl Area {
@@ -152,6 +156,21 @@ impl Area {
         Ok(byte[0])
     }
 
+    /// Maps the area into this process, where its words can be changed while the program does.
+    pub(crate) fn window(&self) -> io::Result<&Window> {
+        if let Some(window) = self.window.get() {
+            return Ok(window);
+        }
+        let window = Window::open(&self.memfd)?;
+        Ok(self.window.get_or_init(|| window))
+    }
+
+    /// Returns the index, in the window, of a word of the data, by its offset after the beginning
+    /// of the first lane.
+    pub(crate) fn index(&self, at: u64) -> usize {
+        ((self.head.data + PAGE_SIZE_U64 + at) / 8) as usize
+    }
+
     /// Reads words of the data, from an offset after the beginning of the first lane.
     pub(crate) fn words(&self, at: u64, count: usize) -> io::Result<Vec<u64>> {
         let mut bytes = vec![0; count * 8];
@@ -177,7 +196,7 @@ fn map(still: &mut Still<'_>, call: &Call, head: Head) -> Result<Area, Why> {
     let mapped = call.fetch(still.program(), made).map_err(Why::from).and_then(|memfd| {
         let failed = |source| Refusal::System { id, what: "create the patch area", source };
         memfd.set_len(head.end).map_err(failed)?;
-        let area = Area { head, memfd };
+        let area = Area { head, memfd, window: OnceLock::new() };
         area.put(still.program(), Head::AT, &head.to_bytes())?;
         area.put(still.program(), head.data, &area.first_lane().to_le_bytes())?;
         let (read, write, run) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);

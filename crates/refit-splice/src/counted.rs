@@ -79,45 +79,6 @@ impl Installed {
         Ok((threads, lost))
     }
 
-    /// Reads what a step has counted so far: cells by key, and the cells of all other keys
-    /// together.
-    ///
-    /// # Errors
-    /// The error of reading the area.
-    pub fn keyed(&self, step: &Step, first: u32) -> io::Result<(Keyed, Vec<u64>)> {
-        let (each, table) = (step.action.cells() as usize, step.table(first));
-        let (mut keys, mut others) = (BTreeMap::new(), vec![0; each]);
-        for area in &self.areas {
-            for lane in 0..1_u64 << self.lanes {
-                let at = lane * self.stride + u64::from(first) * 8;
-                let words = area.words(at, (table.end - first) as usize)?;
-                let (rest, entries) = words.split_at(each);
-                step.action.add(&mut others, rest);
-                for entry in entries.chunks_exact(1 + each).filter(|entry| entry[0] != 0) {
-                    let cells = keys.entry(entry[0] - 1).or_insert_with(|| vec![0; each]);
-                    step.action.add(cells, &entry[1..]);
-                }
-            }
-        }
-        Ok((keys, others))
-    }
-
-    /// Reads what a step without a key has counted so far: its cells.
-    ///
-    /// # Errors
-    /// The error of reading the area.
-    pub fn cells(&self, step: &Step, first: u32) -> io::Result<Vec<u64>> {
-        let mut cells = vec![0; step.cells() as usize];
-        for area in &self.areas {
-            for lane in 0..1_u64 << self.lanes {
-                let at = lane * self.stride + u64::from(first) * 8;
-                let words = area.words(at, cells.len())?;
-                step.action.add(&mut cells, &words);
-            }
-        }
-        Ok(cells)
-    }
-
     /// Reads the frames of a stack, the innermost first, by the number that is the value of
     /// [`Base::Stack`](crate::Base::Stack): the address of the site, then the last byte of each
     /// call. [`UNKNOWN_FRAME`](crate::UNKNOWN_FRAME) follows where it was not known how to go on.
@@ -157,22 +118,5 @@ impl Installed {
         let place = store.and_then(|store| Some((store.place(number)?, store.place_words())));
         let (Some(area), Some((at, words))) = (self.areas.first(), place) else { return Ok(None) };
         area.words(at, words).map(Some)
-    }
-
-    /// Reads what a cell has counted so far. Never less than a previous result.
-    ///
-    /// # Errors
-    /// The error of reading the area.
-    pub fn cell(&self, cell: u32) -> io::Result<u64> {
-        let mut sum = 0_u64;
-        for area in &self.areas {
-            for lane in 0..1_u64 << self.lanes {
-                // A lane's part of the time is negative while a thread that entered on it has left
-                // on another one.
-                let parts = area.words(lane * self.stride + u64::from(cell) * 8, 1)?;
-                sum = parts.into_iter().fold(sum, u64::wrapping_add);
-            }
-        }
-        Ok(sum)
     }
 }

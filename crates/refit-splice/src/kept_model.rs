@@ -15,12 +15,14 @@ enum Call {
     Store(u8, u8),
     Add(u8, u8),
     LookUp(u8),
+    /// Refit takes all values (`taken`); those under this key are found.
+    Take(u8),
 }
 
 impl Call {
     fn key(self) -> u8 {
         match self {
-            Self::Store(key, _) | Self::Add(key, _) | Self::LookUp(key) => key,
+            Self::Store(key, _) | Self::Add(key, _) | Self::LookUp(key) | Self::Take(key) => key,
         }
     }
 }
@@ -98,8 +100,11 @@ impl State {
         let key = call.key();
         let stored = match call {
             Call::Store(_, value) | Call::Add(_, value) => value,
-            Call::LookUp(_) => 0,
+            Call::LookUp(_) | Call::Take(_) => 0,
         };
+        if let Call::Take(key) = call {
+            return self.take(number, key);
+        }
         let looks_up = matches!(call, Call::LookUp(_));
         let entry = &mut self.entries[thread.entry];
         match thread.next {
@@ -151,6 +156,39 @@ impl State {
         }
     }
 
+    /// Does the next step of refit, which takes the value of one entry after the other.
+    fn take(&mut self, number: usize, wanted: u8) {
+        let thread = &mut self.threads[number];
+        let entry = &mut self.entries[thread.entry];
+        thread.next = match thread.next {
+            Next::Key => Next::Replaced,
+            // The key was read in the step before, and may be another one by now.
+            Next::Replaced if thread.unused.is_none() => {
+                thread.unused = Some(entry.0.into());
+                Next::Replaced
+            }
+            Next::Replaced => {
+                let key = thread.unused.take().and_then(|key| u8::try_from(key).ok());
+                Next::Exchange((key.unwrap_or(0), entry.1))
+            }
+            Next::Exchange((key, value)) if key != 0 && value != 0 && *entry != (key, value) => {
+                Next::Exchange(*entry)
+            }
+            Next::Exchange((key, value)) => {
+                if key != 0 && value != 0 {
+                    *entry = (key, 0);
+                    thread.found.extend(Some(value).filter(|_| key == wanted));
+                }
+                thread.entry += 1;
+                Next::Key
+            }
+            other => other,
+        };
+        if thread.entry == self.entries.len() {
+            thread.done();
+        }
+    }
+
     /// Goes on with the next entry, or with what follows the last one.
     fn following(&mut self, number: usize, next: Next) {
         let thread = &mut self.threads[number];
@@ -165,7 +203,7 @@ impl State {
                 thread.next = Next::Replaced;
             }
             (Next::LockedKey, _) => thread.next = Next::Unlock { restarts: false, lost: true },
-            (_, Call::LookUp(_)) => thread.finds(0),
+            (_, Call::LookUp(_) | Call::Take(_)) => thread.finds(0),
             (_, Call::Store(_, 0) | Call::Add(_, 0)) => thread.done(),
             _ => thread.next = Next::Lock,
         }
@@ -216,7 +254,7 @@ fn values(outcome: &Outcome, key: u8) -> Vec<u8> {
     values.map(|(_, value)| *value).collect()
 }
 
-use Call::{Add, LookUp, Store};
+use Call::{Add, LookUp, Store, Take};
 
 #[test]
 fn a_thread_finds_what_it_has_stored_under_its_own_key() {
@@ -261,5 +299,21 @@ fn a_key_has_one_value_that_was_stored_and_none_once_it_is_deleted() {
         explore(entries, last, |outcome| {
             assert!(values(outcome, 1).is_empty(), "{:?}", outcome.entries);
         });
+    }
+}
+
+#[test]
+fn values_that_are_taken_are_those_that_were_added() {
+    const ADDS: &[Call] = &[Add(1, 1), Add(1, 2)];
+    const ROOM: &[Call] = &[Store(7, 0), Store(7, 3), Store(7, 0)];
+    const TAKES: &[Call] = &[Take(1), Take(1)];
+    for entries in [&[(7, 9), (8, 0)][..], &[(7, 9), (0, 0)], &[(1, 4), (7, 9)]] {
+        let before: u8 = entries.iter().filter(|(key, _)| *key == 1).map(|(_, value)| value).sum();
+        let states = explore(entries, &[ADDS, ROOM, TAKES], |outcome| {
+            let taken: u8 = outcome.found[2].iter().sum();
+            let rest: u8 = values(outcome, 1).iter().sum();
+            assert_eq!((taken + rest, outcome.lost), (before + 3, 0), "{:?}", outcome.entries);
+        });
+        assert!(states > 500, "{states}");
     }
 }

@@ -99,7 +99,7 @@
 //! - `assemble`: all code of a patch area, on all processors.
 //! - `move_threads`: program counters that the changes affect.
 //! - [`remains`], `install`, `withdraw`: put a plan in, take everything out, take single sites out.
-//! - `counted`: reads what snippets have counted and stored.
+//! - `counted`, `lanes`, `taken`: read what snippets have counted and stored, and take it.
 //!
 //! # What it does not do
 //!
@@ -117,6 +117,8 @@ mod copy;
 mod counted;
 mod debugger;
 mod encode;
+#[cfg(test)]
+mod fold_model;
 mod generate;
 mod indices;
 mod install;
@@ -124,6 +126,7 @@ mod jump;
 mod kept;
 #[cfg(test)]
 mod kept_model;
+mod lanes;
 mod layout;
 mod listing;
 mod move_threads;
@@ -141,6 +144,7 @@ mod snippet;
 mod stacks;
 mod steady;
 mod store;
+mod taken;
 mod unwind;
 mod why;
 mod withdraw;
@@ -149,6 +153,7 @@ pub use body::{Body, Part};
 pub use counted::{ENTRIES, EXITS, Keyed, TIME};
 pub use install::{Installed, StopTimes};
 pub use kept::KeptValues;
+pub use lanes::{AHEAD, Lanes};
 pub use plan::Plan;
 pub use procedures::Procedures;
 pub use relocate::Displaced;

@@ -194,7 +194,9 @@ fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
     refit_sys::process::all()
         .filter(|&id| {
             let mappings = refit_sys::maps::of(id).unwrap_or_default();
-            mappings.iter().any(|mapping| is_area(mapping) && files.contains(&mapping.file))
+            // A process that reads the counts may have mapped the file, too, in one part.
+            let runs = |one: &Mapping| is_area(one) && one.offset == 0 && !one.writable;
+            mappings.iter().any(|one| runs(one) && files.contains(&one.file))
         })
         .collect()
 }

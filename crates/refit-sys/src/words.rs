@@ -1,9 +1,8 @@
-//! Memory that several processes share as atomic words: a memfd or a file, mapped `MAP_SHARED` and
-//! never unmapped.
+//! Memory that several processes share as atomic words: a memfd or a file, mapped `MAP_SHARED`.
 //!
 //! Any process that has such memory may write anything to it at any time, so it is accessible as
-//! atomics only. It stays mapped until the process ends, so that references to it can be kept in
-//! statics and used in signal handlers.
+//! atomics only. [`Words`] stay mapped until the process ends, so that references to them can be
+//! kept in statics and used in signal handlers; a [`Window`] is unmapped when it is dropped.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -111,6 +110,97 @@ impl AsFd for Words {
     }
 }
 
+/// A file of words that is mapped for a while, without touching its pages.
+#[derive(Debug)]
+pub struct Window {
+    words: &'static [AtomicU64],
+}
+
+impl Window {
+    /// Maps a whole file.
+    ///
+    /// # Errors
+    /// The errors of `fstat` and `mmap`; `EINVAL` for an empty file. If the file is shrunk later,
+    /// an access beyond its end raises `SIGBUS`.
+    pub fn open(file: &File) -> io::Result<Self> {
+        let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), length, access, MapFlags::SHARED, file, 0)
+        }?;
+        // SAFETY: the mapping is page-aligned, has at least as many words, is readable and
+        // writable, and stays until this value is dropped, which no reference outlives. Other
+        // processes access their mappings of the file by atomics, or change its bytes as if by
+        // those.
+        let words = unsafe { std::slice::from_raw_parts(base.cast(), length / WORD) };
+        Ok(Self { words })
+    }
+
+    /// Returns the words.
+    pub fn get(&self) -> &[AtomicU64] {
+        self.words
+    }
+
+    /// Exchanges two words, the first of which has an even index, as a whole, if they are as
+    /// expected.
+    ///
+    /// # Errors
+    /// The words that are there instead; zeros if the file has no such pair, or the processor no
+    /// such instruction.
+    pub fn exchange_pair(
+        &self,
+        first: usize,
+        expected: [u64; 2],
+        new: [u64; 2],
+    ) -> Result<(), [u64; 2]> {
+        let pair = self.words.get(first..).and_then(|words| words.get(..2));
+        let pair = pair.filter(|_| first.is_multiple_of(2));
+        let (Some(pair), true) = (pair, is_x86_feature_detected!("cmpxchg16b")) else {
+            return Err([0; 2]);
+        };
+        let whole = |[low, high]: [u64; 2]| u128::from(high) << 64 | u128::from(low);
+        let (expected, place) = (whole(expected), pair.as_ptr().cast_mut().cast::<u128>());
+        // SAFETY: the processor has the instruction. The two words are in the mapping, writable,
+        // and aligned to 16 bytes, since the mapping is to pages and the index is even; they are
+        // atomics, which all processes change by atomic instructions only.
+        let found = unsafe { exchange_16(place, expected, whole(new)) };
+        if found == expected { Ok(()) } else { Err([found as u64, (found >> 64) as u64]) }
+    }
+}
+
+/// Exchanges 16 bytes as a whole if they are as expected; returns those that were there.
+///
+/// # Safety
+/// The place is aligned, and can be written. The compiler has no such atomic, and calls a function
+/// of a library in place of the intrinsic.
+unsafe fn exchange_16(place: *mut u128, expected: u128, new: u128) -> u128 {
+    let (mut low, mut high) = (expected as u64, (expected >> 64) as u64);
+    // SAFETY: the caller's. `rbx`, which the compiler may need, is as before at the end.
+    unsafe {
+        std::arch::asm!(
+            "xchg rbx, rsi",
+            "lock cmpxchg16b xmmword ptr [rdi]",
+            "mov rbx, rsi",
+            in("rdi") place,
+            inout("rsi") new as u64 => _,
+            inout("rax") low,
+            inout("rdx") high,
+            in("rcx") (new >> 64) as u64,
+        );
+    }
+    u128::from(high) << 64 | u128::from(low)
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        let base = self.words.as_ptr().cast_mut().cast();
+        // SAFETY: the range is the mapping of this value, to which no reference is left. A refusal
+        // leaves it mapped, which harms nobody.
+        let _ = unsafe { rustix::mm::munmap(base, size_of_val(self.words)) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,7 +230,34 @@ mod tests {
     }
 
     #[test]
+    fn pairs_are_exchanged_as_a_whole_by_several_threads() {
+        let words = Words::new(c"refit-test", 16).expect("a memfd can be made");
+        let file = File::from(words.as_fd().try_clone_to_owned().expect("a descriptor can be had"));
+        let window = Window::open(&file).expect("it can be mapped again");
+        assert_eq!(window.exchange_pair(3, [0; 2], [1; 2]), Err([0; 2]));
+        assert_eq!(window.exchange_pair(16, [0; 2], [1; 2]), Err([0; 2]));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        let mut now = [0; 2];
+                        while let Err(there) =
+                            window.exchange_pair(2, now, [now[0] + 1, now[1].wrapping_sub(1)])
+                        {
+                            assert_eq!(there[0], there[1].wrapping_neg());
+                            now = there;
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(words.get()[2].load(Relaxed), 40_000);
+    }
+
+    #[test]
     fn an_empty_file_is_refused() {
         assert!(Words::new(c"refit-test", 0).is_err());
+        let empty = rustix::fs::memfd_create(c"refit-test", MemfdFlags::CLOEXEC);
+        assert!(Window::open(&File::from(empty.expect("a memfd can be made"))).is_err());
     }
 }

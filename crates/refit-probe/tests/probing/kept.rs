@@ -11,7 +11,7 @@ use refit_probe::script::Script;
 use refit_probe::watch::{self, Watch};
 use refit_splice::{Operator, Relation};
 
-fn program() -> &'static Path {
+pub(super) fn program() -> &'static Path {
     static BUILT: OnceLock<Built> = OnceLock::new();
     BUILT.get_or_init(|| build("cc", "probing/kept.c", &["-pthread"])).path()
 }

@@ -11,6 +11,7 @@ mod program;
 mod sequences;
 mod stacks;
 mod tails;
+mod taken;
 mod tracepoints;
 mod unwound;
 

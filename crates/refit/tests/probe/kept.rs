@@ -115,8 +115,11 @@ fn what_is_printed_and_cleared_at_intervals_adds_up() {
     let mut shell = Shell::start();
     let id = shell.id();
     let script = r#"
-uprobe:*:sqlite3_prepare_v2 { @all = count(); @by[str(arg1)] = count(); @twice = sum(2); @last = nsecs; }
+uprobe:*:sqlite3_prepare_v2 { @all = count(); @by[str(arg1)] = count(); @twice = sum(2); @last = nsecs;
+    @n++; @texts[str(arg1)] += 3; @top = max(arg0 != 0); @low[comm] = min(7); @keeps[tid] = count(); }
 interval:ms:20 { print(@all); clear(@all); print(@by); print(@twice); clear(@by); clear(@twice) }
+interval:ms:20 { print(@n); delete(@n); print(@texts); print(@top); print(@low); clear(@texts); zero(@top) }
+interval:ms:20 { print(@low); clear(@low); print(@low); print(@keeps); zero(@keeps) }
 END { clear(@last) }"#;
     let mut child = refit(&["--json", "probe", "-p", &id, "-e", script])
         .stdout(Stdio::piped())
@@ -144,5 +147,16 @@ END { clear(@last) }"#;
     };
     assert_eq!((sum("all", "count"), sum("by", "count")), (number, number), "{printed}");
     assert_eq!((sum("twice", "result"), sum("last", "result")), (2 * number, 0), "{printed}");
+    // Numbers that are kept, and extremes with the numbers of their values.
+    assert_eq!((sum("n", "result"), sum("texts", "result")), (number, 3 * number), "{printed}");
+    assert_eq!((sum("top", "count"), sum("low", "count")), (number, number), "{printed}");
+    let extremes = |map: &str, other: u64| {
+        let of = records.iter().filter(|one| one["map"] == map && one["count"] != 0);
+        of.into_iter().all(|one| one["result"] == other)
+    };
+    assert!(extremes("top", 1) && extremes("low", 7), "{printed}");
+    // The key stays.
+    let keeps = records.iter().filter(|one| one["map"] == "keeps" && one["count"] == 0).count();
+    assert_eq!((sum("keeps", "count"), keeps > 0), (number, true), "{printed}");
     verified(&id);
 }

@@ -1,6 +1,6 @@
 //! The actions of scripts that refit does itself: at the beginning, at intervals and at the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use refit_probe::reading::Reading;
@@ -16,15 +16,18 @@ pub(super) struct Actions<'s> {
     script: &'s Script,
     /// The times of the next actions at intervals.
     next: Vec<Instant>,
-    /// The results of maps when they were cleared, by map, action and key.
-    cleared: BTreeMap<(String, String, Key), Reading>,
+    /// The results of maps when they were cleared, by map, action and key, and whether keys stay
+    /// without a result.
+    cleared: BTreeMap<(String, String, Key), (Reading, bool)>,
+    /// The maps that were cleared.
+    taken: BTreeSet<String>,
 }
 
 impl<'s> Actions<'s> {
     pub(super) fn new(script: &'s Script) -> Self {
         let now = Instant::now();
         let next = script.intervals.iter().map(|interval| now + interval.every).collect();
-        Self { script, next, cleared: BTreeMap::new() }
+        Self { script, next, cleared: BTreeMap::new(), taken: BTreeSet::new() }
     }
 
     /// Does what comes before everything else. Programs read objects, so they get no messages.
@@ -64,7 +67,7 @@ impl<'s> Actions<'s> {
 
     /// Reads all results, without what was cleared.
     pub(super) fn read<'w>(&self, watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Failure> {
-        let mut read = reading::read(watched)?;
+        let mut read = reading::read(watched, &BTreeSet::new())?;
         self.leave_out(&mut read);
         Ok(read)
     }
@@ -73,10 +76,16 @@ impl<'s> Actions<'s> {
     fn leave_out(&self, read: &mut Vec<Read<'_>>) {
         read.retain_mut(|one| {
             let cleared = self.name(one).and_then(|name| self.cleared.get(&name));
-            cleared.is_none_or(|cleared| {
-                one.reading.subtract(cleared, &one.watching.what);
-                !one.reading.is_zero()
-            })
+            let stays = cleared.is_some_and(|(_, stays)| *stays);
+            if one.map().is_none_or(|map| !self.taken.contains(map)) {
+                return true;
+            }
+            match cleared {
+                _ if one.watching.what.is_taken() => one.reading.after_taking(&one.watching.what),
+                Some((cleared, _)) => one.reading.subtract(cleared, &one.watching.what),
+                None => {}
+            }
+            stays || !one.reading.is_zero()
         });
     }
 
@@ -93,7 +102,13 @@ impl<'s> Actions<'s> {
     ) -> Result<(), Failure> {
         let reads = |action: &Outside| !matches!(action, Outside::Message(_));
         // Read once, so that what is counted between printing and clearing is not lost.
-        let all = if actions.iter().any(reads) { reading::read(watched)? } else { Vec::new() };
+        let takes = actions.iter().filter_map(|action| match action {
+            Outside::Clear(map) | Outside::Zero(map) => Some(map.as_str()),
+            Outside::Message(_) | Outside::Print(_) => None,
+        });
+        let takes: BTreeSet<&str> = takes.collect();
+        let read = actions.iter().any(reads).then(|| reading::read(watched, &takes));
+        let mut all = read.transpose()?.unwrap_or_default();
         for action in actions {
             match action {
                 Outside::Message(_) if out.json() => {}
@@ -104,11 +119,17 @@ impl<'s> Actions<'s> {
                     self.leave_out(&mut read);
                     print::print(false, &read, watched.len() > 1, out)?;
                 }
-                Outside::Clear(map) => {
-                    for one in all.iter().filter(|one| one.map() == Some(map)) {
+                Outside::Clear(map) | Outside::Zero(map) => {
+                    let stays = matches!(action, Outside::Zero(_));
+                    for one in all.iter_mut().filter(|one| one.map() == Some(map)) {
                         let name = self.name(one);
-                        self.cleared.extend(name.map(|name| (name, one.reading.clone())));
+                        let cleared = (one.reading.clone(), stays);
+                        self.cleared.extend(name.map(|name| (name, cleared)));
+                        if one.watching.what.is_taken() {
+                            one.reading.subtract(&one.reading.clone(), &one.watching.what);
+                        }
                     }
+                    self.taken.insert(map.clone());
                 }
             }
         }

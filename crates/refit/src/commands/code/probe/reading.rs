@@ -59,20 +59,28 @@ pub(super) enum Key {
     Others,
 }
 
-/// Reads everything.
-pub(super) fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Failure> {
+/// Reads everything. Takes the results of some maps that can be taken ([`Do::is_taken`]).
+pub(super) fn read<'w>(
+    watched: &'w [Watched<'_>],
+    takes: &BTreeSet<&str>,
+) -> Result<Vec<Read<'w>>, Failure> {
     let failed = |e: io::Error| Failure::new("read the counts", e.to_string(), "try again");
     let (mut all, mut maps) = (Vec::new(), Maps::default());
     for Watched { program, watch } in watched {
         tell_unseen(watch).map_err(failed)?;
-        let mut kept = BTreeSet::new();
+        let (mut kept, mut reader) = (BTreeSet::new(), watch.reader());
         for place in &watch.watched {
             for watching in place.actions.iter().filter(|one| one.what.is_read()) {
                 // All places have the same numbers.
                 if matches!(watching.what, Do::Keep { .. }) && !kept.insert(&watching.map) {
                     continue;
                 }
-                let counts = watch.read(watching).map_err(failed)?;
+                let taken = watching.map.as_deref().is_some_and(|map| takes.contains(map));
+                let counts = match taken && watching.what.is_taken() {
+                    true => watch.take(watching),
+                    false => reader.read(watching),
+                };
+                let counts = counts.map_err(failed)?;
                 if counts.lost > 0 {
                     tell_lost(counts.lost, place, watching);
                 }

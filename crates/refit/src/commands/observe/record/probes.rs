@@ -100,9 +100,10 @@ impl Source for Samples {
         let Some((program, watch)) = self.watched.get() else { return };
         let session = self.session;
         let known = self.known.get_or_insert_with(|| define(session, watch));
+        let mut reader = watch.reader();
         for (watching, id) in known {
             // A program that has ended has no further results.
-            let Ok(counts) = watch.read(watching) else { continue };
+            let Ok(counts) = reader.read(watching) else { continue };
             let value = counts.keys.values().chain([&counts.all]).filter_map(value).sum();
             let (time, thread) = (session.now(), program.id());
             let what = What::new(*id, Phase::Sample);
