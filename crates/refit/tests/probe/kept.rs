@@ -118,7 +118,7 @@ fn what_is_printed_and_cleared_at_intervals_adds_up() {
 uprobe:*:sqlite3_prepare_v2 { @all = count(); @by[str(arg1)] = count(); @twice = sum(2); @last = nsecs;
     @n++; @texts[str(arg1)] += 3; @top = max(arg0 != 0); @low[comm] = min(7); @keeps[tid] = count(); }
 interval:ms:20 { print(@all); clear(@all); print(@by); print(@twice); clear(@by); clear(@twice) }
-interval:ms:20 { print(@n); delete(@n); print(@texts); print(@top); print(@low); clear(@texts); zero(@top) }
+interval:ms:20 { print(@n); delete(@n); print(@texts); print(@top); clear(@texts); zero(@top) }
 interval:ms:20 { print(@low); clear(@low); print(@low); print(@keeps); zero(@keeps) }
 END { clear(@last) }"#;
     let mut child = refit(&["--json", "probe", "-p", &id, "-e", script])
