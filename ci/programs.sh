@@ -1,7 +1,7 @@
 #!/bin/sh
 # Programs with all their functions watched and poisoned, for longer than ./test does it (REFIT_PROGRAMS_ROUNDS, 10), and
-# servers under load that are watched with all their libraries: each that is installed of redis, nginx, squid, postgres, and
-# whatever of musl and Go.
+# servers under load that are watched with all their libraries: each that is installed of redis, nginx, squid, postgres, one
+# in Go (server.go), and whatever of musl and Go.
 #   ci/programs.sh                      everything
 #   ci/programs.sh redis squid …        only these servers
 set -eu
@@ -11,7 +11,7 @@ top=$(dirname "$0")/..
 settings=$(cd "$top/bench" && pwd)/squid.conf
 if [ $# = 0 ]; then
 	REFIT_PROGRAMS_ROUNDS=${REFIT_PROGRAMS_ROUNDS:-10} cargo test --locked --release -p refit --test programs
-	set -- redis nginx squid postgres
+	set -- redis nginx squid postgres go
 fi
 need_refit
 folder=$(mktemp -d) server='' beside=''
@@ -200,10 +200,30 @@ load_postgres() {
 	cmp "$folder/answer" "$folder/expected"
 }
 
+# A server whose goroutines share threads; every answer is compared with that of the first time.
+go_() {
+	there go curl || return 0
+	go build -o "$folder/server" ci/server.go
+	"$folder/server" 2>"$folder/errors" &
+	server=$!
+	until_it_works curl -sf http://127.0.0.1:18083/1
+	under_load load_go
+}
+
+load_go() {
+	mkdir -p "$folder/answers"
+	for turn in 1 2 3; do
+		curl -sf -Z --parallel-max 16 -o "$folder/answers/#1" 'http://127.0.0.1:18083/[1-500]'
+		[ -e "$folder/first" ] || cp -r "$folder/answers" "$folder/first"
+		diff -r "$folder/first" "$folder/answers"
+	done
+	rm -r "$folder/answers"
+}
+
 for name; do
 	case $name in
 	redis | postgres) "$name" ;;
-	nginx | squid) "${name}_" ;;
+	nginx | squid | go) "${name}_" ;;
 	*) die "there is no server $name" ;;
 	esac
 done
