@@ -1,5 +1,5 @@
 // A library that is preloaded into a program (ci/unwind.sh): the program's first thread steps through itself, and at each step
-// its stack is unwound by GCC's runtime library. What a step may change of a stack follows from the instruction: a call adds
+// its stack is unwound by GCC's runtime library, or by nongnu libunwind (-DLIBUNWIND). What a step may change of a stack follows from the instruction: a call adds
 // a frame, a return takes one away, every other instruction leaves all callers as they are, with the registers that are
 // theirs. It does not matter what the code is, or whether it was spliced in, so descriptions are not compared with
 // themselves.
@@ -7,8 +7,11 @@
 //   UNWIND_LOG     the file for what is found
 //   UNWIND_BEGIN   a FIFO; stepping begins when something has been written to it
 //   UNWIND_STEPS   the number of steps after which the program goes on by itself
+//   UNWIND_PAUSE   microseconds for which the program goes on by itself when it has come to nothing new for a while; 0: none.
+//                  With pauses, more of it is seen, but not the same at each run
 //   UNWIND_KNOWN   a log of the same program without spliced code; functions that were wrong there, or that led to code
 //                  without a description, are left out
+//   UNWIND_FUNCTIONS the file for the functions that led to spliced code: each by its file and its place there
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -20,18 +23,26 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 #include <unwind.h>
+#ifdef LIBUNWIND
+#define UNW_LOCAL_ONLY
+#include <libunwind.h>
+#endif
 
 #define DEEPEST 96
 #define TRAP_FLAG 0x100
 #define OFTEN 8
+#define LONG 2000
 // Spliced code is in mappings of this name.
 #define AREA "/memfd:refit"
 
 // Registers that a function preserves for its caller, by their numbers in frame descriptions.
+#ifndef LIBUNWIND
 static const int PRESERVED[] = {3, 6, 12, 13, 14, 15};
+#endif
 static const int SAVED[] = {REG_RBX, REG_RBP, REG_R12, REG_R13, REG_R14, REG_R15};
 
 struct frame { uintptr_t counter, stack, preserved[6]; };
@@ -45,12 +56,14 @@ struct set { uintptr_t *keys; uint8_t *numbers; long count; };
 static struct stack stacks[2];
 static struct set steps_at, functions, known, told;
 static struct range { uintptr_t from, to; bool area; } ranges[4096];
-static int range_count, log_file = -1, now, first_thread;
-static long steps, most, checked, inside, area_instructions, wrong;
+static int range_count, log_file = -1, functions_file = -1, now, first_thread;
+static long steps, most, pause_for, nothing_new, checked, inside, area_instructions, wrong;
 static int awake;
 static bool valid;
+static timer_t timer;
 static enum kind last_kind;
-static uintptr_t last_counter, site;
+static uintptr_t last_counter, before_last, site;
+static char maps[1 << 20];
 
 static struct set set(void) {
 	struct set made = {calloc(ROOM, sizeof(uintptr_t)), calloc(ROOM, 1), 0};
@@ -82,24 +95,27 @@ static bool has(const struct set *set, uintptr_t key) {
 	return set->keys[at] == key;
 }
 
-static void say(const char *format, ...) {
-	char line[1024];
+static void say(int file, const char *format, ...) {
+	char line[1024 + 4096];
 	va_list rest;
 	va_start(rest, format);
 	int length = vsnprintf(line, sizeof line, format, rest);
 	va_end(rest);
-	if (write(log_file, line, (size_t)length) != length) abort();
+	if (write(file, line, (size_t)length) != length) abort();
+}
+
+static void read_maps(void) {
+	int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	size_t length = 0;
+	for (ssize_t more; (more = read(file, maps + length, sizeof maps - 1 - length)) > 0;) length += (size_t)more;
+	close(file);
+	maps[length] = 0;
 }
 
 static void read_ranges(void) {
-	static char text[1 << 20];
-	int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-	size_t length = 0;
-	for (ssize_t more; (more = read(file, text + length, sizeof text - 1 - length)) > 0;) length += (size_t)more;
-	close(file);
-	text[length] = 0;
+	read_maps();
 	range_count = 0;
-	for (char *line = text; *line && range_count < 4096;) {
+	for (char *line = maps; *line && range_count < 4096;) {
 		char *end = strchrnul(line, '\n');
 		struct range *range = &ranges[range_count];
 		char modes[8] = "", *rest = line;
@@ -143,6 +159,20 @@ static enum kind kind_of(const uint8_t *code) {
 	}
 }
 
+#ifdef LIBUNWIND
+static const int NAMED[] = {UNW_X86_64_RBX, UNW_X86_64_RBP, UNW_X86_64_R12, UNW_X86_64_R13, UNW_X86_64_R14, UNW_X86_64_R15};
+static void unwind(ucontext_t *context, struct stack *into) {
+	unw_cursor_t cursor;
+	into->count = 0;
+	if (unw_init_local2(&cursor, context, UNW_INIT_SIGNAL_FRAME) < 0) return;
+	do {
+		struct frame *frame = &into->frames[into->count++];
+		unw_get_reg(&cursor, UNW_REG_IP, &frame->counter);
+		unw_get_reg(&cursor, UNW_REG_SP, &frame->stack);
+		for (int at = 0; at < 6; at++) unw_get_reg(&cursor, NAMED[at], &frame->preserved[at]);
+	} while (into->count < DEEPEST && unw_step(&cursor) > 0);
+}
+#else
 struct walk { struct stack *into; uintptr_t from; bool seen; };
 static _Unwind_Reason_Code walked(struct _Unwind_Context *context, void *argument) {
 	struct walk *walk = argument;
@@ -156,6 +186,13 @@ static _Unwind_Reason_Code walked(struct _Unwind_Context *context, void *argumen
 	for (int at = 0; at < 6; at++) frame->preserved[at] = _Unwind_GetGR(context, PRESERVED[at]);
 	return _URC_NO_REASON;
 }
+
+static void unwind(ucontext_t *context, struct stack *into) {
+	struct walk walk = {into, (uintptr_t)context->uc_mcontext.gregs[REG_RIP], false};
+	into->count = 0;
+	_Unwind_Backtrace(walked, &walk);
+}
+#endif
 
 // Returns the number of frames, from the first on, that are equal; all of them if all are.
 static int equal(const struct frame *ones, int count, const struct frame *others, int other_count, int *differs) {
@@ -185,9 +222,35 @@ static uintptr_t function_of(uintptr_t counter) {
 	return from ? from : counter;
 }
 
+// Prints a function by its file and the place there.
+static void say_place(uintptr_t address) {
+	for (char *line = maps, *end; *line; line = *end ? end + 1 : end) {
+		end = strchrnul(line, '\n');
+		unsigned long from, to, offset;
+		int name = 0;
+		if (sscanf(line, "%lx-%lx %*s %lx %*s %*s %n", &from, &to, &offset, &name) != 3 || address < from || address >= to) continue;
+		say(functions_file, "%.*s %lx\n", name ? (int)(end - line - name) : 0, line + name, address - from + offset);
+	}
+}
+
 static void report(void) {
-	say("%ld steps, %ld examined, %ld in spliced code, at %ld instructions of %ld functions: %ld wrong\n", steps, checked, inside,
+	read_maps();
+	for (size_t at = 0; functions_file >= 0 && at < ROOM; at++)
+		if (functions.keys[at]) say_place(functions.keys[at]);
+	say(log_file, "%ld steps, %ld examined, %ld in spliced code, at %ld instructions of %ld functions: %ld wrong\n", steps, checked, inside,
 	    area_instructions, functions.count, wrong);
+}
+
+__attribute__((destructor)) static void finish(void) {
+	if (!most) return;
+	report();
+	most = 0;
+}
+
+// Programs may end without destructors.
+__attribute__((noreturn)) void _exit(int code) {
+	if (getpid() == first_thread) finish();
+	for (;;) syscall(SYS_exit_group, code);
 }
 
 static void compare(const ucontext_t *context, bool area) {
@@ -205,7 +268,7 @@ static void compare(const ucontext_t *context, bool area) {
 	if (right || has(&known, function) || has(&known, last_function)) return;
 	wrong++;
 	if (!put(&told, counter)) return;
-	say("wrong %lx in %lx%s, after %lx in %lx, frame %d of %d, before %d: %lx %lx, before %lx %lx\n", counter, function,
+	say(log_file, "wrong %lx in %lx%s, after %lx in %lx, frame %d of %d, before %d: %lx %lx, before %lx %lx\n", counter, function,
 	    area ? " [refit]" : "", last_counter, last_function, differs + 1, new->count, old->count,
 	    new->frames[differs + 1].counter, new->frames[differs + 1].stack, old->frames[differs + 1].counter,
 	    old->frames[differs + 1].stack);
@@ -216,7 +279,7 @@ static bool made(ucontext_t *context) {
 	greg_t *registers = context->uc_mcontext.gregs;
 	uintptr_t counter = (uintptr_t)registers[REG_RIP];
 	if (*(uint16_t *)counter != 0x050f) return false;
-	if (registers[REG_RAX] == SYS_exit_group && most) report();
+	if (registers[REG_RAX] == SYS_exit_group) finish();
 	bool action = registers[REG_RAX] == SYS_rt_sigaction && registers[REG_RDI] == SIGTRAP;
 	bool mask = registers[REG_RAX] == SYS_rt_sigprocmask && registers[REG_R10] == 8;
 	if (!action && !mask) return false;
@@ -236,10 +299,16 @@ static bool made(ucontext_t *context) {
 }
 
 static void stepped(int number_of_signal, siginfo_t *info, void *argument) {
-	(void)number_of_signal, (void)info;
+	(void)number_of_signal;
 	ucontext_t *context = argument;
 	greg_t *registers = context->uc_mcontext.gregs;
 	int error = errno;
+	if (info->si_code == SI_TIMER && steps < most) {
+		// The first step is that after the next instruction.
+		registers[REG_EFL] |= TRAP_FLAG;
+		valid = false, nothing_new = 0;
+		return;
+	}
 	if (syscall(SYS_gettid) != first_thread || steps >= most) {
 		registers[REG_EFL] &= ~TRAP_FLAG;
 		errno = error;
@@ -249,18 +318,17 @@ static void stepped(int number_of_signal, siginfo_t *info, void *argument) {
 	bool area = is_area(counter), there;
 	uint8_t *times = number(&steps_at, counter, &there);
 	if (area && !is_area(last_counter)) {
-		site = last_counter;
+		// The long half of a short jump is not in the function.
+		site = *(uint8_t *)last_counter == 0xe9 && *(uint8_t *)before_last == 0xeb ? before_last : last_counter;
 		put(&functions, function_of(site));
 	}
 	if (area && !there) area_instructions++;
-	if (*times < OFTEN) awake = 300;
+	if (*times < OFTEN) awake = 300, nothing_new = 0;
 	// What is executed often is examined at times only.
 	bool look = awake-- > 0 || (steps >> 10) % 8 == 0;
 	if (look) {
 		now = !now;
-		stacks[now].count = 0;
-		struct walk walk = {&stacks[now], counter, false};
-		_Unwind_Backtrace(walked, &walk);
+		unwind(context, &stacks[now]);
 		if (valid) {
 			compare(context, area);
 			if (*times < OFTEN) ++*times;
@@ -269,14 +337,19 @@ static void stepped(int number_of_signal, siginfo_t *info, void *argument) {
 	valid = look;
 	steps++;
 	last_kind = kind_of((const uint8_t *)counter);
+	before_last = last_counter ? last_counter : counter;
 	last_counter = counter;
 	while (made(context)) {
 		last_counter = (uintptr_t)registers[REG_RIP];
 		last_kind = kind_of((const uint8_t *)last_counter);
 	}
+	if (pause_for && ++nothing_new > LONG) {
+		struct itimerspec once = {.it_value.tv_nsec = pause_for * 1000};
+		timer_settime(timer, 0, &once, NULL);
+		registers[REG_EFL] &= ~TRAP_FLAG;
+	}
 	if (steps == most) {
-		report();
-		most = 0;
+		finish();
 		registers[REG_EFL] &= ~TRAP_FLAG;
 	}
 	errno = error;
@@ -299,24 +372,31 @@ __attribute__((constructor)) static void begin(void) {
 	const char *log = getenv("UNWIND_LOG"), *fifo = getenv("UNWIND_BEGIN"), *limit = getenv("UNWIND_STEPS");
 	if (!log) return;
 	log_file = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	if (getenv("UNWIND_FUNCTIONS"))
+		functions_file = open(getenv("UNWIND_FUNCTIONS"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 	steps_at = set(), functions = set(), known = set(), told = set();
 	if (getenv("UNWIND_KNOWN")) read_known(getenv("UNWIND_KNOWN"));
 	// Programs that this one starts are not stepped through.
 	unsetenv("UNWIND_LOG");
 	unsetenv("LD_PRELOAD");
-	most = limit ? atol(limit) : 5000000;
+	pause_for = getenv("UNWIND_PAUSE") ? atol(getenv("UNWIND_PAUSE")) : 0;
 	first_thread = (int)syscall(SYS_gettid);
+	struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGTRAP};
+	event._sigev_un._tid = first_thread;
+	if (pause_for && timer_create(CLOCK_MONOTONIC, &event, &timer)) abort();
 	char byte;
 	int begin = fifo ? open(fifo, O_RDONLY | O_CLOEXEC) : -1;
 	if (fifo && read(begin, &byte, 1) != 1) abort();
 	if (fifo) close(begin);
 	stack_t other = {.ss_sp = malloc(1 << 18), .ss_size = 1 << 18};
 	sigaltstack(&other, NULL);
-	struct sigaction action = {.sa_sigaction = stepped, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+	struct sigaction action = {.sa_sigaction = stepped, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
 	sigaction(SIGTRAP, &action, NULL);
 	read_ranges();
 	// The first unwinding allocates.
-	struct walk walk = {&stacks[0], 0, false};
-	_Unwind_Backtrace(walked, &walk);
+	ucontext_t here;
+	getcontext(&here);
+	unwind(&here, &stacks[0]);
+	most = limit ? atol(limit) : 5000000;
 	__asm__ volatile("pushfq\n\torl %0, (%%rsp)\n\tpopfq" ::"i"(TRAP_FLAG) : "memory", "cc");
 }

@@ -1,11 +1,26 @@
 #!/bin/sh
 # Programs unwind their stack at every instruction that they execute, without spliced code and then with it at every function
 # (unwind.c says how a stack is known to be right). Prints what was examined; fails if a stack is wrong in or near spliced
-# code. UNWIND_STEPS (500,000) says how far each run goes; all of it takes five to ten minutes.
+# code.
+#   ci/unwind.sh          some programs with many kinds of probes; five to ten minutes
+#   ci/unwind.sh long     more programs, each that is installed, with fewer kinds of probes; fails below 10,000 functions
+#
+# UNWINDER says which unwinder is asked: libgcc (GCC's runtime library) or libunwind (nongnu). UNWIND_STEPS says how far each
+# run goes (500,000; long: 4,000,000), UNWIND_PAUSE for how many microseconds a program goes on by itself when it has come to
+# nothing new (0; long: 300).
 set -eu
 top=$(dirname "$0")/..
 . "$top/ci/setup.sh"
 need_packages python3:python3 sqlite3:sqlite3 perl:perl git:git openssl:openssl
+case ${1:-} in '') steps=500000 pause=0 least=0 ;; long) steps=4000000 pause=300 least=10000 ;; *) die "it is $0 [long]" ;; esac
+case ${UNWINDER:=libgcc} in
+libgcc) with='' ;;
+libunwind)
+	need_packages /usr/include/x86_64-linux-gnu/libunwind.h:libunwind-dev
+	with='-DLIBUNWIND -Wl,--no-as-needed -lunwind'
+	;;
+*) die "there is no unwinder $UNWINDER" ;;
+esac
 need_refit
 folder=$(mktemp -d) program=''
 finish() {
@@ -14,10 +29,11 @@ finish() {
 }
 trap finish EXIT
 trap 'exit 130' INT TERM
-cc -O2 -Wall -Wextra -shared -fPIC -o "$folder/unwind.so" ci/unwind.c
+cc -O2 -Wall -Wextra -shared -fPIC -o "$folder/unwind.so" ci/unwind.c $with
 mkfifo "$folder/begin"
-export UNWIND_STEPS="${UNWIND_STEPS:-500000}"
+export UNWIND_STEPS="${UNWIND_STEPS:-$steps}" UNWIND_PAUSE="${UNWIND_PAUSE:-$pause}"
 functions=0 wrong=0
+: >"$folder/functions"
 
 # Both runs have the same addresses, so that functions can be compared.
 stepping() { setarch -R env LD_PRELOAD="$folder/unwind.so" "$@" <"$input" >"$folder/output" 2>&1; }
@@ -30,7 +46,7 @@ watch() {
 	before=0 after=0
 	UNWIND_LOG=$folder/known stepping "$@" || before=$?
 	cp "$folder/output" "$folder/expected"
-	UNWIND_LOG=$folder/log UNWIND_KNOWN=$folder/known UNWIND_BEGIN=$folder/begin stepping "$@" &
+	UNWIND_LOG=$folder/log UNWIND_KNOWN=$folder/known UNWIND_BEGIN=$folder/begin UNWIND_FUNCTIONS=$folder/functions stepping "$@" &
 	program=$!
 	until [ -e "$folder/log" ]; do sleep 0.1; done
 	process=$(grep -ls "$folder/unwind.so" /proc/[0-9]*/maps | cut -d/ -f3)
@@ -103,13 +119,41 @@ int f(struct s *v, int n) {
 double g(struct s *v, float x) { while (v) x += v->b * x, v = v->n; return x; }
 END
 input=/dev/null
-for actions in '{ count }' '{ latency }' '{ count, poison }' '{ exits }' '{ @[ustack(3)] = count() }'; do
-	watch "$actions" /usr/bin/python3 "$folder/a.py"
-	watch "$actions" perl "$folder/a.pl"
-	watch "$actions" sqlite3 :memory: ".read $folder/a.sql"
-done
-watch '{ count, histogram arg0 }' git log --stat -3
-watch '{ count }' "$(gcc -print-prog-name=cc1)" -quiet -O2 "$folder/a.c" -o /dev/null
-watch '{ @[str(arg0), tid] = sum(arg1) }' openssl dgst -sha256 -hmac key "$folder/unwind.so"
-echo "$functions functions (counted once for each program and actions), $wrong wrong"
-[ $wrong = 0 ]
+
+short() {
+	for actions in '{ count }' '{ latency }' '{ count, poison }' '{ exits }' '{ @[ustack(3)] = count() }'; do
+		watch "$actions" /usr/bin/python3 "$folder/a.py"
+		watch "$actions" perl "$folder/a.pl"
+		watch "$actions" sqlite3 :memory: ".read $folder/a.sql"
+	done
+	watch '{ count, histogram arg0 }' git log --stat -3
+	watch '{ count }' "$(gcc -print-prog-name=cc1)" -quiet -O2 "$folder/a.c" -o /dev/null
+	watch '{ @[str(arg0), tid] = sum(arg1) }' openssl dgst -sha256 -hmac key "$folder/unwind.so"
+}
+
+# Runs a program if it is installed.
+perhaps() {
+	if command -v "$2" >/dev/null; then watch "$@"; else echo "left out: there is no $2"; fi
+}
+
+long() {
+	watch '{ count }' "$(gcc -print-prog-name=cc1)" -quiet -O3 -g "$folder/a.c" -o /dev/null
+	watch '{ exits }' "$(gcc -print-prog-name=cc1)" -quiet -O2 "$folder/a.c" -o /dev/null
+	perhaps '{ count }' clang -cc1 -O2 -emit-obj -o /dev/null "$folder/a.c"
+	watch '{ count, latency }' /usr/bin/python3 "$folder/a.py"
+	watch '{ exits }' perl "$folder/a.pl"
+	watch '{ count, poison }' sqlite3 :memory: ".read $folder/a.sql"
+	watch '{ count, histogram arg0 }' git log --stat -3
+	watch '{ @[str(arg0), tid] = sum(arg1) }' openssl dgst -sha256 -hmac key "$folder/unwind.so"
+	perhaps '{ count }' php -r 'echo strlen(json_encode(array_map(fn($a) => sha1(strrev($a)), preg_split("/a/", str_repeat("bab", 99)))));'
+	perhaps '{ count }' gdb -nx -batch -ex 'info line main' -ex 'print sizeof(long)' /usr/bin/true
+	perhaps '{ count }' vim -es -u NONE -c 'call setline(1, range(99))' -c '%s/\d/<&>/g' -c 'sort!' -c 'qa!'
+	perhaps '{ count }' ffmpeg -v error -nostdin -f lavfi -i testsrc2=d=0.1:s=64x48 -threads 1 -c:v mpeg4 -bitexact -f null -
+	perhaps '{ count }' gawk 'BEGIN { for (i = 0; i < 99; i++) a[i] = sprintf("%x", i * i); print asort(a), gensub(/[0-9]/, "", "g", a[7]) }'
+}
+
+"${1:-short}"
+sort -u "$folder/functions" >"$folder/distinct"
+distinct=$(wc -l <"$folder/distinct")
+echo "$functions functions (counted once for each program and actions), $distinct distinct ones, $wrong wrong stacks"
+[ $wrong = 0 ] && [ "$distinct" -ge $least ]
