@@ -5,7 +5,8 @@
 //! `_dl_find_object` of glibc, as LLVM's unwinder does. Both are looked for: in GCC's library,
 //! which may be loaded later, in glibc, and in a statically linked program. In glibc the function
 //! that programs can call is in `libc.so.6`; it jumps to one of the dynamic loader, which has a
-//! name only where debug symbols are installed.
+//! name only where debug symbols are installed. Other C libraries have no such function: with them,
+//! a program whose own file has GCC's unwinder is looked at as well.
 
 use refit_analysis::Module;
 use refit_splice::process::Program;
@@ -14,6 +15,7 @@ use tracing::debug;
 
 use crate::code::behind_mark;
 use crate::files::Files;
+use crate::libunwind;
 use crate::sites::Place;
 
 /// The functions that unwinders ask.
@@ -29,19 +31,41 @@ pub fn add(program: &Program, files: &mut Files, plan: &mut Plan) -> Vec<(String
     let mut all = Vec::new();
     for file in files.all() {
         let name = files.mapped(file).name();
-        if !is_static && !FILES.iter().any(|begin| name.starts_with(begin)) {
-            continue;
+        if is_static || FILES.iter().any(|begin| name.starts_with(begin)) {
+            add_in(program, files, file, plan, &mut all);
         }
-        // What has ended, or cannot be read, is reported by the installation.
-        let Ok((module, bias)) = files.open(file) else { continue };
-        let added = add_for(program, plan, module, bias);
-        debug!(file = name, ?added, "unwinders learn of spliced code");
-        all.extend(added.into_iter().map(|function| (name.clone(), function)));
+    }
+    let [(own, _), (loaders, _)] = FINDERS;
+    if !is_static && !all.iter().any(|(_, function)| *function == loaders) {
+        let linked = |file: &usize| files.mapped(*file).is_program_with(program, own);
+        if let Some(file) = files.all().find(linked) {
+            add_in(program, files, file, plan, &mut all);
+        }
+    }
+    if let Some(list) = libunwind::find(program, files) {
+        debug!(?list, "libunwind learns of spliced code");
+        plan.register_frames(list);
     }
     all
 }
 
-/// Adds sites in a file; returns the functions.
+/// Adds sites in a file, and adds them to the list of functions.
+fn add_in(
+    program: &Program,
+    files: &mut Files,
+    file: usize,
+    plan: &mut Plan,
+    all: &mut Vec<(String, &'static str)>,
+) {
+    let name = files.mapped(file).name();
+    // What has ended, or cannot be read, is reported by the installation.
+    let Ok((module, bias)) = files.open(file) else { return };
+    let added = add_for(program, plan, module, bias);
+    debug!(file = name, ?added, "unwinders learn of spliced code");
+    all.extend(added.into_iter().map(|function| (name.clone(), function)));
+}
+
+/// Adds sites in a module; returns the functions.
 fn add_for(program: &Program, plan: &mut Plan, module: &Module, bias: u64) -> Vec<&'static str> {
     let finders = FINDERS.into_iter().filter(|(finder, action)| {
         let symbol = module.image().symbols().iter().find(|symbol| &*symbol.name == *finder);

@@ -83,6 +83,7 @@ pub mod format;
 pub mod forms;
 pub mod implied;
 mod kept_maps;
+mod libunwind;
 pub mod lowering;
 pub mod modules;
 mod not_understood;

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use memchr::memmem;
 use refit_analysis::image::Image;
 use refit_analysis::{Module, OpenError};
 use refit_splice::process::{Program, Refusal};
@@ -112,6 +113,16 @@ impl Mapped {
     /// Whether the file has been deleted or replaced since it was mapped.
     pub fn is_deleted(&self) -> bool {
         self.mapping.deleted
+    }
+
+    /// Whether it is the file of the program itself, not of a library, and has this name of a
+    /// function in it. An analysis would take longer.
+    pub(crate) fn is_program_with(&self, program: &Program, name: &str) -> bool {
+        let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+        let own = identity(Path::new(&format!("/proc/{}/exe", program.face())));
+        let has =
+            || fs::read(&self.file).is_ok_and(|all| memmem::find(&all, name.as_bytes()).is_some());
+        own.is_some() && own == identity(&self.file) && has()
     }
 
     /// Whether this address of the program is in its code.

@@ -8,7 +8,7 @@
 //! | records | read | 64 bytes for each change ([`Record`]), written before the change is made |
 //! | tables | read | the code described for unwinders and debuggers (`unwind`) |
 //! | code | read, run | snippets and displaced instructions |
-//! | data | read, write | [`indices`], `semaphores`, [`debugger`], the first lane; lanes; `store` |
+//! | data | read, write | [`indices`], `semaphores`, [`debugger`], `libunwind`; lanes; `store` |
 //!
 //! The first page of the data is private to each process: forked children have their own.
 //!
@@ -28,6 +28,7 @@ use refit_sys::words::Window;
 
 use crate::debugger;
 use crate::indices;
+use crate::libunwind::DynamicList;
 use crate::process::{Call, Program, Refusal, Still};
 use crate::record::{Head, Record};
 use crate::unwind::Unwinding;
@@ -87,14 +88,23 @@ impl Area {
         self.put(program, Head::AT, &self.head.to_bytes())
     }
 
-    /// Describes the code for unwinders and debuggers.
-    pub(crate) fn describe(&self, program: &Program, unwinding: &Unwinding) -> Result<(), Why> {
-        let image = unwinding.encode(&self.head).ok_or_else(|| Why::Generate {
+    /// Describes the code for unwinders and debuggers; `list` is that of the program's libunwind.
+    pub(crate) fn describe(
+        &self,
+        program: &Program,
+        unwinding: &Unwinding,
+        list: Option<&DynamicList>,
+    ) -> Result<(), Why> {
+        let image = unwinding.encode(&self.head, list).ok_or_else(|| Why::Generate {
             address: self.head.address,
             reason: "the patch area is too small for its frame descriptions".to_owned(),
         })?;
         self.put(program, self.head.tables, &image.tables)?;
-        self.put(program, 0, &image.header)
+        self.put(program, 0, &image.header)?;
+        if let Some(list) = list {
+            list.describe(program, &self.head, image.index, image.springboards)?;
+        }
+        Ok(())
     }
 
     /// Maps the instruments' session into the program; returns its address.

@@ -26,7 +26,7 @@ use crate::stacks::{Stacks, Walk};
 use crate::store::Store;
 use crate::unwind;
 use crate::why::Why;
-use crate::{debugger, generate, indices, remains, semaphores, steady};
+use crate::{debugger, generate, indices, libunwind, remains, semaphores, steady};
 
 /// Modules at least this distance in bytes apart get patch areas of their own.
 const SPREAD: u64 = 1 << 30;
@@ -121,6 +121,7 @@ impl Installed {
                     for head in areas.iter().map(|area| &area.head) {
                         // A program without such a list is spliced as well.
                         first.and_then(|first| debugger::show(still, first, head));
+                        libunwind::register(still.program(), head);
                     }
                     change(still, &changes, areas.first())
                 };
@@ -197,7 +198,7 @@ impl Installed {
             for (at, code) in &made.code {
                 area.put(program, at - area.head.address, code)?;
             }
-            area.describe(program, &made.unwinding)?;
+            area.describe(program, &made.unwinding, plan.dynamic_list.as_ref())?;
             area.note(program, &made.records)?;
             all.records.append(&mut made.records);
             removable.places.append(&mut made.places);

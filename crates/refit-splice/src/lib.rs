@@ -88,8 +88,8 @@
 //!
 //! - [`process`]: a program whose tasks can be stopped, read and changed, and made to run system
 //!   calls.
-//! - `record`, `indices`, `debugger`, `area`, `patches`: the patch area, what is in it, and changes
-//!   that survive a kill.
+//! - `record`, `indices`, `debugger`, `libunwind`, `area`, `patches`: the patch area, what is in
+//!   it, and changes that survive a kill.
 //! - `procedures`, `site`, `body`, `relocate`, `jump`, `layout`, `plan`: decide which bytes change;
 //!   no process needed.
 //! - `store`, `kept`, `stacks`: what snippets have stored once, under a number: keys and stacks;
@@ -128,6 +128,7 @@ mod kept;
 mod kept_model;
 mod lanes;
 mod layout;
+mod libunwind;
 mod listing;
 mod move_threads;
 mod patches;
@@ -154,6 +155,7 @@ pub use counted::{ENTRIES, EXITS, Keyed, TIME};
 pub use install::{Installed, StopTimes};
 pub use kept::KeptValues;
 pub use lanes::{AHEAD, Lanes};
+pub use libunwind::{DynamicList, WALKERS, Walker};
 pub use plan::Plan;
 pub use procedures::Procedures;
 pub use relocate::Displaced;

@@ -10,6 +10,7 @@ use rayon::prelude::*;
 use crate::body::{Body, Member, Part};
 use crate::jump::{HOP, JUMP, Way, hop};
 use crate::layout::Layout;
+use crate::libunwind::DynamicList;
 use crate::patches::in_one_page;
 use crate::relocate::Displaced;
 use crate::reserved::ReservedBytes;
@@ -27,6 +28,8 @@ pub struct Plan {
     pub(crate) stacks: Option<Stacks>,
     /// Addresses of semaphores that are raised.
     pub(crate) semaphores: Vec<u64>,
+    /// Where the program's libunwind finds frame descriptions, if it has one.
+    pub(crate) dynamic_list: Option<DynamicList>,
 }
 
 /// A unit of installation.
@@ -163,6 +166,11 @@ impl Plan {
         let at = self.ready.partition_point(|ready| ready.reach().start < place.site.address);
         self.ready.insert(at, Ready::Place(place));
         true
+    }
+
+    /// Registers the generated code with the program's libunwind.
+    pub fn register_frames(&mut self, list: DynamicList) {
+        self.dynamic_list = Some(list);
     }
 
     /// Returns the number of sites.

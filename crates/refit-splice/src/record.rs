@@ -5,7 +5,7 @@ use std::ops::Range;
 use refit_sys::memory::PAGE_SIZE_U64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"refit-sp");
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
 
 /// Addresses and offsets of the parts of an area, in bytes from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use crate::patches::{self, Now};
 use crate::process::{self, Call, Program, Refusal, STOP_TIMEOUT, Still, contexts, signal_frames};
 use crate::record::{Head, Record};
 use crate::why::Why;
-use crate::{debugger, indices, move_threads, semaphores};
+use crate::{debugger, indices, libunwind, move_threads, semaphores};
 
 /// Number and length of the pauses in which threads may leave an area. Snippets and handlers are
 /// short, but a thread in one may have to wait for a processor.
@@ -275,8 +275,10 @@ impl Areas {
     fn new(still: &Still<'_>, remains: &[Remains]) -> Result<Self, Refusal> {
         let heads: Vec<Head> = remains.iter().map(|one| one.head).collect();
         let returns = signal_frames::saved(still)?.into_iter().map(|frame| frame.counter).collect();
+        let finders = heads.iter().map(Head::finders);
+        let walkers = heads.iter().flat_map(|head| libunwind::code(still.program(), head));
         let finders: Vec<Range<u64>> =
-            heads.iter().map(Head::finders).filter(|code| !code.is_empty()).collect();
+            finders.chain(walkers).filter(|code| !code.is_empty()).collect();
         let (begin, end) =
             (finders.iter().map(|code| code.start), finders.iter().map(|code| code.end));
         let Some(around) = begin.min().zip(end.max()).map(|(begin, end)| begin..end) else {
@@ -406,6 +408,7 @@ impl Remains {
         for other in &all.heads {
             indices::remove(program, other, &self.head);
         }
+        libunwind::unregister(program, &self.head);
         // A thread that found the area listed may still be reading its tables.
         if all.reads || !debugger::hide(still, &self.head)? {
             return Ok(false);

@@ -206,6 +206,11 @@ impl Image {
         Some(symbols.min_by_key(|s| s.rank).map_or("", |s| &s.name))
     }
 
+    /// Returns the address of a variable by its name, if the file's symbols name it.
+    pub fn variable(&self, name: &str) -> Option<u64> {
+        symbols::variable(&elf::Elf::parse(&self.path, &self.data).ok()?, name)
+    }
+
     /// Returns the range of code that contains `address`.
     pub fn code_at(&self, address: u64) -> Option<&Code> {
         let next = self.code.partition_point(|c| c.addresses.start <= address);

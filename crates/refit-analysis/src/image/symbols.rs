@@ -33,6 +33,19 @@ pub(super) fn read(elf: &Elf) -> Vec<Symbol> {
     symbols
 }
 
+/// Returns the address of a variable by its name, from either table of the file.
+pub(super) fn variable(elf: &Elf, wanted: &str) -> Option<u64> {
+    [elf::SHT_DYNSYM, elf::SHT_SYMTAB].into_iter().find_map(|which| {
+        let table = elf.sections.symbols(LE, elf.data, which).ok()?;
+        let named = |symbol: &&elf::Sym64<LE>| {
+            let defined = symbol.st_shndx(LE) != elf::SHN_UNDEF;
+            let variable = symbol.st_type() == elf::STT_OBJECT && defined;
+            variable && table.symbol_name(LE, *symbol).is_ok_and(|name| name == wanted.as_bytes())
+        };
+        table.iter().find(named).map(|symbol| symbol.st_value(LE))
+    })
+}
+
 /// Reads the symbols of functions from one table.
 pub(super) fn table(elf: &Elf, which: elf::SectionType) -> Vec<Symbol> {
     let Ok(table) = elf.sections.symbols(LE, elf.data, which) else { return Vec::new() };

@@ -6,11 +6,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <unwind.h>
+#ifdef LIBUNWIND
+#define UNW_LOCAL_ONLY
+#include <libunwind.h>
+#endif
 
 #define APART __attribute__((noinline, noclone, noipa))
+// libunwind makes a system call for each word that it reads.
+#ifdef LIBUNWIND
+#define DEEPEST 6
+#define ROUNDS 3
+#else
 #define DEEPEST 24
+#define ROUNDS 8
+#endif
 
 extern "C" const char __executable_start, etext;
 
@@ -142,6 +154,23 @@ struct Stack { int count; Frame frames[DEEPEST]; };
 
 static bool same(const Frame &one, const Frame &other) { return !memcmp(&one, &other, sizeof one); }
 
+#ifdef LIBUNWIND
+static const int NAMED[] = {UNW_X86_64_RBX, UNW_X86_64_RBP, UNW_X86_64_R12, UNW_X86_64_R13, UNW_X86_64_R14, UNW_X86_64_R15};
+static void unwind(ucontext_t *context, Stack *into) {
+	unw_cursor_t cursor;
+	into->count = 0;
+	if (unw_init_local2(&cursor, context, UNW_INIT_SIGNAL_FRAME) < 0) return;
+	do {
+		Frame *frame = &into->frames[into->count++];
+		unw_get_reg(&cursor, UNW_REG_IP, &frame->counter);
+		unw_get_reg(&cursor, UNW_REG_SP, &frame->stack);
+		for (int i = 0; i < 6; i++) unw_get_reg(&cursor, NAMED[i], &frame->preserved[i]);
+	} while (into->count < DEEPEST && unw_step(&cursor) > 0);
+}
+// The list of libunwind's entries: two numbers, and the first entry.
+struct List { unsigned version, generation; const void *volatile first; };
+extern "C" const List *_U_dyn_info_list_addr(void);
+#else
 struct Walk { Stack *into; uintptr_t from; bool seen; };
 static _Unwind_Reason_Code walked(struct _Unwind_Context *context, void *argument) {
 	Walk *walk = (Walk *)argument;
@@ -159,9 +188,15 @@ static _Unwind_Reason_Code walked(struct _Unwind_Context *context, void *argumen
 	for (int i = 0; i < 6; i++) frame->preserved[i] = _Unwind_GetGR(context, PRESERVED[i]);
 	return _URC_NO_REASON;
 }
+static void unwind(ucontext_t *context, Stack *into) {
+	into->count = 0;
+	Walk walk = {into, (uintptr_t)context->uc_mcontext.gregs[REG_RIP], false};
+	_Unwind_Backtrace(walked, &walk);
+}
+#endif
 
 // Where a handler stays, with a description in its hands, until the byte is another one: the code has been taken out.
-enum { NOWHERE, AT_JUMP, IN_COPY, IN_FINDER };
+enum { NOWHERE, AT_JUMP, IN_COPY, IN_FINDER, IN_LIST };
 extern "C" const void *_Unwind_Find_FDE(void *, void *);
 static volatile int stays;
 static const volatile unsigned char *byte;
@@ -178,6 +213,23 @@ static void stay(uintptr_t counter) {
 	other_descriptions += !description || *description != begins;
 }
 
+// Whether the steps are those of a search of libunwind.
+static volatile bool searches;
+static void searched(greg_t *registers) {
+#ifdef LIBUNWIND
+	// It blocks all signals when it allocates, also that of the next step.
+	bool blocks = *(const uint16_t *)registers[REG_RIP] == 0x050f && registers[REG_RAX] == SYS_rt_sigprocmask;
+	if (blocks) registers[REG_RAX] = 0, registers[REG_RIP] += 2;
+	// It has reached the first entry, and reads that next.
+	const void *entry = _U_dyn_info_list_addr()->first;
+	bool reads = false;
+	for (int i = REG_R8; i <= REG_RCX; i++) reads |= entry && registers[i] == (greg_t)entry;
+	if (stays == IN_LIST && reads) stay((uintptr_t)t_leaf);
+#else
+	(void)registers;
+#endif
+}
+
 // Stacks before the last step and now; the first frame is that of the instruction itself.
 static Stack before, now;
 static volatile bool first, ending;
@@ -190,9 +242,8 @@ static void step(int, siginfo_t *, void *argument) {
 		registers[REG_EFL] &= ~0x100;
 		return;
 	}
-	now.count = 0;
-	Walk walk = {&now, counter, false};
-	_Unwind_Backtrace(walked, &walk);
+	if (searches) return searched(registers);
+	unwind(context, &now);
 	steps++;
 	bool inside = (uintptr_t)&__executable_start <= counter && counter < (uintptr_t)&etext;
 	elsewhere += !inside;
@@ -259,6 +310,25 @@ APART static void finding(void) {
 	other_descriptions += !found;
 }
 
+#ifdef LIBUNWIND
+// Unwinds its own stack while it is stepped through.
+APART static void searching(void) {
+	static Stack own;
+	ucontext_t context;
+	unw_getcontext(&context);
+	// Finds afresh what it has remembered.
+	unw_flush_cache(unw_local_addr_space, 0, 0);
+	searches = true, ending = false;
+	__asm__ volatile("pushfq\norq $0x100,(%%rsp)\npopfq" ::: "memory", "cc");
+	unwind(&context, &own);
+	searches = false, ending = true;
+	__asm__ volatile("nop\nnop" ::: "memory");
+	other_descriptions += !own.count;
+}
+#else
+static void searching(void) {}
+#endif
+
 APART static long walked_by_debugger(long n) { return t_round(n) + t_round(n + 1); }
 
 static volatile bool spinning;
@@ -296,15 +366,16 @@ int main(void) {
 		long n, sum = 0;
 		if (sscanf(line, "step %ld", &n) == 1) {
 			long all = 0, away = 0, bad = 0;
-			for (long i = 0; i < n; i++) sum += stepped(8), all += steps, away += elsewhere, bad += wrong;
+			for (long i = 0; i < n; i++) sum += stepped(ROUNDS), all += steps, away += elsewhere, bad += wrong;
 			printf("%ld: %ld elsewhere, %ld wrong\n", sum, away, bad);
 			if (all < 1000 * n) puts("too few");
 		} else if (sscanf(line, "stay %ld", &n) == 1) {
 			byte = (const volatile unsigned char *)(n == AT_JUMP ? t_short : t_leaf);
 			stays = (int)n;
 			if (n == IN_FINDER) finding();
+			if (n == IN_LIST) searching();
 			// Afterwards the rest happens as before.
-			sum = n == IN_FINDER && stays ? -1 : stepped(8);
+			sum = n >= IN_FINDER && stays ? -1 : stepped(ROUNDS);
 			printf("%ld: %ld other descriptions\n", sum, other_descriptions);
 		} else if (sscanf(line, "throw %ld", &n) == 1) {
 			Last::count = 0;

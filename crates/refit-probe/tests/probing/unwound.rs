@@ -15,6 +15,7 @@ use refit_probe::{finder, modules};
 use refit_splice::process::Program;
 use refit_splice::{Installed, Plan, remains};
 
+const LIBUNWIND: &str = "/usr/include/x86_64-linux-gnu/libunwind.h";
 const OPTIONS: [&str; 3] = ["-pthread", "-fwrapv", "-fnon-call-exceptions"];
 
 fn moving() -> &'static Path {
@@ -33,6 +34,28 @@ fn own() -> &'static Path {
     static BUILT: OnceLock<Built> = OnceLock::new();
     let options = [&OPTIONS[..], &["-static-libgcc", "-static-libstdc++"]].concat();
     BUILT.get_or_init(|| build("c++", "probing/unwound.cc", &options)).path()
+}
+
+/// Returns programs that unwind with nongnu libunwind, as a library and linked into them; without
+/// it, none.
+fn libunwind() -> &'static [Built] {
+    static BUILT: OnceLock<Vec<Built>> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        if !Path::new(LIBUNWIND).exists() {
+            println!("skipped: there is no libunwind");
+            return Vec::new();
+        }
+        let within = ["-no-pie", "-Wl,--whole-archive", "-l:libunwind.a", "-Wl,--no-whole-archive"];
+        let [dynamic, fixed] = [
+            &["-Wl,--no-as-needed", "-lunwind"][..],
+            &[&within[..], &["-Wl,--no-as-needed", "-llzma"]].concat(),
+        ]
+        .map(|library| {
+            let options = [&OPTIONS[..], &["-DLIBUNWIND"], library].concat();
+            build("c++", "probing/unwound.cc", &options)
+        });
+        vec![dynamic, fixed]
+    })
 }
 
 /// Copies all functions, with a counter at each block.
@@ -90,7 +113,10 @@ fn unwinders_are_found_by_names_that_every_machine_has() {
 
 #[test]
 fn every_frame_is_found_at_every_instruction() {
-    for path in [moving(), fixed(), own()] {
+    let usual = [moving(), fixed(), own()].map(|path| (path, 1));
+    // The lookups of libunwind take longer.
+    let others = libunwind().iter().map(|built| (built.path(), 4));
+    for (path, nth) in usual.into_iter().chain(others) {
         let mut victim = Victim::of(path);
         let program = victim.program();
         let before = victim.traces();
@@ -108,7 +134,7 @@ fn every_frame_is_found_at_every_instruction() {
             r#"{ $a = *(rsp + 8) / 3; if (comm == "victim" && $a) { @x[str(arg0), tid] += $a * nsecs } @y[arg0] = @x[str(arg0), tid] ? arg1 : -arg1 }"#,
             r#"{ printf("%s %d %s %s %d", str(arg1), tid, comm, ustack(3), *(rsp + 8)), count, by cpu }"#,
         ];
-        for actions in all {
+        for actions in all.into_iter().step_by(nth) {
             let watch = watch(&program, actions);
             let (sum, elsewhere, wrong) = steps(&mut victim);
             assert_eq!((sum, wrong), (plain.0.clone(), 0), "{actions}");
@@ -122,6 +148,39 @@ fn every_frame_is_found_at_every_instruction() {
         remains::repair(&program).expect("taken out");
         drop(installed);
         assert_eq!(steps(&mut victim), plain);
+        assert_eq!(victim.traces(), before);
+    }
+}
+
+/// With a C library that lacks `_dl_find_object`, GCC's unwinder is in the program itself.
+#[test]
+fn every_frame_is_found_with_another_c_library() {
+    if Command::new("musl-gcc").arg("--version").stdout(Stdio::null()).status().is_err() {
+        println!("skipped: there is no musl-gcc");
+        return;
+    }
+    for linked in ["-pie", "-static"] {
+        let options = [
+            "-DNO_LOADER",
+            "-fasynchronous-unwind-tables",
+            "-Wl,--eh-frame-hdr",
+            "-Wl,-u,_Unwind_Backtrace,-u,_Unwind_GetIP,-u,_Unwind_GetCFA",
+            "-lgcc_eh",
+            linked,
+        ];
+        let built = build("musl-gcc", "probing/handled.c", &options);
+        let mut victim = Victim::of(built.path());
+        let program = victim.program();
+        let before = victim.traces();
+        let plain = steps(&mut victim);
+        assert_eq!((plain.1, plain.2), (0, 0));
+        for actions in ["{ count }", "{ latency, histogram arg0 }", "{ count, poison }"] {
+            let watch = watch(&program, actions);
+            let (sum, elsewhere, wrong) = steps(&mut victim);
+            assert_eq!((sum, wrong), (plain.0.clone(), 0), "{actions}");
+            assert!(elsewhere > 400, "{elsewhere}");
+            watch.remove(&program).expect("removed");
+        }
         assert_eq!(victim.traces(), before);
     }
 }
@@ -150,9 +209,25 @@ fn a_handler_that_unwinds_keeps_what_it_reads() {
     assert_eq!(victim.traces(), before);
 }
 
+/// So does a thread that has reached an area in libunwind's list, whatever it looks for.
+#[test]
+fn a_search_of_libunwind_keeps_what_it_reads() {
+    for built in libunwind() {
+        let mut victim = Victim::of(built.path());
+        let program = victim.program();
+        let before = victim.traces();
+        let result = format!("{}: 0 other descriptions", steps(&mut victim).0);
+        let watch = watch(&program, "{ count }");
+        assert_eq!(victim.ask("stay 4"), "there");
+        watch.remove(&program).expect("removed");
+        assert_eq!(victim.line(), result);
+        assert_eq!(victim.traces(), before);
+    }
+}
+
 #[test]
 fn faults_and_cancellations_unwind_copies() {
-    for path in [moving(), fixed(), own()] {
+    for path in [moving(), fixed(), own()].into_iter().chain(libunwind().iter().map(Built::path)) {
         let mut victim = Victim::of(path);
         let program = victim.program();
         let plain = ["throw 100", "cancel 50"].map(|what| victim.ask(what));

@@ -27,12 +27,14 @@ use std::sync::Arc;
 
 use crate::encode::EncodedCode;
 use crate::jump::{JUMP, Way};
+use crate::libunwind::{self, DynamicList, Index};
 use crate::listing::{Frame, Values};
 use crate::plan::Ready;
 use crate::procedures::Procedures;
 use crate::record::{Head, Record};
 use crate::site::Site;
 use crate::snippet::Step;
+use bytes::align;
 use tables::Tables;
 
 /// The description of all code in a patch area.
@@ -40,6 +42,8 @@ use tables::Tables;
 pub(crate) struct Unwinding {
     tables: Tables,
     symbols: Vec<(Range<u64>, Arc<Procedures>)>,
+    /// Addresses of the long jumps that lead to the code.
+    springboards: Vec<u64>,
 }
 
 /// An encoded description.
@@ -49,6 +53,9 @@ pub(crate) struct Image {
     pub(crate) header: Vec<u8>,
     /// The bytes of the part for tables, which begin with the index of frame descriptions.
     pub(crate) tables: Vec<u8>,
+    pub(crate) index: Index,
+    /// The address and the number of the entries of springboards in libunwind's list.
+    pub(crate) springboards: (u64, usize),
 }
 
 impl Unwinding {
@@ -60,6 +67,7 @@ impl Unwinding {
         for (at, site) in code.records.iter().filter_map(Record::springboard) {
             let frames = [(at, Frame::Of(site, Values::UNMOVED))];
             self.tables.add(&frames, at + JUMP as u64, &procedures.parts);
+            self.springboards.push(at);
         }
         self.symbols.push((code.at..end, Arc::clone(procedures)));
     }
@@ -68,14 +76,23 @@ impl Unwinding {
     pub(crate) fn append(&mut self, mut other: Self) {
         self.tables.append(other.tables);
         self.symbols.append(&mut other.symbols);
+        self.springboards.append(&mut other.springboards);
     }
 
-    /// Encodes the description for an area; `None` if it does not fit.
-    pub(crate) fn encode(&self, head: &Head) -> Option<Image> {
-        let encoded = self.tables.encode(head.address + head.tables)?;
-        let (header, tables) = elf::encode(head, encoded, &self.symbols);
+    /// Encodes the description for an area, and for this list of the program's libunwind; `None` if
+    /// it does not fit.
+    pub(crate) fn encode(&self, head: &Head, list: Option<&DynamicList>) -> Option<Image> {
+        let at = head.address + head.tables;
+        let encoded = self.tables.encode(at)?;
+        let index = encoded.index();
+        let (header, mut tables) = elf::encode(head, encoded, &self.symbols);
+        align(&mut tables);
+        let springboards = (at + tables.len() as u64, self.springboards.len());
+        if let Some(list) = list {
+            tables.extend(list.springboards(head, index, springboards.0, &self.springboards));
+        }
         let fits = tables.len() as u64 <= head.code - head.tables;
-        fits.then_some(Image { header, tables })
+        fits.then_some(Image { header, tables, index, springboards })
     }
 }
 
@@ -108,7 +125,8 @@ pub(crate) fn most_bytes(ready: &Ready) -> u64 {
             (sites + 24 * copied.members.len() + 256 * rows, hops)
         }
     };
-    (256 + 2 * procedures.name.len() + code + data + hops * (16 * 64 + data)) as u64
+    (256 + 2 * procedures.name.len() + code + data + hops * (16 * 64 + libunwind::ENTRY + data))
+        as u64
 }
 
 /// Returns what is known about the function of a unit.

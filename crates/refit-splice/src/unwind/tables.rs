@@ -10,6 +10,7 @@ use refit_analysis::image::procedure::Personality;
 use super::bytes::{align, distance, encoding, unsigned};
 use super::language;
 use super::rules::{Piece, Rules, call_frame, change};
+use crate::libunwind::Index;
 use crate::listing::{Frame, Values};
 
 /// Bytes of an index before its entries, and of an entry.
@@ -48,6 +49,15 @@ pub(super) struct Encoded {
     pub(super) bytes: Vec<u8>,
     pub(super) descriptions: Range<u64>,
     pub(super) index: Range<u64>,
+}
+
+impl Encoded {
+    /// Returns the index, as unwinders search it.
+    pub(super) fn index(&self) -> Index {
+        let entries = self.index.start + INDEX_HEADER as u64;
+        let count = (self.index.end - entries) / INDEX_ENTRY as u64;
+        Index { address: self.index.start, entries, count }
+    }
 }
 
 impl Tables {

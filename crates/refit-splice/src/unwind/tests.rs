@@ -50,7 +50,7 @@ fn described(all: &[Procedure]) -> Image {
         let parts = vec![procedure.clone()];
         unwinding.add(&code, &Arc::new(Procedures { name: "it".into(), parts }));
     }
-    let image = unwinding.encode(&head).expect("room");
+    let image = unwinding.encode(&head, None).expect("room");
     let mut bytes = image.header;
     bytes.resize(head.tables as usize, 0);
     bytes.extend(image.tables);
