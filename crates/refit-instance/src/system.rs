@@ -23,7 +23,8 @@ use crate::wire::{
     ProcessMemory,
 };
 
-/// Gives a borrower of a process each answer, and returns its next request; `None`: the loan is over.
+/// Gives a borrower of a process each answer, and returns its next request; `None`: the loan is
+/// over.
 pub type Converse = Box<dyn FnMut(LoanAnswer) -> Option<LoanRequest> + Send>;
 
 /// A request to swap one object, or several as one change.

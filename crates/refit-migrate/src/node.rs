@@ -297,7 +297,8 @@ impl Node {
         trees.iter().flat_map(|tree| tree.supervisor.processes()).collect()
     }
 
-    /// Lends a process that it follows ([`Supervisor::lend`]), all of whose threads return before.
+    /// Lends a process that it follows ([`refit_tracer::Supervisor::lend`]), all of whose threads
+    /// return before.
     ///
     /// # Errors
     /// `ESRCH`: there is no such process. `ETIMEDOUT`: its threads have not returned and stopped

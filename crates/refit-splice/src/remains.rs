@@ -159,7 +159,7 @@ pub fn repair(program: &Program) -> Result<Removed, Why> {
 /// Takes out all areas that no thread is in now.
 fn repair_once(program: &Program, files: &BTreeSet<(u64, u64)>) -> Result<Removed, Why> {
     let mut removed = take_out(program)?;
-    // Processes that are done: nothing is left in them, or what is left has to stay.
+    // Nothing is left in these, or what is left has to stay.
     let mut done = BTreeSet::from([program.id()]);
     // A child whose fork was in progress while this list was made is in the next list.
     loop {
@@ -178,10 +178,9 @@ fn repair_once(program: &Program, files: &BTreeSet<(u64, u64)>) -> Result<Remove
                     }
                     removed = removed.and(more);
                 }
-                // Its tracer does not know it, either: it is a replica of a program that moves, and
-                // its mappings go when the program's do.
+                // Or it is a replica of a program that moves, which loses the mappings with it.
                 Err(Why::Program(Refusal::NoSuch { .. } | Refusal::Ended { .. })) => {
-                    done.insert(id);
+                    _ = done.insert(id)
                 }
                 Err(why) => return Err(why),
             }
@@ -194,7 +193,7 @@ fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
     refit_sys::process::all()
         .filter(|&id| {
             let mappings = refit_sys::maps::of(id).unwrap_or_default();
-            // A process that reads the counts may have mapped the file, too, in one part.
+            // One that reads the counts may have mapped the file, too, in one part.
             let runs = |one: &Mapping| is_area(one) && one.offset == 0 && !one.writable;
             mappings.iter().any(|one| runs(one) && files.contains(&one.file))
         })
@@ -203,7 +202,7 @@ fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
 
 fn take_out(program: &Program) -> Result<Removed, Why> {
     let leaked = leaked(program);
-    let (mut removed, stood) = contexts::stand_still(program, STOP_TIMEOUT, |still| {
+    let (removed, stood) = contexts::stand_still(program, STOP_TIMEOUT, |still| {
         // Searched while no task runs, so that no fork copies an area between this search and its
         // removal.
         let remains = find(program)?;
@@ -218,12 +217,10 @@ fn take_out(program: &Program) -> Result<Removed, Why> {
         process::clean(still)?;
         Ok::<_, Why>(removed)
     })?;
-    removed.stood = stood;
-    Ok(removed)
+    Ok(Removed { stood, ..removed })
 }
 
-/// Takes out the areas at these addresses, which were just made. Areas that cannot be unmapped
-/// stay.
+/// Takes out the areas at these addresses, which were just made, if they can be unmapped.
 pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<(), Why> {
     let work = |still: &mut Still<'_>| {
         let remains = find(program)?;

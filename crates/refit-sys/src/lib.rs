@@ -17,9 +17,9 @@
 //!   descriptors of them; [`perf`], what the scheduler does with them
 //! - *their threads*: [`trace`], stopping them, their state, system calls made in them, their
 //!   events ([`trace::next`]); [`seccomp`], intercepting their system calls
-//! - *their memory*: [`maps`] and [`smaps`], mappings and their use; [`patch_area`], refit's code; [`pagemap`], the state of
-//!   pages; [`foreign`], reading and writing; [`userfault`], serving page faults; [`agent`], making
-//!   calls that act on the memory
+//! - *their memory*: [`maps`] and [`smaps`], mappings and their use; [`pagemap`], the state of
+//!   pages; [`patch_area`], refit's code; [`foreign`], reading and writing; [`userfault`], serving
+//!   page faults; [`agent`], making calls that act on the memory
 //! - *their start*: [`launch`], starting them stopped; [`auxv`], what the kernel passes to them;
 //!   [`layout`], where the kernel records their parts
 //!

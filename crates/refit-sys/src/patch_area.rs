@@ -1,4 +1,4 @@
-//! How patch areas, which hold the code that refit has put into a program, are recognised among the
+//! Patch areas, which hold the code that refit has put into a program: recognised among the
 //! program's mappings and files.
 
 use std::ffi::CStr;

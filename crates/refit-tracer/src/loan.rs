@@ -17,7 +17,7 @@
 use refit_sys::trace::RegisterWords;
 use serde::{Deserialize, Serialize};
 
-/// What a borrower asks for. Each task is one of those that are [stopped](LentTask::is_stopped).
+/// A request of a borrower. Each task is one of those that are [stopped](LentTask::is_stopped).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LoanRequest {
     /// Return the general registers of a task.

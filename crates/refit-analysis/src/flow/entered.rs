@@ -1,5 +1,5 @@
-//! What keeps bytes of a function from changing: control that enters them, and instructions that
-//! read them.
+//! Bytes of a function that must not change: those that control enters, and those that instructions
+//! read.
 
 use std::ops::Range;
 
@@ -23,8 +23,8 @@ pub(crate) fn entered<'f>(
     entered.chain(starts.filter(move |&start| !begins(start)))
 }
 
-/// Returns the bytes that an instruction reads as data, if some of them are in these ranges of code.
-/// V8's compilers load a constant from within an earlier instruction that contains it.
+/// Returns the bytes that an instruction reads as data, if some of them are in these ranges of
+/// code. V8's compilers load a constant from within an earlier instruction that contains it.
 pub fn constant_read(instruction: &Instruction, code: &[Range<u64>]) -> Option<Range<u64>> {
     if !instruction.is_ip_rel_memory_operand() || instruction.mnemonic() == Mnemonic::Nop {
         return None;

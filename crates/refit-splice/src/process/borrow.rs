@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use refit_sys::process::{life, waits};
 use refit_tracer::loan::LoanAnswer;
 
-use super::held::{Held, LentTask};
+use super::held::{HeldTask, LentTask};
 use super::lender::Lender;
 use super::program::Program;
 use super::refusal::Refusal;
@@ -44,7 +44,7 @@ impl<'p> Still<'p> {
         let (mut threads, mut asleep) = (BTreeMap::new(), BTreeMap::new());
         let mut own = BTreeSet::new();
         for lent in tasks {
-            let (task, held) = (lent.task, Held::Lent(LentTask::new(lent, &loan)));
+            let (task, held) = (lent.task, HeldTask::Lent(LentTask::new(lent, &loan)));
             if lent.is_stopped {
                 threads.insert(task, held);
             } else {

@@ -7,7 +7,7 @@ use refit_sys::slack;
 use refit_sys::trace::{CallError, RETURNING_BYTES, remaining};
 
 use super::contexts::{self, SearchResult};
-use super::held::Held;
+use super::held::HeldTask;
 use super::program::Program;
 use super::refusal::Refusal;
 use super::slots::{CODE, LONGEST_TEXT, SLOTS, TEXT};
@@ -105,7 +105,7 @@ impl Call {
 /// Selects a thread for calls. Returns whether its filters have to be suspended.
 fn choose(still: &Still<'_>) -> Result<(u32, bool), Refusal> {
     let id = still.program.id();
-    let makes_calls = |&thread: &u32| still.held(thread).is_ok_and(Held::makes_calls);
+    let makes_calls = |&thread: &u32| still.held(thread).is_ok_and(HeldTask::makes_calls);
     let (filtered, mut free): (Vec<u32>, Vec<u32>) =
         still.own().filter(makes_calls).partition(|&thread| still.program.filters(thread));
     // A pending signal would run first, so threads without one are preferred.
@@ -115,7 +115,7 @@ fn choose(still: &Still<'_>) -> Result<(u32, bool), Refusal> {
     if let Some(&thread) = free.first() {
         return Ok((thread, false));
     }
-    let passes = |&thread: &u32| still.held(thread).is_ok_and(Held::passes_filters);
+    let passes = |&thread: &u32| still.held(thread).is_ok_and(HeldTask::passes_filters);
     if let Some(thread) = filtered.into_iter().find(passes) {
         return Ok((thread, true));
     }

@@ -12,7 +12,7 @@ use super::lender::Loan;
 
 /// A stopped task.
 #[derive(Debug)]
-pub(super) enum Held {
+pub(super) enum HeldTask {
     /// Refit traces it.
     Own(Tracee),
     /// Another process traces it.
@@ -50,7 +50,7 @@ fn unexpected(answer: &LoanAnswer) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("its tracer answered {answer:?}"))
 }
 
-impl Held {
+impl HeldTask {
     /// Whether it can make system calls for refit.
     pub(super) fn makes_calls(&self) -> bool {
         match self {

@@ -22,7 +22,7 @@ use refit_sys::trace::Tracee;
 use tracing::debug;
 
 use super::call;
-use super::held::Held;
+use super::held::HeldTask;
 use super::program::Program;
 use super::refusal::Refusal;
 use super::still::Still;
@@ -176,10 +176,10 @@ impl<'p> Still<'p> {
             let thread = held.thread();
             match tasks::settle(id, own, held, deadlines) {
                 Ok(StopOutcome::Stopped(held)) => {
-                    self.threads.insert(thread, Held::Own(held));
+                    self.threads.insert(thread, HeldTask::Own(held));
                 }
                 Ok(StopOutcome::Asleep(held, waits)) => {
-                    self.asleep.insert(thread, (Held::Own(held), waits));
+                    self.asleep.insert(thread, (HeldTask::Own(held), waits));
                 }
                 Ok(StopOutcome::Gone) => {
                     self.ended.insert(thread);
@@ -231,7 +231,7 @@ impl<'p> Still<'p> {
         // they have been seen to stop.
         let now = Instant::now();
         for (_, (held, waits)) in std::mem::take(&mut self.asleep) {
-            let Held::Own(held) = held else { continue };
+            let HeldTask::Own(held) = held else { continue };
             let ends = waits.call.is_some_and(tasks::ends_for_a_stop);
             tasks::let_go_unseen(held, if ends { now + SEEN } else { now });
         }

@@ -48,8 +48,8 @@ impl Program {
         Self::open_lent_to_clean(id, lender, filters)?.unfiltered()
     }
 
-    /// Checks that one thread may make any call, which makes all the calls that refit needs, or that
-    /// its filters can be suspended.
+    /// Checks that one thread may make any call, or that its filters can be suspended: it makes all
+    /// the calls that refit needs.
     fn unfiltered(self) -> Result<Self, Refusal> {
         let suspends = self.lender.is_none() && may_suspend_filters();
         if !suspends && self.threads().iter().all(|&thread| self.filters(thread)) {

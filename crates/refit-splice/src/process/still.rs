@@ -8,7 +8,7 @@ use refit_sys::process::Waits;
 use refit_sys::restart::Call;
 use refit_sys::trace::Registers;
 
-use super::held::Held;
+use super::held::HeldTask;
 use super::program::Program;
 use super::refusal::Refusal;
 
@@ -26,9 +26,9 @@ pub(super) struct Limited {
 pub struct Still<'p> {
     pub(super) program: &'p Program,
     /// Tasks that are stopped, of all processes.
-    pub(super) threads: BTreeMap<u32, Held>,
+    pub(super) threads: BTreeMap<u32, HeldTask>,
     /// Tasks that wait in the kernel, and stop before they run any code of the program.
-    pub(super) asleep: BTreeMap<u32, (Held, Waits)>,
+    pub(super) asleep: BTreeMap<u32, (HeldTask, Waits)>,
     /// Tasks that are threads of the program itself.
     pub(super) own: BTreeSet<u32>,
     /// Tasks that have ended, or have other memory, since they were found.
@@ -75,7 +75,7 @@ impl<'p> Still<'p> {
 
     /// Returns tasks whose thread areas are laid out like those of all others: not those that
     /// borrow the memory of a thread that waits for them.
-    fn settled(&self) -> impl Iterator<Item = (u32, &Held)> {
+    fn settled(&self) -> impl Iterator<Item = (u32, &HeldTask)> {
         let lent = !self.asleep.is_empty();
         let all = self.threads.iter().map(|(&thread, held)| (thread, held));
         all.filter(move |(thread, _)| !lent || self.own.contains(thread))
@@ -126,7 +126,7 @@ impl<'p> Still<'p> {
         })
     }
 
-    pub(super) fn held(&self, thread: u32) -> Result<&Held, Refusal> {
+    pub(super) fn held(&self, thread: u32) -> Result<&HeldTask, Refusal> {
         self.threads.get(&thread).ok_or(Refusal::NoSuch { id: self.program.id() })
     }
 

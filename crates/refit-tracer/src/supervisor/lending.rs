@@ -38,8 +38,8 @@ impl Supervisor {
             let all = others.into_iter().chain([process]);
             all.flat_map(process::threads).collect()
         };
-        let serve = move |stopped: &Stopped<'_>| {
-            let lent = stopped.lend(process);
+        let serve = move |supervisor: &Self, stopped: &Stopped| {
+            let lent = supervisor.list_lent(stopped, process);
             let lent = lent.unwrap_or_else(|errno| LoanAnswer::Failed(errno.raw_os_error()));
             let mut asked = converse(lent);
             while let Some(request) = asked {
@@ -48,21 +48,19 @@ impl Supervisor {
         };
         self.while_all_stopped(process, within, list, serve)
     }
-}
 
-impl Stopped<'_> {
-    /// Makes the tasks look as the kernel would have left them, and lists them.
-    fn lend(&self, process: u32) -> Result<LoanAnswer, Errno> {
+    /// Makes stopped tasks look as the kernel would have left them, and lists them.
+    fn list_lent(&self, stopped: &Stopped, process: u32) -> Result<LoanAnswer, Errno> {
         let own: BTreeSet<u32> = process::threads(process).into_iter().collect();
         let mut tasks = Vec::new();
-        for (&task, &event) in &self.tasks {
+        for (&task, &event) in &stopped.tasks {
             let is_own = own.contains(&task);
             let is_lent =
                 |is_stopped, makes_calls| LentTask { task, is_own, is_stopped, makes_calls };
             let ended = process::life(task).is_none_or(|life| life.ended());
             match event {
                 _ if ended => {}
-                _ if self.supervisor.hook.runs_elsewhere(task) => return Err(Errno::AGAIN),
+                _ if self.hook.runs_elsewhere(task) => return Err(Errno::AGAIN),
                 // The borrower has prepared for the former program.
                 Some(Event::Exec { .. }) if is_own => return Err(Errno::STALE),
                 // The task never runs the program's code again, or not in this memory.
@@ -71,12 +69,12 @@ impl Stopped<'_> {
                 Some(Event::Exited(_) | Event::Killed(_)) => return Err(Errno::PERM),
                 Some(event) => {
                     let tracee = Tracee::of(task);
-                    short_writes::on_event(&self.supervisor.tasks, &tracee, event);
-                    restarted_calls::on_event(&self.supervisor.tasks, &tracee, event);
+                    short_writes::on_event(&self.tasks, &tracee, event);
+                    restarted_calls::on_event(&self.tasks, &tracee, event);
                     tracee.leave();
                     tasks.push(is_lent(true, event == Event::Interrupted));
                 }
-                None if self.supervisor.is_in_vfork(task) => tasks.push(is_lent(false, false)),
+                None if self.is_in_vfork(task) => tasks.push(is_lent(false, false)),
                 None if is_traced(task) => tasks.push(is_lent(true, false)),
                 None => return Err(Errno::PERM),
             }
@@ -84,8 +82,8 @@ impl Stopped<'_> {
         if !tasks.iter().any(|task| task.is_own) {
             return Err(Errno::SRCH);
         }
-        let since_ns = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let filters = self.supervisor.filter_count(process);
+        let since_ns = u64::try_from(stopped.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let filters = self.filter_count(process);
         Ok(LoanAnswer::Stopped { since_ns, tasks, filters })
     }
 }

@@ -166,7 +166,7 @@ impl Supervisor {
         work: impl FnOnce() -> R + Send + 'static,
     ) -> io::Result<R> {
         let list = move |supervisor: &Self| supervisor.with_memory_of(process);
-        self.while_all_stopped(process, within, list, |_| work())
+        self.while_all_stopped(process, within, list, |_, _| work())
     }
 
     /// As [`while_stopped`](Self::while_stopped), for the tasks that `list` returns.
@@ -175,14 +175,14 @@ impl Supervisor {
         process: u32,
         within: Duration,
         list: impl FnMut(&Self) -> Vec<u32> + Send + 'static,
-        work: impl FnOnce(&Stopped<'_>) -> R + Send + 'static,
+        work: impl FnOnce(&Self, &Stopped) -> R + Send + 'static,
     ) -> io::Result<R> {
         let (answer, answered) = mpsc::channel();
         let decided = Arc::new(AtomicBool::new(false));
         let begins = Arc::clone(&decided);
-        let work = Box::new(move |stopped: &Stopped<'_>| {
+        let work = Box::new(move |supervisor: &Self, stopped: &Stopped| {
             if !begins.swap(true, Ordering::Relaxed) {
-                drop(answer.send(work(stopped)));
+                drop(answer.send(work(supervisor, stopped)));
             }
         });
         self.stop_requests.lock().push(StopAllWork { process, list: Box::new(list), work });

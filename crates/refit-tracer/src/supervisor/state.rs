@@ -91,7 +91,7 @@ pub struct Supervisor {
     /// Set when the event loop has ended.
     pub(super) over: AtomicBool,
     pub(super) requests: Mutex<Vec<SupervisorRequest>>,
-    pub(super) stop_requests: Mutex<Vec<StopAllWork>>,
+    pub(super) stop_requests: Mutex<Vec<StopAllWork<Self>>>,
     /// Threads that are stopped at their exit, and may exit now.
     pub(super) may_exit: Mutex<Vec<u32>>,
     /// Receives each process that ends or executes another program.

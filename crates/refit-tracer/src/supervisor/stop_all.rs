@@ -31,7 +31,7 @@ impl Supervisor {
     pub(super) fn stop_all(
         &self,
         event_loop: &mut EventLoop<'_>,
-        mut request: StopAllWork,
+        mut request: StopAllWork<Self>,
     ) -> io::Result<()> {
         let since = Instant::now();
         let deadline = since + STOP_ALL_TIMEOUT;
@@ -68,9 +68,9 @@ impl Supervisor {
         };
         // If not all are stopped, the caller receives no answer, and the request is tried again
         // unless the caller gives up.
-        let stopped = Stopped { supervisor: self, tasks: stopped, since };
+        let stopped = Stopped { tasks: stopped, since };
         if all_stopped {
-            (request.work)(&stopped);
+            (request.work)(self, &stopped);
         } else {
             self.stop_requests.lock().push(request);
         }

@@ -9,7 +9,6 @@ use refit_sys::trace::{Event, Tracee};
 use rustix::io::Errno;
 
 use crate::resume::{Resume, StopReason};
-use crate::supervisor::Supervisor;
 
 /// Work with one stopped tracee. Returns how the tracee goes on, and a notification to send once
 /// it does.
@@ -27,8 +26,7 @@ pub(super) struct SupervisorRequest {
 }
 
 /// Tasks that are stopped at once.
-pub(super) struct Stopped<'s> {
-    pub(super) supervisor: &'s Supervisor,
+pub(super) struct Stopped {
     /// Each with the event that it stopped with, which is handled later. `None`: it was stopped
     /// already, has ended, or is blocked in `vfork`.
     pub(super) tasks: BTreeMap<u32, Option<Event>>,
@@ -36,14 +34,17 @@ pub(super) struct Stopped<'s> {
     pub(super) since: Instant,
 }
 
-/// Lists tasks, each time anew.
-pub(super) type TaskList = Box<dyn FnMut(&Supervisor) -> Vec<u32> + Send>;
+/// Lists tasks of a supervisor, each time anew.
+pub(super) type TaskList<S> = Box<dyn FnMut(&S) -> Vec<u32> + Send>;
 
-/// Work that is done while all tasks of a list are stopped.
-pub(super) struct StopAllWork {
+/// Work of a supervisor with stopped tasks.
+pub(super) type StoppedWork<S> = Box<dyn FnOnce(&S, &Stopped) + Send>;
+
+/// Work for a supervisor that is done while all tasks of a list are stopped.
+pub(super) struct StopAllWork<S> {
     pub(super) process: u32,
-    pub(super) list: TaskList,
-    pub(super) work: Box<dyn FnOnce(&Stopped<'_>) + Send>,
+    pub(super) list: TaskList<S>,
+    pub(super) work: StoppedWork<S>,
 }
 
 /// Returns whether an error is this one of the system's.

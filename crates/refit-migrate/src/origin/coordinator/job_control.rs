@@ -29,7 +29,7 @@ impl Coordinator {
             return;
         }
         self.limit_now();
-        self.lend_now();
+        self.loans.begin();
         let mut stopping = std::mem::take(&mut self.stopping);
         for (&id, given) in stopping.iter_mut().filter(|(_, given)| !**given) {
             *given = true;

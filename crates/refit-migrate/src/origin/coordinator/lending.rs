@@ -13,50 +13,25 @@ use crate::origin::coordinator::{Coordinator, Next};
 /// The end of the addresses that programs use.
 const END: u64 = 1 << 47;
 
-/// Loans that are under way, or wait for threads to return.
-#[derive(Debug, Default)]
-pub(super) struct Loans {
-    /// The number of loans.
-    count: usize,
-    /// Those that wait.
-    waiting: Vec<Sender<io::Result<()>>>,
-}
-
-impl Loans {
-    /// Whether threads stay for a loan.
-    pub(super) fn are_any(&self) -> bool {
-        self.count > 0
-    }
-}
-
 impl Coordinator {
     /// Handles a request for a loan: tells `ready` when all threads are here, and lets no thread
     /// leave until the loan is over. A program whose pages move between hosts is not lent.
     pub(super) fn on_lend(&mut self, ready: Sender<io::Result<()>>) -> Next {
-        self.loans.count += 1;
         if self.space.page_home.is_some() {
-            // Its code is frames, which the borrower could not change. The borrower may be gone.
-            let _ = ready.send(Err(Errno::OPNOTSUPP.into()));
+            // Its code is frames, which the borrower could not change.
+            self.loans.refuse(&ready, Errno::OPNOTSUPP.into());
             return Ok(());
         }
-        self.loans.waiting.push(ready);
+        self.loans.add(ready);
         let all: Vec<u32> = self.threads.keys().copied().collect();
         all.into_iter().for_each(|one| self.recall(one));
         self.stop_if_all_are_here();
         Ok(())
     }
 
-    /// Lets the loans begin that wait, once all threads are here.
-    pub(super) fn lend_now(&mut self) {
-        for ready in self.loans.waiting.drain(..) {
-            // One that waits no more says so, as one that is over does.
-            let _ = ready.send(Ok(()));
-        }
-    }
-
     /// Handles the end of a loan, or of the wait for it.
     pub(super) fn on_loan_over(&mut self) -> Next {
-        self.loans.count -= 1;
+        self.loans.end();
         if self.loans.are_any() {
             return Ok(());
         }
