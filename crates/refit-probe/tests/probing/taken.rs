@@ -64,7 +64,7 @@ fn take_during<const N: usize>(
                 taken.add(watch.take(action).expect("taken"));
             }
             // The program may have the same processor.
-            std::thread::sleep(Duration::from_micros(200));
+            std::thread::sleep(if N > 1 { Duration::from_micros(200) } else { Duration::ZERO });
         }
         asked.join().expect("an answer")
     });
@@ -124,6 +124,16 @@ fn extremes_are_those_of_their_intervals_and_numbers_add_up() {
     firsts.sort_unstable();
     let wanted: Vec<i64> = (0..400_000).step_by(4096).collect();
     assert_eq!((firsts, parts.results.len()), (wanted, 98));
+    watch.remove(&victim.program()).expect("removed");
+}
+
+#[test]
+fn no_value_is_lost_while_extremes_are_taken_all_the_time() {
+    let mut victim = Victim::of(program());
+    let watch = watch(&victim, "uprobe:victim:t_put /arg0 < 7/ { @all = max(arg1) }");
+    let ([all], _) = take_during(&mut victim, &watch, "add 2000000", ["all"]);
+    assert_eq!(all.values[&u64::MAX], 4_000_000);
+    assert_eq!(all.results[&u64::MAX].iter().max(), Some(&1_999_999));
     watch.remove(&victim.program()).expect("removed");
 }
 
