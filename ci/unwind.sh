@@ -7,12 +7,12 @@
 #
 # UNWINDER says which unwinder is asked: libgcc (GCC's runtime library) or libunwind (nongnu). UNWIND_STEPS says how far each
 # run goes (500,000; long: 4,000,000), UNWIND_PAUSE for how many microseconds a program goes on by itself when it has come to
-# nothing new (0; long: 300).
+# nothing new (0; long: 1,000).
 set -eu
 top=$(dirname "$0")/..
 . "$top/ci/setup.sh"
 need_packages python3:python3 sqlite3:sqlite3 perl:perl git:git openssl:openssl
-case ${1:-} in '') steps=500000 pause=0 least=0 ;; long) steps=4000000 pause=300 least=10000 ;; *) die "it is $0 [long]" ;; esac
+case ${1:-} in '') steps=500000 pause=0 least=0 ;; long) steps=4000000 pause=1000 least=10000 ;; *) die "it is $0 [long]" ;; esac
 case ${UNWINDER:=libgcc} in
 libgcc) with='' ;;
 libunwind)
@@ -63,6 +63,7 @@ watch() {
 	[ $before = $after ] || { echo "$1: exit code $after, without spliced code $before"; exit 1; }
 	cmp "$folder/expected" "$folder/output"
 	result=$(sed -n 's/^\([0-9]* steps.*\)/\1/p' "$folder/log")
+	[ -n "$result" ] || die "$1: $actions: it has not said what it has done"
 	echo "$(basename "$1") $actions: $result"
 	grep '^wrong' "$folder/log" || true
 	functions=$((functions + $(echo "$result" | sed 's/.* instructions of \([0-9]*\) functions.*/\1/')))
@@ -118,6 +119,67 @@ int f(struct s *v, int n) {
 }
 double g(struct s *v, float x) { while (v) x += v->b * x, v = v->n; return x; }
 END
+cat >"$folder/b.c" <<'END'
+typedef float quad __attribute__((vector_size(16)));
+typedef unsigned long size;
+enum kind { NONE, SOME = 4, ALL };
+struct tree { struct tree *side[2]; enum kind kind : 3; unsigned low : 11, high : 18; union { double d; long l; char c[12]; } u; };
+static const char *const names[] = { "none", [SOME] = "some", "all" };
+extern int printf(const char *, ...), puts(const char *);
+extern void *malloc(size), *memcpy(void *, const void *, size), *memset(void *, int, size);
+static _Thread_local int depth;
+static inline struct tree *grown(struct tree *t, long key) {
+	if (!t) {
+		t = malloc(sizeof *t);
+		memset(t, 0, sizeof *t);
+		t->u.l = key;
+	} else t->side[t->u.l < key] = grown(t->side[t->u.l < key], key);
+	t->kind = t->side[0] && t->side[1] ? ALL : t->side[0] || t->side[1] ? SOME : NONE;
+	return t;
+}
+quad mixed(quad a, quad b) { return a * b + (quad){ 1, 2, 3, 4 } - __builtin_shuffle(a, (__typeof__(__extension__(int __attribute__((vector_size(16)))){}) ){ 3, 2, 1, 0 }); }
+int sum(int n, ...) {
+	__builtin_va_list rest;
+	int all = 0;
+	__builtin_va_start(rest, n);
+	while (n-- > 0) all += n & 1 ? __builtin_va_arg(rest, int) : (int)__builtin_va_arg(rest, double);
+	__builtin_va_end(rest);
+	return all;
+}
+_Complex double turned(_Complex double z, int n) { for (; n; n >>= 1) z = n & 1 ? z * z : z / 2; return z; }
+long counted(struct tree *t) { depth++; long n = t ? t->low + counted(t->side[0]) + counted(t->side[1]) : 0; depth--; return n; }
+void scaled(double *restrict a, const double *restrict b, const int *c, int n) {
+	for (int i = 0; i < n; i++) a[i] = c[i] > 3 ? b[i] * 3 + a[i] : __builtin_sqrt(b[i]) / (1 + c[i]);
+	for (int i = 1; i < n; i++) for (int j = 0; j < i; j++) a[i * 8 % n] += b[j] * c[i];
+}
+unsigned hashed(const unsigned char *text, size length) {
+	unsigned h = 17, room[length % 9 + 1];
+	for (size i = 0; i < length; i++) h = (h << 5 | h >> 27) ^ text[i], room[i % (length % 9 + 1)] = h;
+	__builtin_memcpy(&h, room, sizeof h);
+	__asm__ volatile("bswap %0" : "+r"(h));
+	return __builtin_popcount(h) * 0x9e3779b9u / 7 % 1009;
+}
+int parsed(const char *at) {
+	void *next[] = { &&digit, &&sign, &&end };
+	int value = 0, minus = 0;
+	goto *next[*at == '-' ? 1 : *at ? 0 : 2];
+sign: minus = 1, at++;
+digit: while (*at >= '0' && *at <= '9') value = value * 10 + *at++ - '0';
+end: return minus ? -value : value;
+}
+__int128 product(long a, unsigned long b) { return (__int128)a * b / 1000003 + (a % 7 << b % 61); }
+static int compared(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+extern void qsort(void *, size, size, int (*)(const void *, const void *));
+int main(int count, char **words) {
+	struct tree *t = 0;
+	int all[64];
+	for (int i = 0; i < 64; i++) t = grown(t, all[i] = i * 37 % 61 * parsed(words[i % count]));
+	qsort(all, 64, sizeof *all, compared);
+	switch (all[7]) { case 1: case 5 ... 9: puts(names[SOME]); break; case 100: return sum(3, 1, 2.0, 3); default: printf("%s\n", names[t->kind]); }
+	return (int)counted(t) + (int)hashed((const unsigned char *)all, sizeof all) + (int)product(all[1], 7) + (int)__real__ turned(2, count);
+}
+END
+grep -v '__asm__\|__builtin_shuffle' "$folder/b.c" >"$folder/c.c"
 input=/dev/null
 
 short() {
@@ -137,9 +199,10 @@ perhaps() {
 }
 
 long() {
-	watch '{ count }' "$(gcc -print-prog-name=cc1)" -quiet -O3 -g "$folder/a.c" -o /dev/null
-	watch '{ exits }' "$(gcc -print-prog-name=cc1)" -quiet -O2 "$folder/a.c" -o /dev/null
-	perhaps '{ count }' clang -cc1 -O2 -emit-obj -o /dev/null "$folder/a.c"
+	watch '{ count }' "$(gcc -print-prog-name=cc1)" -quiet -O3 -g "$folder/b.c" -o /dev/null
+	watch '{ exits }' "$(gcc -print-prog-name=cc1)" -quiet -O2 -fsanitize=undefined "$folder/b.c" -o /dev/null
+	perhaps '{ count }' clang -cc1 -O3 -debug-info-kind=limited -vectorize-loops -vectorize-slp -emit-obj -o /dev/null "$folder/c.c"
+	perhaps '{ exits }' clang -cc1 -triple aarch64-linux -O2 -emit-obj -o /dev/null "$folder/c.c"
 	watch '{ count, latency }' /usr/bin/python3 "$folder/a.py"
 	watch '{ exits }' perl "$folder/a.pl"
 	watch '{ count, poison }' sqlite3 :memory: ".read $folder/a.sql"
@@ -149,6 +212,11 @@ long() {
 	perhaps '{ count }' gdb -nx -batch -ex 'info line main' -ex 'print sizeof(long)' /usr/bin/true
 	perhaps '{ count }' vim -es -u NONE -c 'call setline(1, range(99))' -c '%s/\d/<&>/g' -c 'sort!' -c 'qa!'
 	perhaps '{ count }' ffmpeg -v error -nostdin -f lavfi -i testsrc2=d=0.1:s=64x48 -threads 1 -c:v mpeg4 -bitexact -f null -
+	perhaps '{ count }' ld -r --build-id /usr/lib/x86_64-linux-gnu/crti.o -o /dev/null
+	perhaps '{ count }' objdump -d --stop-address=0x1000 -t "$folder/unwind.so"
+	perhaps '{ count }' curl -s "file://$folder/a.c"
+	perhaps '{ count }' bash -c 'declare -A a; for i in {1..99}; do a[$i]=${i//[0-4]/x}; done; printf "%s\n" "${!a[@]}" "${a[@]}"'
+	perhaps '{ count }' povray --version
 	perhaps '{ count }' gawk 'BEGIN { for (i = 0; i < 99; i++) a[i] = sprintf("%x", i * i); print asort(a), gensub(/[0-9]/, "", "g", a[7]) }'
 }
 

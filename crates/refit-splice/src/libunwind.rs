@@ -207,3 +207,49 @@ fn words(program: &Program, head: &Head) -> Option<(u64, Vec<Walker>)> {
     let walkers = words[1..].chunks_exact(3).filter(|words| words[0] != 0).map(walker);
     (words[0] != 0).then(|| (words[0], walkers.collect()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads the entries from one on, each as its addresses and the index that it names.
+    fn chain(list: &DynamicList, head: &Head, all: &[u64]) -> Vec<(Range<u64>, [u64; 3])> {
+        let index = Index { address: 0x7000_1000, entries: 0x7000_100c, count: 9 };
+        let at = 0x7000_2000;
+        let bytes = list.springboards(head, index, at, all);
+        let (first, last) = outer(head);
+        let (mut previous, mut next, mut found) = (first, at, Vec::new());
+        while next != last {
+            let words = bytes[(next - at) as usize..][..ENTRY].as_chunks::<8>().0;
+            let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+            assert_eq!((words[1], words[5]), (previous, REMOTE_TABLE));
+            let table = if list.has_load_offset { 8 } else { 7 };
+            found.push((words[2]..words[3], [words[table], words[table + 1], words[table + 2]]));
+            (previous, next) = (next, words[0]);
+        }
+        found
+    }
+
+    #[test]
+    fn each_springboard_has_an_entry_between_the_outer_ones() {
+        let head = Head {
+            address: 0x7000_0000,
+            tables: 0x1000,
+            code: 0x3000,
+            data: 0x8000,
+            end: 0x2_0000,
+            records: 0,
+            session: (0, 0),
+            finders: 0,
+        };
+        let (_, last) = outer(&head);
+        // The outer entries are in the page that is private to each process.
+        assert!(last + ENTRY as u64 <= head.address + head.data + 4096);
+        for has_load_offset in [false, true] {
+            let list = DynamicList { address: 0x1234, has_load_offset, walkers: Vec::new() };
+            let table = [0x7000_1000, 9, 0x7000_100c];
+            let wanted = [(0x100..0x105, table), (0x80..0x85, table), (0x200..0x205, table)];
+            assert_eq!(chain(&list, &head, &[0x100, 0x80, 0x200]), wanted);
+        }
+    }
+}
