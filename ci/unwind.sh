@@ -67,7 +67,7 @@ watch() {
 	echo "$(basename "$1") $actions: $result"
 	grep '^wrong' "$folder/log" || true
 	functions=$((functions + $(echo "$result" | sed 's/.* instructions of \([0-9]*\) functions.*/\1/')))
-	wrong=$((wrong + $(echo "$result" | sed 's/.*: \([0-9]*\) wrong/\1/')))
+	wrong=$((wrong + $(echo "$result" | sed 's/.* \([0-9]*\) wrong/\1/')))
 }
 
 cat >"$folder/a.py" <<'END'
