@@ -137,6 +137,9 @@ pub fn take_over(board: RawFd, serve: impl FnOnce(Server) -> i32 + Send + 'stati
     }
 }
 
+/// The number of signals that a holder watches.
+const WATCHED: usize = 6;
+
 struct Holder {
     board: Board,
     handover: Handover,
@@ -182,7 +185,7 @@ impl Holder {
             Some(_) => handover.check()?,
             None => handover.begin(board.as_fd().as_raw_fd()),
         }
-        let watched = [
+        let watched: [i32; WATCHED] = [
             libc::SIGINT,
             libc::SIGTERM,
             libc::SIGHUP,
@@ -335,9 +338,26 @@ impl Holder {
             (_, server) => {
                 self.pending.set(signal);
                 if let Some(server) = server.filter(|_| self.accepts_signals()) {
-                    self.deliver(server.process);
+                    self.deliver_to(server, successor);
                 }
             }
+        }
+    }
+
+    /// Sends the server, or the holder that has one, the signal that waits for it; or the holder
+    /// that has taken over from that one, which is about to end.
+    fn deliver_to(&self, server: &Child, successor: Option<&Child>) {
+        let retired = self.is_first && self.handover.holder() != std::process::id();
+        let next = || successor.filter(|_| retired && self.has_successor(successor));
+        if let Some(next) = next() {
+            return self.deliver(next.process);
+        }
+        let signal = self.pending.get();
+        self.deliver(server.process);
+        // It may have handed over just now, and ended without having read the signal.
+        if let Some(next) = next() {
+            self.pending.set(signal);
+            self.deliver(next.process);
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::calls::end_as;
 use super::children::Child;
 use super::handover::Phase;
-use super::{HANDOVER_INTERVAL, Holder};
+use super::{HANDOVER_INTERVAL, Holder, WATCHED};
 
 /// The time that a new server, and those after it of its holder, may take to have requests sent
 /// again.
@@ -30,6 +30,10 @@ impl Holder {
     /// descriptors.
     pub(super) fn retire(&self, successor: Option<Child>) -> ! {
         let Some(mut current) = successor.filter(|_| self.is_first) else {
+            // Signals that have come since the last look; each is reported once.
+            for _ in 0..WATCHED {
+                let _ = self.poll(None, &mut None, 0);
+            }
             if let Some(successor) = self.handover.successor() {
                 self.deliver(successor.cast_signed());
             }
@@ -57,7 +61,7 @@ impl Holder {
     }
 
     /// Returns whether another holder has taken over.
-    fn has_successor(&self, successor: Option<&Child>) -> bool {
+    pub(super) fn has_successor(&self, successor: Option<&Child>) -> bool {
         let phase = self.handover.phase().1;
         successor.is_some() && matches!(phase, Phase::Committed | Phase::Done)
     }
