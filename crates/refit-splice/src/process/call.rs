@@ -87,10 +87,9 @@ impl Call {
         program.write(place, &bytes).map_err(failed)?;
         let held = still.threads.get_mut(&self.thread).ok_or(Refusal::NoSuch { id })?;
         let (at, memory) = (self.slack.start + CODE, &program.memory);
-        let made = match self.past_filters {
-            true => held.call_past_filters(memory, at, number, arguments(place)),
-            false => held.call_returning(memory, at, number, arguments(place)),
-        };
+        let arguments = arguments(place);
+        let call = |held: &mut HeldTask| held.call_returning(memory, at, number, arguments);
+        let made = if self.past_filters { held.past_filters(call) } else { call(held) };
         let made = made.map_err(|error| match error {
             CallError::Call(source) => Refusal::Call { id, call: name, source },
             CallError::Lost(error) => Refusal::of_tracing(id, "make a system call in it", error),

@@ -109,32 +109,27 @@ impl HeldTask {
     /// Whether it can make calls that its filters forbid: refit traces it, and the kernel lets root
     /// suspend filters.
     pub(super) fn passes_filters(&self) -> bool {
-        match self {
-            Self::Own(held) => {
-                let suspended = held.set_options(RETURNING | Options::SUSPEND_SECCOMP);
-                suspended.and_then(|()| held.set_options(RETURNING)).is_ok()
-            }
-            Self::Lent(_) => false,
-        }
+        let suspended = self.set_options(RETURNING | Options::SUSPEND_SECCOMP);
+        suspended.and_then(|()| self.set_options(RETURNING)).is_ok()
     }
 
-    /// As [`call_returning`](Self::call_returning), with its filters suspended during the call. No
-    /// code of the program runs meanwhile, but if refit is killed before the call is made, the
-    /// filters judge it.
-    pub(super) fn call_past_filters(
+    /// Has it make a call with its filters suspended. No code of the program runs meanwhile, but if
+    /// refit is killed before the call is made, the filters judge it.
+    pub(super) fn past_filters(
         &mut self,
-        memory: &Memory,
-        at: u64,
-        number: i64,
-        arguments: [u64; 6],
+        call: impl FnOnce(&mut Self) -> Result<u64, CallError>,
     ) -> Result<u64, CallError> {
-        let Self::Own(held) = self else {
-            return Err(CallError::Lost(io::ErrorKind::Unsupported.into()));
-        };
-        held.set_options(RETURNING | Options::SUSPEND_SECCOMP).map_err(CallError::Lost)?;
-        let made = held.call_returning(memory, at, number, arguments);
-        held.set_options(RETURNING).map_err(CallError::Lost)?;
+        self.set_options(RETURNING | Options::SUSPEND_SECCOMP).map_err(CallError::Lost)?;
+        let made = call(self);
+        self.set_options(RETURNING).map_err(CallError::Lost)?;
         made
+    }
+
+    fn set_options(&self, options: Options) -> io::Result<()> {
+        match self {
+            Self::Own(held) => held.set_options(options),
+            Self::Lent(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Makes a system call by code at `at` ([`Tracee::call_returning`]).
