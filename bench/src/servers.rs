@@ -1,6 +1,7 @@
 //! Measures servers under load while one hot function of them is counted, while all are, libraries
-//! included, and with a flag at every block: once the flags that are set at first have been taken
-//! out, as `refit cover` does, with `--all` or without.
+//! included, and with a flag at every block: once those that are called often have been moved, as
+//! `refit probe` does, and the flags that are set at first have been taken out, as `refit cover`
+//! does, with `--all` or without.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,7 +15,7 @@ use crate::server::{self, Load, Start};
 use crate::stats::Sample;
 
 const ROUNDS: usize = 7;
-/// Time between two looks for flags that are set.
+/// Time between two looks at what has been counted.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Requests per second of a server.
@@ -63,8 +64,14 @@ fn rounds(start: Start, served: &mut Served) -> Result<(), String> {
         for number in 0..served.rates.len() {
             let mut inside = put_in(&program, number, served)?;
             let rate = match &mut inside {
-                Inside::Flags(cover) => relieved(&program, cover, &serving.load)?,
-                _ => (serving.load)()?,
+                Inside::Nothing => (serving.load)()?,
+                // A thread that cannot be stopped now can be later.
+                Inside::Flags(cover) => second(&serving.load, || {
+                    let _ = cover.look().map(|_| cover.relieve(&program, Instant::now()));
+                })?,
+                Inside::Counts(watch) => second(&serving.load, || {
+                    let _ = watch.move_hot(&program);
+                })?,
             };
             take_out(&program, inside)?;
             // The first round fills caches, and is for the analysis.
@@ -98,25 +105,23 @@ fn put_in(program: &Program, number: usize, served: &mut Served) -> Result<Insid
     prepared.install(program).map(Box::new).map(Inside::Counts).map_err(|e| e.to_string())
 }
 
-/// Returns the rate of the second load, while flags that are set are taken out.
-fn relieved(program: &Program, cover: &mut cover::Cover, load: &Load) -> Result<f64, String> {
+/// Returns the rate of the second load, while refit does some times per second what its commands do
+/// while they watch.
+fn second(load: &Load, mut watches: impl FnMut() + Send) -> Result<f64, String> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             // Relaxed: only the end of the loop depends on it.
             while !done.load(Ordering::Relaxed) {
-                cover.look().map_err(|e| e.to_string())?;
-                // A thread that cannot be stopped now can be later.
-                let _ = cover.relieve(program, Instant::now());
-                // As `refit cover` does; the loads are measured, and not how soon a flag is seen.
+                watches();
+                // The loads are measured, and not how soon something is seen.
                 thread::sleep(LOOK);
             }
-            Ok::<_, String>(())
         });
         let rate = load().and_then(|_| load());
         done.store(true, Ordering::Relaxed);
-        let watched = watcher.join().map_err(|_| "the watcher has panicked".to_owned())?;
-        watched.and(rate)
+        watcher.join().map_err(|_| "the watcher has panicked".to_owned())?;
+        rate
     })
 }
 

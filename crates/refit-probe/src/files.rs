@@ -124,6 +124,15 @@ impl Files {
         Ok(entered.map(|function| Spot { file, function }))
     }
 
+    /// Returns the function that the byte at this address of the program belongs to, if its file has
+    /// been analysed.
+    pub(crate) fn spot_at(&self, address: u64) -> Option<Spot> {
+        let file = self.mapped.iter().position(|file| file.contains(address))?;
+        let (module, bias) = self.opened(file)?;
+        let function = module.function_at(address.wrapping_sub(bias))?;
+        Some(Spot { file, function })
+    }
+
     /// Whether it is a stub, which only jumps: the loader has not resolved its symbol yet.
     pub(crate) fn is_stub(&self, spot: Spot) -> bool {
         let module = self.opened.get(&spot.file);

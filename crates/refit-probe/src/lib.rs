@@ -45,6 +45,7 @@
 //! - `files`, `tail_calls`: the files of a program, and the functions that return for others.
 //! - [`finder`]: where unwinders learn of spliced code.
 //! - `wanted`: the places that were asked for, until it is decided which are watched.
+//! - `direct_calls`, `hot`: functions that are called often are counted without jumps.
 //! - [`watch`]: installs the probes of several specifications, and reads and removes them.
 //! - [`implied`], `blocks`: which blocks of a function need a flag.
 //! - [`cover`]: coverage of basic blocks by flags that are removed once they are set; [`drcov`]
@@ -71,6 +72,7 @@ pub mod computing;
 pub mod cover;
 pub mod datum;
 pub mod declarations;
+mod direct_calls;
 pub mod drcov;
 pub mod drill;
 pub mod error;
@@ -81,6 +83,7 @@ pub mod finder;
 mod flow;
 pub mod format;
 pub mod forms;
+mod hot;
 pub mod implied;
 mod kept_maps;
 mod libunwind;

@@ -12,7 +12,7 @@ use crate::finder;
 use refit_instruments::session::Session;
 use refit_splice::process::Program;
 use refit_splice::remains::{self, Removed};
-use refit_splice::{Installed, Plan, Why};
+use refit_splice::{Installed, Moved, Plan, Why};
 use tracing::{Span, debug, debug_span, warn};
 
 /// The number of the last session of this process.
@@ -56,6 +56,16 @@ impl ProbeSession {
         match outcome {
             Ok(()) => debug!(sites, "reached sites removed"),
             Err(why) => debug!(sites, %why, "reached sites stay for now"),
+        }
+    }
+
+    /// Records that sites were moved, or why not.
+    pub(crate) fn moved(&self, outcome: &Result<Option<Moved>, Why>) {
+        let _entered = self.span.enter();
+        match outcome {
+            Ok(None) => {}
+            Ok(Some(moved)) => debug!(?moved, "hot sites moved"),
+            Err(why) => debug!(%why, "hot sites stay"),
         }
     }
 

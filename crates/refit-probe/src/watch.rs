@@ -10,13 +10,14 @@ use refit_analysis::types::Types;
 use refit_instruments::session::Session;
 use refit_splice::process::Program;
 use refit_splice::remains::Removed;
-use refit_splice::{AHEAD, DURATIONS, Installed, Key, Lanes, Plan, StopTimes, TIMER, Why};
+use refit_splice::{AHEAD, DURATIONS, Installed, Key, Lanes, Moved, Plan, StopTimes, TIMER, Why};
 
 use crate::action::Do;
 use crate::argument::{Argument, PlaceKind};
 use crate::datum::{Context, Datum, Moment};
 pub use crate::error::Error;
 use crate::files::{Files, Spot};
+use crate::hot::Hot;
 use crate::kept_maps;
 use crate::modules::Mapped;
 use crate::places::CodePlace;
@@ -64,6 +65,8 @@ pub struct Watch {
     printing: Option<Printing>,
     marks: Option<u16>,
     began: Instant,
+    /// The functions that are only counted, unless their sites stay where they are.
+    hot: Option<Hot>,
 }
 
 /// A reader of counts. What it reads ahead is as old as itself.
@@ -239,7 +242,9 @@ impl Prepared<'_> {
         )?;
         let (watched, marks) = (self.watched, self.marks);
         let (process, began) = (program.id(), Instant::now());
-        Ok(Watch { watched, installed, session, process, images, printing, marks, began })
+        // A move takes some tenths of a second, in which messages would have to wait.
+        let hot = if printing.is_none() { Hot::new(self.files, &watched, &installed) } else { None };
+        Ok(Watch { watched, installed, session, process, images, printing, marks, began, hot })
     }
 }
 
@@ -347,6 +352,23 @@ impl Watch {
         let (installed, images) = (&self.installed, self.images.as_ref());
         let (module, name) = (place.module.as_str(), place.name.as_str());
         Context { installed, images, module, name, kind, moment }
+    }
+
+    /// Moves the sites of functions that are only counted, and called often, to where they cost the
+    /// program less; returns `None` if it is not time to look for them, or if there are none. To be
+    /// called some times per second. If it fails, the sites stay where they are, and are not moved
+    /// any more.
+    ///
+    /// # Errors
+    /// [`Why`]: the counts cannot be read, or the program cannot be stopped or changed.
+    pub fn move_hot(&mut self, program: &Program) -> Result<Option<Moved>, Why> {
+        let Some(hot) = &mut self.hot else { return Ok(None) };
+        let moved = hot.look(program, &mut self.installed, Instant::now());
+        self.session.moved(&moved);
+        if moved.is_err() {
+            self.hot = None;
+        }
+        moved
     }
 
     /// Removes the probes; their counts can still be read. Returns what has been removed from the

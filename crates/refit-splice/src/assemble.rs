@@ -9,7 +9,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::generate;
-use crate::plan::{Copied, Ready};
+use crate::plan::Ready;
 use crate::process::Program;
 use crate::record::Record;
 use crate::snippet::Setting;
@@ -27,8 +27,10 @@ pub(crate) struct Assembled {
     /// Bytes of the code that finds frames, which comes first.
     pub(crate) finders: u64,
     pub(crate) unwinding: Unwinding,
-    /// Changes, in the order in which they are made.
+    /// Changes, in the order in which they are made, those for the code that finds frames first.
     pub(crate) records: Vec<Record>,
+    /// Number of the latter.
+    pub(crate) finding: usize,
     /// The changes at sites in place.
     pub(crate) places: Vec<Record>,
     /// Moves of program counters.
@@ -49,8 +51,8 @@ pub(crate) fn assemble(
     begin: u64,
     setting: Setting,
 ) -> Result<Assembled, Why> {
-    let finds = |ready: &&Ready| matches!(ready, Ready::Place(place) if place.finds_frames());
-    let (finders, rest): (Vec<&Ready>, Vec<&Ready>) = group.iter().partition(finds);
+    let (finders, rest): (Vec<&Ready>, Vec<&Ready>) =
+        group.iter().partition(|ready| ready.finds_frames());
     let filtered = program.is_filtered();
     let mut at = begin;
     let pieces = std::iter::once(&*finders).chain(rest.chunks(UNITS)).map(|units| {
@@ -62,25 +64,34 @@ pub(crate) fn assemble(
     let pieces: Vec<_> = pieces.collect();
     let pieces: Result<Vec<Assembled>, Why> = pieces
         .into_par_iter()
-        .map(|(room, units)| piece(program, units, room, filtered, setting))
+        .map(|(room, units)| piece(units, room, filtered, setting))
         .collect();
     let mut all = Assembled::default();
-    for (number, piece) in pieces?.into_iter().enumerate() {
-        all.append(piece, number == 0);
+    let mut pieces = pieces?.into_iter();
+    if let Some(mut finders) = pieces.next() {
+        all.finders = finders.code.iter().map(|(_, code)| code.len() as u64).sum();
+        // What unwinders need is not taken out by itself.
+        finders.places.clear();
+        all.append(finders);
     }
-    all.ahead.append(&mut all.records);
-    std::mem::swap(&mut all.ahead, &mut all.records);
+    let mut first = all.take_records();
+    all.finding = first.len();
+    pieces.for_each(|piece| all.append(piece));
+    first.append(&mut all.take_records());
+    all.records = first;
     Ok(all)
 }
 
 impl Assembled {
-    fn append(&mut self, mut piece: Self, finds: bool) {
-        if finds {
-            self.finders = piece.code.iter().map(|(_, code)| code.len() as u64).sum();
-        } else {
-            // What unwinders need is not taken out by itself.
-            self.places.append(&mut piece.places);
-        }
+    /// Takes the changes, in the order in which they are made.
+    fn take_records(&mut self) -> Vec<Record> {
+        let mut records = std::mem::take(&mut self.ahead);
+        records.append(&mut self.records);
+        records
+    }
+
+    fn append(&mut self, mut piece: Self) {
+        self.places.append(&mut piece.places);
         self.code.append(&mut piece.code);
         self.unwinding.append(piece.unwinding);
         self.ahead.append(&mut piece.ahead);
@@ -92,7 +103,6 @@ impl Assembled {
 
 /// Generates the code of some units for these addresses.
 fn piece(
-    program: &Program,
     units: &[&Ready],
     room: Range<u64>,
     filtered: bool,
@@ -101,9 +111,6 @@ fn piece(
     let begin = room.start;
     let (mut all, mut code) = (Assembled::default(), Vec::new());
     for &ready in units {
-        if let Ready::Copied(copied) = ready {
-            check(program, copied)?;
-        }
         let made = generate::make(ready, begin + code.len() as u64, setting)?;
         if made.calls && filtered {
             return Err(Why::Filtered { address: ready.reach().start });
@@ -132,19 +139,4 @@ fn piece(
     }
     all.code.extend((!code.is_empty()).then_some((begin, code)));
     Ok(all)
-}
-
-/// Checks that a function to be copied is as it was analysed: the bytes that are copied are not
-/// compared later.
-fn check(program: &Program, copied: &Copied) -> Result<(), Why> {
-    for part in &copied.body.parts {
-        let mut now = vec![0; part.code.len()];
-        let read = program.read(part.address, &mut now);
-        let differs = now.iter().zip(&part.code).position(|(now, then)| now != then);
-        let at = if read.is_err() { Some(0) } else { differs };
-        if let Some(at) = at {
-            return Err(Why::Changed { address: part.address + at as u64 });
-        }
-    }
-    Ok(())
 }

@@ -17,6 +17,7 @@ use crate::area::{Area, Room, unmap};
 use crate::assemble::assemble;
 use crate::kept;
 use crate::move_threads::{move_contexts, move_counters};
+use crate::moving::Moving;
 use crate::patches::{self, Now};
 use crate::plan::{Plan, Ready};
 use crate::process::{Program, Refusal, STOP_TIMEOUT, Still, contexts};
@@ -79,10 +80,36 @@ pub(crate) struct Removable {
     pub(crate) flags: Vec<(u64, u64)>,
 }
 
+/// The lanes of patch areas.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// Their number, as a power of two.
+    pub(crate) lanes: u32,
+    /// Bytes of each: a power of two.
+    pub(crate) stride: u64,
+}
+
+impl Shape {
+    fn bytes(self) -> u64 {
+        self.stride << self.lanes
+    }
+}
+
+/// What [`put_in`] has put into a program.
+pub(crate) struct PutIn {
+    pub(crate) areas: Vec<Area>,
+    pub(crate) removable: Removable,
+    pub(crate) stood: StopTimes,
+    /// Number of calls that have changed.
+    pub(crate) calls: usize,
+}
+
 /// Changes of the program, and the moves of program counters that go with them.
 #[derive(Default)]
 struct Changes {
     records: Vec<Record>,
+    /// Number of them that are calls.
+    calls: usize,
     removable: Removable,
     moves: BTreeMap<u64, u64>,
 }
@@ -99,129 +126,138 @@ impl Installed {
         cells: u32,
         session: Option<&Session>,
     ) -> Result<Self, Why> {
-        debug!(process = program.id(), sites = plan.len(), cells, "splices");
-        refuse_copied(program, plan)?;
-        let groups = groups(&plan.ready);
-        let lanes = lanes();
         let stride = (u64::from(cells) * 8).next_power_of_two().max(64);
         if stride > MOST_DATA {
             return Err(Why::Cells { cells });
         }
-        let steady = steady::keeps_thread_pointers(program)?;
-        let session_file = session.map(|session| open(program, session)).transpose()?;
-        let session = session.zip(session_file.as_ref());
-        let rooms = rooms(plan, &groups, stride << lanes);
-        let ((mut areas, setting), preparing) = program.stand_still(STOP_TIMEOUT, |still| {
-            make_areas(still, &rooms, session, |still| setting(still, lanes, stride, steady))
-        })?;
-        let changed =
-            Self::generate(program, plan, &groups, &mut areas, setting).and_then(|changes| {
-                let first = debugger::first(program);
-                let work = |still: &mut Still<'_>| {
-                    for head in areas.iter().map(|area| &area.head) {
-                        // A program without such a list is spliced as well.
-                        first.and_then(|first| debugger::show(still, first, head));
-                        libunwind::register(still.program(), head);
-                    }
-                    change(still, &changes, areas.first())
-                };
-                let ((), changing) = contexts::stand_still(program, STOP_TIMEOUT, work)?;
-                Ok((changes.removable, changing))
-            });
-        match changed {
-            Ok((removable, changing)) => {
-                let stood = StopTimes { preparing, changing };
-                debug!(
-                    process = program.id(),
-                    sites = plan.len(),
-                    ?preparing,
-                    ?changing,
-                    "spliced"
-                );
-                let stored = Stored::new(plan, 0, stride << lanes);
-                let Stored { tuples, kept, .. } = stored;
-                let (stacks, sites) = (stored.walk.map(|walk| walk.store), plan.len());
-                Ok(Self {
-                    areas,
-                    lanes,
-                    stride,
-                    cells,
-                    sites,
-                    stacks,
-                    tuples,
-                    kept,
-                    removable,
-                    stood,
-                })
-            }
-            Err(why) => {
-                let heads: Vec<u64> = areas.iter().map(|area| area.head.address).collect();
-                // The first error says more than a failure to unmap the area.
-                drop(remains::give_back(program, &heads));
-                Err(why)
-            }
-        }
-    }
-
-    fn generate(
-        program: &Program,
-        plan: &Plan,
-        groups: &[&[Ready]],
-        areas: &mut [Area],
-        mut setting: Setting,
-    ) -> Result<Changes, Why> {
-        let (mut all, mut removable, mut moves) =
-            (Changes::default(), Removable::default(), Vec::new());
-        if let Some(area) = areas.first() {
-            let lanes = 1 << (setting.cells.stride + setting.cells.lanes);
-            let stored = Stored::new(plan, area.first_lane(), lanes);
-            setting.walk = stored.walk.map(|walk| Walk { asks: !program.is_filtered(), ..walk });
-            (setting.tuples, setting.kept) = (stored.tuples, stored.kept);
-            if let (Some(stacks), Some(walk)) = (&plan.stacks, stored.walk) {
-                area.put(program, walk.granules - area.head.address, &stacks.encode())?;
-            }
-        }
-        let mut semaphores: Vec<_> =
-            plan.semaphores.iter().map(|address| Record::semaphore(*address)).collect();
-        for (group, area) in groups.iter().zip(areas.iter_mut()) {
-            (setting.cells.base, setting.cells.first) = (area.base_word(), area.first_lane());
-            setting.indices = area.base_word() + indices::AT;
-            let begin = area.head.code_range().start;
-            let mut made = assemble(program, group, begin, setting)?;
-            area.head.finders = made.finders;
-            made.records.append(&mut semaphores);
-            if made.records.len() as u64 > area.head.most_records() {
-                let address = group[0].reach().start;
-                let reason = "the patch area is too small for its records".to_owned();
-                return Err(Why::Generate { address, reason });
-            }
-            for (at, code) in &made.code {
-                area.put(program, at - area.head.address, code)?;
-            }
-            area.describe(program, &made.unwinding, plan.dynamic_list.as_ref())?;
-            area.note(program, &made.records)?;
-            all.records.append(&mut made.records);
-            removable.places.append(&mut made.places);
-            removable.flags.append(&mut made.flags);
-            moves.append(&mut made.moves);
-        }
-        // From now on unwinders read the descriptions.
-        let heads: Vec<Head> = areas.iter().map(|area| area.head).collect();
-        for other in remains::find(program)? {
-            other.list(program, &heads)?;
-        }
-        areas.iter().try_for_each(|area| area.list(program, &heads))?;
-        removable.places.sort_by_key(|record| record.address);
-        removable.flags.sort_unstable();
-        all.removable = removable;
-        all.moves = moves.into_iter().collect();
-        Ok(all)
+        let shape = Shape { lanes: lanes(), stride };
+        let PutIn { areas, removable, stood, .. } =
+            put_in(program, plan, shape, session, &Moving::default())?;
+        let Stored { walk, tuples, kept, .. } = Stored::new(plan, 0, shape.bytes());
+        let (stacks, sites) = (walk.map(|walk| walk.store), plan.len());
+        let Shape { lanes, stride } = shape;
+        Ok(Self { areas, lanes, stride, cells, sites, stacks, tuples, kept, removable, stood })
     }
 
     /// Returns the number of sites.
     pub fn sites(&self) -> usize {
         self.sites
     }
+}
+
+/// Makes patch areas for the sites of a plan, and has control go there. If this fails, the program
+/// is unchanged.
+pub(crate) fn put_in(
+    program: &Program,
+    plan: &Plan,
+    shape: Shape,
+    session: Option<&Session>,
+    moving: &Moving<'_>,
+) -> Result<PutIn, Why> {
+    debug!(process = program.id(), sites = plan.len(), "splices");
+    refuse_copied(program, plan)?;
+    refuse_changed(program, plan, moving)?;
+    let groups = groups(&plan.ready);
+    let steady = steady::keeps_thread_pointers(program)?;
+    let session_file = session.map(|session| open(program, session)).transpose()?;
+    let session = session.zip(session_file.as_ref());
+    let rooms = rooms(plan, &groups, shape.bytes(), moving);
+    let ((mut areas, setting), preparing) = program.stand_still(STOP_TIMEOUT, |still| {
+        make_areas(still, &rooms, session, |still| setting(still, shape, steady))
+    })?;
+    let generated = generate(program, plan, &groups, &mut areas, setting, moving);
+    let changed = generated.and_then(|changes| {
+        let first = debugger::first(program);
+        let work = |still: &mut Still<'_>| {
+            for head in areas.iter().map(|area| &area.head) {
+                // A program without such a list is spliced as well.
+                first.and_then(|first| debugger::show(still, first, head));
+                libunwind::register(still.program(), head);
+            }
+            change(still, &changes, areas.first())
+        };
+        let ((), changing) = contexts::stand_still(program, STOP_TIMEOUT, work)?;
+        Ok((changes.removable, changes.calls, changing))
+    });
+    match changed {
+        Ok((removable, calls, changing)) => {
+            let stood = StopTimes { preparing, changing };
+            debug!(process = program.id(), sites = plan.len(), ?stood, "spliced");
+            Ok(PutIn { areas, removable, stood, calls })
+        }
+        Err(why) => {
+            let heads: Vec<u64> = areas.iter().map(|area| area.head.address).collect();
+            // The first error says more than a failure to unmap the area.
+            drop(remains::give_back(program, &heads));
+            Err(why)
+        }
+    }
+}
+
+fn generate(
+    program: &Program,
+    plan: &Plan,
+    groups: &[&[Ready]],
+    areas: &mut [Area],
+    mut setting: Setting,
+    moving: &Moving<'_>,
+) -> Result<Changes, Why> {
+    let (mut all, mut removable, mut moves) =
+        (Changes::default(), Removable::default(), Vec::new());
+    // Unwinders learn of spliced code before any runs.
+    let mut finding = Vec::new();
+    if let Some(area) = areas.first() {
+        let lanes = 1 << (setting.cells.stride + setting.cells.lanes);
+        let stored = Stored::new(plan, area.first_lane(), lanes);
+        setting.walk = stored.walk.map(|walk| Walk { asks: !program.is_filtered(), ..walk });
+        (setting.tuples, setting.kept) = (stored.tuples, stored.kept);
+        if let (Some(stacks), Some(walk)) = (&plan.stacks, stored.walk) {
+            area.put(program, walk.granules - area.head.address, &stacks.encode())?;
+        }
+    }
+    let mut semaphores: Vec<_> =
+        plan.semaphores.iter().map(|address| Record::semaphore(*address)).collect();
+    for (group, area) in groups.iter().zip(areas.iter_mut()) {
+        (setting.cells.base, setting.cells.first) = (area.base_word(), area.first_lane());
+        setting.indices = area.base_word() + indices::AT;
+        let begin = area.head.code_range().start;
+        let mut made = assemble(program, group, begin, setting)?;
+        area.head.finders = made.finders;
+        area.head.generation = moving.generation;
+        made.records.append(&mut semaphores);
+        let mut redirected = moving.redirected(&made.records);
+        all.calls += redirected.len();
+        made.records.append(&mut redirected);
+        if made.records.len() as u64 > area.head.most_records() {
+            let address = group[0].reach().start;
+            let reason = "the patch area is too small for its records".to_owned();
+            return Err(Why::Generate { address, reason });
+        }
+        for (at, code) in &made.code {
+            area.put(program, at - area.head.address, code)?;
+        }
+        area.describe(program, &made.unwinding, plan.dynamic_list.as_ref())?;
+        area.note(program, &made.records)?;
+        let rest = made.records.split_off(made.finding);
+        finding.append(&mut made.records);
+        all.records.extend(rest.into_iter().map(|record| moving.as_it_is(record)));
+        removable.places.append(&mut made.places);
+        removable.flags.append(&mut made.flags);
+        moves.append(&mut made.moves);
+    }
+    finding.append(&mut all.records);
+    all.records = finding;
+    // From now on unwinders read the descriptions.
+    let heads: Vec<Head> = areas.iter().map(|area| area.head).collect();
+    for other in remains::find(program)? {
+        other.list(program, &heads)?;
+    }
+    areas.iter().try_for_each(|area| area.list(program, &heads))?;
+    removable.places.sort_by_key(|record| record.address);
+    removable.flags.sort_unstable();
+    all.removable = removable;
+    all.moves = moves.into_iter().collect();
+    Ok(all)
 }
 
 /// Makes the patch areas, and maps the session for records into the program.
@@ -267,9 +303,14 @@ fn groups(ready: &[Ready]) -> Vec<&[Ready]> {
 
 /// Returns the code that the areas of these groups have to be near, and their room. Each area has
 /// lanes of this many bytes; what snippets store is in the first one.
-fn rooms(plan: &Plan, groups: &[&[Ready]], lanes: u64) -> Vec<(Range<u64>, Room)> {
+fn rooms(
+    plan: &Plan,
+    groups: &[&[Ready]],
+    lanes: u64,
+    moving: &Moving<'_>,
+) -> Vec<(Range<u64>, Room)> {
     let room = |group: &&[Ready]| Room {
-        records: group.iter().map(generate::most_records).sum(),
+        records: group.iter().map(generate::most_records).sum::<usize>() + moving.calls.len(),
         tables: TABLES + group.iter().map(unwind::most_bytes).sum::<u64>(),
         code: group.iter().map(generate::most_bytes).sum(),
         data: PAGE_SIZE_U64 + lanes,
@@ -304,7 +345,8 @@ fn open(program: &Program, session: &Session) -> Result<File, Refusal> {
 
 /// Returns the surroundings of all snippets in the program; `steady` says whether they may read
 /// memory through thread pointers. The caller sets the addresses of cells for each area.
-fn setting(still: &Still<'_>, lanes: u32, stride: u64, steady: bool) -> Setting {
+fn setting(still: &Still<'_>, shape: Shape, steady: bool) -> Setting {
+    let Shape { lanes, stride } = shape;
     let (lane, stride) = (lane(still, steady), stride.trailing_zeros());
     let cells = Cells { lane, base: 0, first: 0, lanes, stride };
     let pointers = processor_has("fsgsbase");
@@ -366,6 +408,25 @@ fn refuse_copied(program: &Program, plan: &Plan) -> Result<(), Why> {
     });
     let there = places.into_iter().find(|address| copied.contains(address));
     there.map_or(Ok(()), |address| Err(Why::Changed { address }))
+}
+
+/// Refuses a function to be copied that is not as it was analysed: the bytes that are copied are
+/// not compared later.
+fn refuse_changed(program: &Program, plan: &Plan, moving: &Moving<'_>) -> Result<(), Why> {
+    let copied = plan.ready.iter().filter_map(|ready| match ready {
+        Ready::Copied(copied) => Some(copied),
+        Ready::Place(_) => None,
+    });
+    for part in copied.flat_map(|copied| &copied.body.parts) {
+        let mut now = vec![0; part.code.len()];
+        let read = program.read(part.address, &mut now);
+        moving.as_it_was(part.address, &mut now);
+        let differs = now.iter().zip(&part.code).position(|(now, then)| now != then);
+        if let Some(at) = if read.is_err() { Some(0) } else { differs } {
+            return Err(Why::Changed { address: part.address + at as u64 });
+        }
+    }
+    Ok(())
 }
 
 /// Changes the program's bytes while it is stopped. If this fails, the bytes are as before, but

@@ -98,7 +98,9 @@
 //! - `unwind`: the same code, described for unwinders and debuggers.
 //! - `assemble`: all code of a patch area, on all processors.
 //! - `move_threads`: program counters that the changes affect.
-//! - [`remains`], `install`, `withdraw`: put a plan in, take everything out, take single sites out.
+//! - `moving`: sites that move, with the calls that lead to them.
+//! - [`remains`], `install`, `withdraw`, `move_sites`: put a plan in, take everything out, take single
+//!   sites out, move those that run often.
 //! - `counted`, `lanes`, `taken`: read what snippets have counted and stored, and take it.
 //!
 //! # What it does not do
@@ -130,7 +132,9 @@ mod lanes;
 mod layout;
 mod libunwind;
 mod listing;
+mod move_sites;
 mod move_threads;
+mod moving;
 mod patches;
 mod plan;
 mod procedures;
@@ -156,6 +160,8 @@ pub use install::{Installed, StopTimes};
 pub use kept::KeptValues;
 pub use lanes::{AHEAD, Lanes};
 pub use libunwind::{DynamicList, WALKERS, Walker};
+pub use move_sites::Moved;
+pub use moving::DirectCall;
 pub use plan::Plan;
 pub use procedures::Procedures;
 pub use relocate::Displaced;

@@ -241,6 +241,7 @@ mod tests {
             records: 0,
             session: (0, 0),
             finders: 0,
+            generation: 0,
         };
         let (_, last) = outer(&head);
         // The outer entries are in the page that is private to each process.

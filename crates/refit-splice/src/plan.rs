@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::body::{Body, Member, Part};
+use crate::body::{Body, Kind, Member, Part};
 use crate::jump::{HOP, JUMP, Way, hop};
 use crate::layout::Layout;
 use crate::libunwind::DynamicList;
@@ -74,6 +74,17 @@ impl Plan {
     /// A site is spliced in place if all sites of its function can be; otherwise the function is
     /// copied, if it can be.
     pub fn new(sites: Vec<Site>) -> (Self, Vec<(usize, Why)>) {
+        Self::decide(sites, false)
+    }
+
+    /// Decides how sites that are moved ([`Installed::move_sites`](crate::Installed::move_sites))
+    /// are spliced, each the only one of its function. As [`new`](Self::new), but a function is
+    /// also copied if nothing of it changes except for the site, and it makes no calls.
+    pub fn moved(sites: Vec<Site>) -> (Self, Vec<(usize, Why)>) {
+        Self::decide(sites, true)
+    }
+
+    fn decide(sites: Vec<Site>, moved: bool) -> (Self, Vec<(usize, Why)>) {
         let sites = sites.into_par_iter().enumerate();
         let open = |(index, site): (usize, Site)| {
             let live = site.procedures.with_unwinding(site.address, site.live);
@@ -84,7 +95,7 @@ impl Plan {
         open.sort_by_key(|one| one.site.address);
         let mut taken = ReservedBytes::default();
         in_place(&mut open, &mut taken);
-        let copies = copies(&mut open, &mut taken);
+        let copies = if moved { leaves(&mut open, &mut taken) } else { copies(&mut open, &mut taken) };
         let (mut plan, mut refused) = (Self::default(), Vec::new());
         let mut copied: BTreeMap<u64, Copied> = copies;
         for Open { index, site, way, why, .. } in open {
@@ -202,6 +213,22 @@ impl Plan {
 }
 
 impl Ready {
+    /// Returns the address of its site, or of the first one.
+    pub(crate) fn first_site(&self) -> u64 {
+        match self {
+            Self::Place(place) => place.site.address,
+            Self::Copied(copied) => copied.sites.first().map_or(copied.body.entry, |site| site.address),
+        }
+    }
+
+    /// Whether unwinders learn of generated code by it.
+    pub(crate) fn finds_frames(&self) -> bool {
+        match self {
+            Self::Place(place) => place.site.finds_frames(),
+            Self::Copied(copied) => copied.sites.iter().any(Site::finds_frames),
+        }
+    }
+
     /// Returns the range of addresses that the patch area has to be near.
     pub(crate) fn reach(&self) -> Range<u64> {
         match self {
@@ -218,14 +245,9 @@ impl Ready {
 }
 
 impl Place {
-    /// Whether unwinders learn of generated code there.
-    pub(crate) fn finds_frames(&self) -> bool {
-        self.site.actions.iter().any(|step| step.action.finds())
-    }
-
-    /// Whether it does nothing else.
+    /// Whether unwinders learn of generated code there, and nothing else is done.
     pub(crate) fn finds_frames_only(&self) -> bool {
-        self.finds_frames() && self.site.actions.len() == 1
+        self.site.finds_frames() && self.site.actions.len() == 1
     }
 
     fn line(&self) -> String {
@@ -328,6 +350,27 @@ fn copies(open: &mut [Open], taken: &mut ReservedBytes) -> BTreeMap<u64, Copied>
                 }
             }
         }
+    }
+    copied
+}
+
+/// Plans copies of the functions of sites, as far as only the site changes and control never leaves
+/// the copy for the original.
+fn leaves(open: &mut [Open], taken: &mut ReservedBytes) -> BTreeMap<u64, Copied> {
+    let mut copied = BTreeMap::new();
+    for one in open.iter_mut() {
+        let Some(body) = one.site.function.clone() else { continue };
+        one.give_back(taken);
+        let site = one.site.address;
+        let copy = copy(body, &[(site, one.site.at)], &mut ReservedBytes::default()).ok();
+        let leaf = |copy: &Copied| {
+            let only = copy.layout.gates.iter().eq([(&site, &Way::Jump)]);
+            only && copy.members.iter().all(|member| member.kind == Kind::Plain)
+        };
+        if let Some(copy) = copy.filter(leaf) {
+            copied.insert(copy.body.entry, copy);
+        }
+        one.retake(taken);
     }
     copied
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use refit_sys::memory::PAGE_SIZE_U64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"refit-sp");
-const VERSION: u64 = 6;
+const VERSION: u64 = 7;
 
 /// Addresses and offsets of the parts of an area, in bytes from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,17 +26,20 @@ pub(crate) struct Head {
     /// Bytes at the beginning of the code that may read the tables of other areas: they find
     /// frames.
     pub(crate) finders: u64,
+    /// Number of times that sites of the program had been moved when it was made: areas with
+    /// greater numbers are taken out first ([`move_sites`](crate::move_sites)).
+    pub(crate) generation: u64,
 }
 
 impl Head {
-    pub(crate) const BYTES: usize = 88;
+    pub(crate) const BYTES: usize = 96;
     /// Offset in the area. The area begins with the headers of an ELF image.
     pub(crate) const AT: u64 = 1024;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let (session, length) = self.session;
         let own = [self.address, self.tables, self.code, self.data, self.end, self.records];
-        let words = [MAGIC, VERSION].into_iter().chain(own).chain([session, length, self.finders]);
+        let words = [MAGIC, VERSION].into_iter().chain(own).chain([session, length, self.finders, self.generation]);
         let mut bytes = [0; Self::BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -50,10 +53,11 @@ impl Head {
         for (word, place) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(place.try_into().ok()?);
         }
-        let [magic, version, address, tables, code, data, end, records, session, length, finders] =
+        let [magic, version, address, tables, code, data, end, records, session, length, rest @ ..] =
             words;
-        let session = (session, length);
-        let found = Self { address, tables, code, data, end, records, session, finders };
+        let (session, [finders, generation]) = ((session, length), rest);
+        let found =
+            Self { address, tables, code, data, end, records, session, finders, generation };
         let pages = [address, tables, code, data, end, session.0, length]
             .iter()
             .all(|place| place % PAGE_SIZE_U64 == 0);
@@ -230,6 +234,7 @@ mod tests {
             records: 7,
             session: (0, 0),
             finders: 0x123,
+            generation: 3,
         };
         assert_eq!(Head::from_bytes(&head.to_bytes()), Some(head));
         let record = Record {
@@ -262,6 +267,7 @@ mod tests {
             records: 7,
             session: (0, 0),
             finders: 0x123,
+            generation: 3,
         };
         for at in 0..Head::BYTES {
             let mut bytes = head.to_bytes();

@@ -36,6 +36,11 @@ pub struct Site {
 }
 
 impl Site {
+    /// Whether unwinders learn of generated code there.
+    pub(crate) fn finds_frames(&self) -> bool {
+        self.actions.iter().any(|step| step.action.finds())
+    }
+
     /// Whether its actions may change a register or a flag, or use the stack.
     pub(crate) fn saves(&self) -> bool {
         !self.actions.iter().all(|step| step.is_flag())

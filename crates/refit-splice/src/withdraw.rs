@@ -104,7 +104,7 @@ impl Installed {
         self.removable.flags.get(at).map(|&(_, store)| store)
     }
 
-    fn change_at(&self, address: u64) -> Option<&Record> {
+    pub(crate) fn change_at(&self, address: u64) -> Option<&Record> {
         let at =
             self.removable.places.binary_search_by_key(&address, |record| record.address).ok()?;
         self.removable.places.get(at)

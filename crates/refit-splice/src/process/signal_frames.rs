@@ -133,11 +133,6 @@ pub(crate) fn is_go(still: &Still<'_>) -> Result<bool, Refusal> {
     Ok(false)
 }
 
-/// Whether the program counter of a task is in this code, or will be when a signal handler returns.
-pub(crate) fn is_in_use(still: &Still<'_>, code: &Range<u64>) -> Result<bool, Refusal> {
-    Ok(counters(still)?.iter().any(|counter| code.contains(counter)))
-}
-
 /// Whether a handler that interrupted code at one of the wanted counters may be using this memory:
 /// a register, or a word that it has on its stack, is an address there.
 pub(crate) fn use_memory(

@@ -33,6 +33,7 @@ fn described(all: &[Procedure]) -> Image {
         records: 0,
         session: (0, 0),
         finders: 0,
+        generation: 0,
     };
     let mut unwinding = Unwinding::default();
     for procedure in all {

@@ -67,7 +67,7 @@ fn a_program_that_an_instance_follows_can_be_probed() {
 #[test]
 fn whenever_refit_is_killed_a_program_that_it_borrows_goes_on() {
     let mut victim = Victim::start_under("killed.c", WAYS[0]);
-    kill_everywhere(&mut victim, "uprobe:victim:* { count, latency }", 1, 9);
+    kill_everywhere(&mut victim, "uprobe:victim:* { count, latency }", "5ms", 1, 9);
 }
 
 #[test]

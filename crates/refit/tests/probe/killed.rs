@@ -72,11 +72,17 @@ fn is_step(held: &Tracee) -> bool {
     }
 }
 
-/// Kills refit at each of its steps, every `apart`th of them, from `first` on; the remains are
-/// removed each time.
-pub(crate) fn kill_everywhere(victim: &mut Victim, probe: &str, first: usize, apart: usize) {
+/// Kills refit at each of its steps, every `apart`th of them, from `first` on, where it watches
+/// for this time; the remains are removed each time.
+pub(crate) fn kill_everywhere(
+    victim: &mut Victim,
+    probe: &str,
+    time: &str,
+    first: usize,
+    apart: usize,
+) {
     let id = victim.id();
-    let arguments = ["probe", "-p", &id, "-e", probe, "--for", "5ms"];
+    let arguments = ["probe", "-p", &id, "-e", probe, "--for", time];
     victim.check();
     let files = || std::fs::read_dir(format!("/proc/{id}/fd")).expect("its files").count();
     let before = files();
@@ -101,13 +107,13 @@ pub(crate) fn kill_everywhere(victim: &mut Victim, probe: &str, first: usize, ap
 #[test]
 fn whenever_refit_is_killed_the_program_goes_on() {
     let probe = "uprobe:victim:* { count, latency }";
-    kill_everywhere(&mut Victim::start("killed.c"), probe, 1, 5);
+    kill_everywhere(&mut Victim::start("killed.c"), probe, "5ms", 1, 5);
 }
 
 #[test]
 fn whenever_refit_is_killed_the_program_goes_on_although_functions_are_copied() {
     let probe = "uprobe:victim:* { count, histogram latency, poison }";
-    kill_everywhere(&mut Victim::start("killed.c"), probe, 3, 7);
+    kill_everywhere(&mut Victim::start("killed.c"), probe, "5ms", 3, 7);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod cover;
 mod followed;
+mod hot;
 mod kept;
 mod killed;
 mod messages;

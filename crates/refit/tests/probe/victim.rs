@@ -60,7 +60,12 @@ impl Victim {
 
     /// Lets it check itself, and returns its answer.
     pub(crate) fn ask(&mut self) -> String {
-        writeln!(self.child.stdin.as_mut().expect("a pipe")).expect("it listens");
+        self.tell("")
+    }
+
+    /// Writes it a line, and returns its answer.
+    pub(crate) fn tell(&mut self, line: &str) -> String {
+        writeln!(self.child.stdin.as_mut().expect("a pipe"), "{line}").expect("it listens");
         self.line()
     }
 

@@ -200,7 +200,7 @@ fn watch(
             Ok(())
         })
         .and_then(|()| actions.begin(&watched, out))
-        .and_then(|()| follow(args, &programs, &watched, &mut actions, interrupted, out));
+        .and_then(|()| follow(args, &programs, &mut watched, &mut actions, interrupted, out));
     // In spite of errors of the output, the programs get their code back.
     let removed: Vec<Result<(), Failure>> = watched
         .iter()
@@ -227,7 +227,7 @@ fn watch(
 fn follow(
     args: &ProbeArgs,
     programs: &[Program],
-    watched: &[Watched<'_>],
+    watched: &mut [Watched<'_>],
     actions: &mut Actions<'_>,
     interrupted: &AtomicBool,
     out: &mut Output,
@@ -242,7 +242,12 @@ fn follow(
         }
         Turn::Look => {
             messages::print(watched, out)?;
-            actions.between(watched, out)
+            actions.between(watched, out)?;
+            for Watched { program, watch } in watched.iter_mut() {
+                // Sites that cannot be moved stay where they are; the log says why.
+                let _ = watch.move_hot(program);
+            }
+            Ok(())
         }
     })
 }

@@ -1,0 +1,94 @@
+//! Finds the direct calls and jumps in a program that lead to the entries of functions.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+use refit_analysis::flow::Marks;
+use refit_analysis::{FunctionId, Module};
+use refit_splice::DirectCall;
+use refit_splice::process::Program;
+
+/// Bytes of a displacement that reaches all code of a file.
+const DISPLACEMENT: usize = 4;
+/// Opcodes, of one byte each, of a direct call and a direct jump.
+const CALL: u8 = 0xe8;
+const JUMP: u8 = 0xe9;
+/// First byte, and upper half of the second, of a conditional jump.
+const TWO_BYTES: u8 = 0x0f;
+const CONDITION: u8 = 0x80;
+
+/// A call by its addresses in the file.
+struct Found {
+    instruction: u64,
+    displacement: u64,
+    target: u64,
+}
+
+/// Returns the calls of a file, mapped `bias` bytes from its addresses, that lead to an entry of
+/// `sites`; these say at which address of the program the site of each entry is. `runs` says
+/// whether it is worth while to look into a function.
+pub(crate) fn find(
+    program: &Program,
+    module: &Module,
+    bias: u64,
+    sites: &BTreeMap<u64, u64>,
+    runs: impl Fn(FunctionId) -> bool,
+) -> Vec<DirectCall> {
+    let mut of = BTreeMap::<FunctionId, Vec<(Found, [u8; DISPLACEMENT])>>::new();
+    for code in module.image().code() {
+        let addresses = &code.addresses;
+        let mut bytes = vec![0; (addresses.end - addresses.start) as usize];
+        // What is there now may be a jump of refit's, or of another tool.
+        if program.read(addresses.start.wrapping_add(bias), &mut bytes).is_err() {
+            continue;
+        }
+        for (found, displacement) in candidates(&bytes, addresses.start, sites) {
+            if let Some(function) = module.function_at(found.instruction).filter(|one| runs(*one)) {
+                of.entry(function).or_default().push((found, displacement));
+            }
+        }
+    }
+    let all: Vec<_> = of.into_iter().collect();
+    let real = |(function, found): (FunctionId, Vec<(Found, [u8; DISPLACEMENT])>)| {
+        let flow = module.flow(function);
+        let real = found.into_iter().filter(|(found, displacement)| {
+            let end = found.displacement + DISPLACEMENT as u64;
+            let known = flow.instruction_at(found.instruction).is_some_and(|one| {
+                one.end() == end && !one.marks.contains(Marks::OVERLAPPED)
+            });
+            let as_in_file = module.bytes(found.displacement, DISPLACEMENT);
+            known && as_in_file.is_some_and(|bytes| bytes == displacement)
+        });
+        let calls = real.filter_map(|(found, displacement)| {
+            let address = found.displacement.wrapping_add(bias);
+            Some(DirectCall { address, displacement, site: *sites.get(&found.target)? })
+        });
+        calls.collect::<Vec<_>>()
+    };
+    all.into_par_iter().flat_map_iter(real).collect()
+}
+
+/// Returns what may be a call of one of these entries, with its displacement, among bytes that
+/// begin at `begin`.
+fn candidates<'b>(
+    bytes: &'b [u8],
+    begin: u64,
+    sites: &'b BTreeMap<u64, u64>,
+) -> impl Iterator<Item = (Found, [u8; DISPLACEMENT])> + 'b {
+    let opcode = |at: &usize| match bytes[*at] {
+        CALL | JUMP => Some((*at, 1)),
+        TWO_BYTES if bytes.get(at + 1).is_some_and(|one| one & 0xf0 == CONDITION) => Some((*at, 2)),
+        _ => None,
+    };
+    let found = memchr::memchr3_iter(CALL, JUMP, TWO_BYTES, bytes).filter_map(move |at| opcode(&at));
+    found.filter_map(move |(at, opcode)| {
+        let displacement: [u8; DISPLACEMENT] =
+            bytes.get(at + opcode..at + opcode + DISPLACEMENT)?.try_into().ok()?;
+        let instruction = begin + at as u64;
+        let place = instruction + opcode as u64;
+        let distance = i64::from(i32::from_le_bytes(displacement));
+        let target = (place + DISPLACEMENT as u64).wrapping_add_signed(distance);
+        let found = Found { instruction, displacement: place, target };
+        sites.contains_key(&target).then_some((found, displacement))
+    })
+}

@@ -1,0 +1,69 @@
+//! Sites that move to another patch area, with the calls that lead to them ([`move_sites`]).
+//!
+//! [`move_sites`]: crate::move_sites
+
+use std::collections::BTreeMap;
+
+use crate::patches::in_one_page;
+use crate::record::Record;
+
+/// Bytes of a displacement.
+const DISPLACEMENT: usize = 4;
+
+/// A direct call of a function, or a direct jump to it, by its displacement of 32 bits, the last
+/// bytes of the instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectCall {
+    /// Address of the displacement in the program.
+    pub address: u64,
+    /// The displacement there.
+    pub displacement: [u8; DISPLACEMENT],
+    /// Address of the site that control comes to first, and at which nothing has run before but
+    /// `endbr64`.
+    pub site: u64,
+}
+
+/// Sites that move, with the calls that lead to them.
+#[derive(Default)]
+pub(crate) struct Moving<'m> {
+    /// The present change at each site, by its address.
+    pub(crate) from: BTreeMap<u64, &'m Record>,
+    pub(crate) calls: &'m [DirectCall],
+    /// The [`Head::generation`](crate::record::Head::generation) of the new area.
+    pub(crate) generation: u64,
+}
+
+impl Moving<'_> {
+    /// Returns the changes of those calls whose site is among these changes.
+    pub(crate) fn redirected(&self, records: &[Record]) -> Vec<Record> {
+        let targets: BTreeMap<u64, u64> = records.iter().filter_map(Record::target).collect();
+        let redirected = |call: &DirectCall| {
+            let to = *targets.get(&call.site)?;
+            let from = call.address + DISPLACEMENT as u64;
+            let distance = i32::try_from(to.wrapping_sub(from).cast_signed()).ok()?;
+            let (old, new) = (call.displacement.to_vec(), distance.to_le_bytes().to_vec());
+            let whole = in_one_page(call.address, DISPLACEMENT);
+            let record = Record { address: call.address, old, new, copies: Vec::new() };
+            whole.then_some(record)
+        };
+        self.calls.iter().filter_map(redirected).collect()
+    }
+
+    /// Returns a change as it is made: from the bytes that are there now.
+    pub(crate) fn as_it_is(&self, record: Record) -> Record {
+        match self.from.get(&record.address).filter(|_| record.changes()) {
+            Some(now) => Record { old: now.new.clone(), ..record },
+            None => record,
+        }
+    }
+
+    /// Replaces the bytes of the sites, among those from an address on, by the original ones.
+    pub(crate) fn as_it_was(&self, address: u64, bytes: &mut [u8]) {
+        for (&site, record) in self.from.range(address..address + bytes.len() as u64) {
+            let at = (site - address) as usize;
+            if let Some(now) = bytes.get_mut(at..at + record.new.len()).filter(|now| *now == record.new) {
+                now.copy_from_slice(&record.old);
+            }
+        }
+    }
+}

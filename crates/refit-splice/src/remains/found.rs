@@ -1,0 +1,124 @@
+//! Finds the patch areas in a program.
+
+use std::io;
+use std::ops::Range;
+
+use refit_sys::maps::Mapping;
+use refit_sys::memory::PAGE_SIZE_U64;
+use refit_sys::patch_area::is_area;
+
+use crate::indices;
+use crate::process::{Program, Refusal};
+use crate::record::{Head, Record};
+
+/// End of the addresses of programs.
+const USER: u64 = 1 << 47;
+
+/// A patch area found in a program.
+#[derive(Debug)]
+pub struct Remains {
+    pub(super) head: Head,
+    pub(super) records: Vec<Record>,
+    /// The file of the area, by device and inode.
+    pub(super) file: (u64, u64),
+}
+
+/// Finds the patch areas in a program, in the order in which they are taken out.
+///
+/// # Errors
+/// [`Refusal`]: the program has ended.
+pub fn find(program: &Program) -> Result<Vec<Remains>, Refusal> {
+    let mappings = program.mappings()?;
+    let found = mappings.iter().filter_map(|mapping| Remains::at(program, mapping));
+    let mut found: Vec<Remains> = found.collect();
+    found.sort_by_key(|one| std::cmp::Reverse(one.head.generation));
+    Ok(found)
+}
+
+/// Returns the first page of an area that is mapped at this address, with this number of records,
+/// at most 2,048. For fuzzing.
+#[doc(hidden)]
+pub fn first_page(address: u64, records: u64) -> Vec<u8> {
+    let (tables, code, data, end) = (0x4_0000, 0x6_0000, 0x8_0000, 0x10_0000);
+    let session = (0, 0);
+    let head = Head { address, tables, code, data, end, records, session, finders: 0, generation: 0 };
+    let mut page = vec![0; PAGE_SIZE_U64 as usize];
+    page[Head::AT as usize..][..Head::BYTES].copy_from_slice(&head.to_bytes());
+    page
+}
+
+impl Remains {
+    /// Returns the patch area that begins with this mapping.
+    fn at(program: &Program, mapping: &Mapping) -> Option<Self> {
+        if !is_area(mapping) || mapping.offset != 0 || mapping.writable {
+            return None;
+        }
+        Self::parse(&mapping.range, mapping.file, |address, into| program.read(address, into))
+    }
+
+    /// Parses the patch area whose head and records are mapped at these addresses of a program.
+    /// Nothing that `read` returns is trusted: it is the program's memory.
+    #[doc(hidden)]
+    pub fn parse(
+        mapped: &Range<u64>,
+        file: (u64, u64),
+        read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
+    ) -> Option<Self> {
+        let mut bytes = [0; Head::BYTES];
+        read(mapped.start + Head::AT, &mut bytes).ok()?;
+        let head = Head::from_bytes(&bytes).filter(|head| head.address == mapped.start)?;
+        if head.code > mapped.end - mapped.start {
+            return None;
+        }
+        // A copy outside of the area's code makes the record invalid.
+        let code = head.code_range();
+        let sound = |record: &Record| {
+            let copies = record.copies.iter().all(|&(_, copy)| code.contains(&copy));
+            copies && record.address < USER && record.old.len() == record.new.len()
+        };
+        // Reads page by page: an invalid record ends it, however many the head promised.
+        let mut records = Vec::new();
+        let mut left = head.records as usize;
+        let mut at = head.address + PAGE_SIZE_U64;
+        while left > 0 {
+            let mut page = [0; PAGE_SIZE_U64 as usize];
+            let some = left.min(page.len() / Record::BYTES);
+            read(at, &mut page[..some * Record::BYTES]).ok()?;
+            let (texts, _) = page[..some * Record::BYTES].as_chunks::<{ Record::BYTES }>();
+            for text in texts {
+                records.push(Record::from_bytes(text).filter(sound)?);
+            }
+            left -= some;
+            at += PAGE_SIZE_U64;
+        }
+        Some(Self { head, records, file })
+    }
+
+    /// Lists other areas in this one, unless it is one of them.
+    pub(crate) fn list(&self, program: &Program, heads: &[Head]) -> Result<(), Refusal> {
+        let own = heads.iter().any(|head| head.address == self.head.address);
+        if own { Ok(()) } else { indices::add(program, &self.head, heads) }
+    }
+
+    /// Returns the number of sites that the area's records change.
+    pub fn sites(&self) -> usize {
+        self.records.iter().filter(|record| record.is_place()).count()
+    }
+
+    /// Returns the addresses of copied instructions.
+    pub(crate) fn copied(&self) -> impl Iterator<Item = u64> + '_ {
+        let records = self.records.iter().filter(|record| !record.changes());
+        records.flat_map(|record| record.copies.iter().map(|&(from, _)| from))
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn what_is_fuzzed_is_read_beyond_its_head() {
+    let page = first_page(1 << 20, 0);
+    let read = |_: u64, into: &mut [u8]| {
+        into.copy_from_slice(&page[Head::AT as usize..][..Head::BYTES]);
+        Ok(())
+    };
+    assert!(Remains::parse(&(1 << 20..1 << 30), (1, 2), read).is_some());
+}

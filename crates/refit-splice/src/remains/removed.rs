@@ -1,0 +1,81 @@
+//! Results of taking out patch areas.
+
+use std::time::Duration;
+
+/// Result of taking out patch areas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Patch areas that were unmapped.
+    pub areas: usize,
+    /// Sites whose original bytes were restored.
+    pub sites: usize,
+    /// Sites whose bytes another tool has changed since; they were left alone.
+    pub foreign: usize,
+    /// Areas that stay mapped; no site leads there any more.
+    pub kept: usize,
+    /// The reason that the last of them stays mapped.
+    pub because: Option<KeptReason>,
+    /// Longest time that the program was stopped.
+    pub stood: Duration,
+    /// Whether unwinders still learn of areas that stay.
+    pub(super) finds: bool,
+}
+
+/// The reason that an area stays mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptReason {
+    /// A thread is in it, or a signal handler returns to it.
+    InUse,
+    /// Another tool has changed a site of it, and may change it back.
+    Foreign,
+    /// No thread of the program may make the call that unmaps it (seccomp).
+    Filtered,
+    /// Every thread that may make the call waits where no signal reaches it.
+    Restless,
+    /// A word of the program's memory, where a saved context would have its program counter, is an
+    /// address in the area.
+    Saved,
+    /// There is too much memory to search for saved contexts.
+    Large,
+}
+
+impl KeptReason {
+    /// Whether the reason may cease to hold by itself.
+    pub(super) fn passes(self) -> bool {
+        matches!(self, Self::InUse | Self::Restless | Self::Saved)
+    }
+}
+
+impl std::fmt::Display for KeptReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::InUse => "a thread or a signal handler is executing it",
+            Self::Foreign => "another tool has changed a site of it, and may change it back",
+            Self::Filtered => "the program limits its system calls (seccomp) and may not unmap it",
+            Self::Restless => "the threads that could unmap it wait where nothing interrupts them",
+            Self::Saved => "the program has saved the context of a thread that was in it",
+            Self::Large => "the program switches threads by itself, and its memory is too large to be searched for their contexts",
+        })
+    }
+}
+
+impl Removed {
+    /// Adds the result of another program.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            areas: self.areas + other.areas,
+            sites: self.sites + other.sites,
+            foreign: self.foreign + other.foreign,
+            kept: self.kept + other.kept,
+            because: other.because.or(self.because),
+            stood: self.stood.max(other.stood),
+            finds: self.finds | other.finds,
+        }
+    }
+
+    /// Adds the result of a further attempt, which says anew what stays.
+    pub(super) fn again(self, more: Self) -> Self {
+        Self { kept: 0, because: None, finds: false, ..self }.and(more)
+    }
+}

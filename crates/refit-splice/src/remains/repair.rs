@@ -1,0 +1,192 @@
+//! Undoes the changes that patch areas record.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use refit_sys::maps::Mapping;
+use refit_sys::patch_area::{is_area, is_name};
+use refit_sys::process::same_memory;
+use tracing::debug;
+
+use super::found::{Remains, find};
+use super::removed::{KeptReason, Removed};
+use super::take_out::{Areas, Part};
+use crate::process::{self, Call, Program, Refusal, STOP_TIMEOUT, Still, contexts, signal_frames};
+use crate::why::Why;
+
+/// Number and length of the pauses in which threads may leave an area. Snippets and handlers are
+/// short, but a thread in one may have to wait for a processor.
+const AGAIN: [(usize, Duration); 2] =
+    [(50, Duration::from_millis(5)), (20, Duration::from_millis(100))];
+
+/// Takes out everything that refit has put into a program, and into processes forked from it since.
+/// Areas to which a signal handler returns are retried a few times: handlers are short.
+///
+/// # Errors
+/// [`Why`]: the program cannot be changed, or a thread does not leave the spliced code.
+pub fn repair(program: &Program) -> Result<Removed, Why> {
+    let files: BTreeSet<_> = find(program)?.iter().map(|remains| remains.file).collect();
+    let mut removed = repair_once(program, &files, false)?;
+    let again = |removed: Removed, last: bool| match repair_once(program, &files, last) {
+        // The memory of a program ends with it.
+        Err(_) if program.ended() => Ok(removed.again(Removed::default())),
+        more => more.map(|more| removed.again(more)),
+    };
+    let pauses = AGAIN.iter().flat_map(|&(times, pause)| std::iter::repeat_n(pause, times));
+    for pause in pauses {
+        if !removed.because.is_some_and(KeptReason::passes) {
+            break;
+        }
+        // Another process is not notified when a handler has returned, so this polls.
+        std::thread::sleep(pause);
+        removed = again(removed, false)?;
+    }
+    if removed.finds {
+        // A handler does not end, or an area stays for another reason.
+        removed = again(removed, true)?;
+    }
+    debug!(process = program.id(), kept = removed.kept, because = ?removed.because, "repaired");
+    Ok(removed)
+}
+
+/// Takes out all areas that no thread is in now. Unless it is the last time, unwinders go on
+/// learning of the others.
+fn repair_once(
+    program: &Program,
+    files: &BTreeSet<(u64, u64)>,
+    last: bool,
+) -> Result<Removed, Why> {
+    let mut removed = take_out(program, last)?;
+    // Nothing is left in these, or what is left has to stay.
+    let mut done = BTreeSet::from([program.id()]);
+    // A child whose fork was in progress while this list was made is in the next list.
+    loop {
+        let mut sharers: Vec<u32> = sharers(files);
+        let face = program.face();
+        sharers.retain(|&id| !done.contains(&id) && !same_memory(face, id).unwrap_or(false));
+        if sharers.is_empty() {
+            return Ok(removed);
+        }
+        for id in sharers {
+            let cleaned = program.open_forked(id).map_err(Why::from);
+            match cleaned.and_then(|child| take_out(&child, last)) {
+                Ok(more) => {
+                    if more.areas == 0 || more.kept > 0 {
+                        done.insert(id);
+                    }
+                    removed = removed.and(more);
+                }
+                // Or it is a replica of a program that moves, which loses the mappings with it.
+                Err(Why::Program(Refusal::NoSuch { .. } | Refusal::Ended { .. })) => {
+                    _ = done.insert(id)
+                }
+                Err(why) => return Err(why),
+            }
+        }
+    }
+}
+
+/// Returns the processes that have mapped one of these files.
+fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
+    refit_sys::process::all()
+        .filter(|&id| {
+            let mappings = refit_sys::maps::of(id).unwrap_or_default();
+            // One that reads the counts may have mapped the file, too, in one part.
+            let runs = |one: &Mapping| is_area(one) && one.offset == 0 && !one.writable;
+            mappings.iter().any(|one| runs(one) && files.contains(&one.file))
+        })
+        .collect()
+}
+
+fn take_out(program: &Program, last: bool) -> Result<Removed, Why> {
+    let leaked = leaked(program);
+    let (removed, stood) = contexts::stand_still(program, STOP_TIMEOUT, |still| {
+        // Searched while no task runs, so that no fork copies an area between this search and its
+        // removal.
+        let remains = find(program)?;
+        let removed = remove(still, &remains, |_| true, last)?;
+        if !leaked.is_empty() {
+            close(still, &leaked)?;
+        }
+        process::clean(still)?;
+        Ok::<_, Why>(removed)
+    })?;
+    Ok(Removed { stood, ..removed })
+}
+
+/// Takes out the areas at these addresses, which were just made, if they can be unmapped.
+pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<(), Why> {
+    let work = |still: &mut Still<'_>| {
+        let remains = find(program)?;
+        remove(still, &remains, |one| areas.contains(&one.head.address), true)?;
+        process::clean(still)?;
+        Ok::<_, Why>(())
+    };
+    contexts::stand_still(program, STOP_TIMEOUT, work).map(drop)
+}
+
+/// Takes out those of all areas of a program that are wanted, as far as no thread is in them.
+/// Unless it is the last time, unwinders learn of all areas until no thread is in any.
+fn remove(
+    still: &mut Still<'_>,
+    all: &[Remains],
+    wanted: impl Fn(&Remains) -> bool,
+    last: bool,
+) -> Result<Removed, Why> {
+    let areas = Areas::new(still, all)?;
+    let mut restored = Vec::new();
+    for one in all.iter().filter(|one| wanted(one)) {
+        restored.push((one, one.restore(still, &areas, Part::Others)?));
+    }
+    let mut counters = signal_frames::counters(still)?;
+    let finds = !last && restored.iter().any(|(one, _)| one.is_at(&counters));
+    let mut removed = Removed::default();
+    if !finds {
+        for (one, result) in restored.iter_mut().filter(|(one, _)| one.has_finders()) {
+            *result = result.and(one.restore(still, &areas, Part::Finders)?);
+        }
+        counters = signal_frames::counters(still)?;
+    }
+    for (one, result) in restored {
+        let because = match finds && one.has_finders() {
+            true => Some(KeptReason::InUse),
+            false => one.release(still, &areas, &counters, result)?,
+        };
+        let (kept, gone) = (usize::from(because.is_some()), usize::from(because.is_none()));
+        removed = removed.and(Removed {
+            areas: gone,
+            sites: result.sites,
+            foreign: result.foreign,
+            kept,
+            because,
+            finds,
+            ..Removed::default()
+        });
+    }
+    Ok(removed)
+}
+
+/// Returns the descriptors of areas that the program has open because refit was killed between two
+/// of its calls.
+fn leaked(program: &Program) -> Vec<u64> {
+    let entries = std::fs::read_dir(format!("/proc/{}/fd", program.face())).into_iter().flatten();
+    let numbers = entries.flatten().filter_map(|entry| {
+        let link = std::fs::read_link(entry.path()).ok()?;
+        is_name(link.as_os_str().as_encoded_bytes()).then_some(entry.file_name())
+    });
+    numbers.filter_map(|name| name.to_str()?.parse().ok()).collect()
+}
+
+fn close(still: &mut Still<'_>, numbers: &[u64]) -> Result<(), Refusal> {
+    let call = match Call::new(still) {
+        Ok(call) => call,
+        Err(Refusal::Filtered { .. } | Refusal::Restless { .. }) => return Ok(()),
+        Err(refusal) => return Err(refusal),
+    };
+    // The program may have closed them itself while it ran, and opened others under these numbers.
+    let there = leaked(still.program());
+    for &number in numbers.iter().filter(|number| there.contains(number)) {
+        call.make(still, "close", libc::SYS_close, [number, 0, 0, 0, 0, 0])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,252 @@
+//! Takes a patch area out of a stopped program.
+//!
+//! The sites at which unwinders learn of spliced code are restored last, once no thread is in any
+//! area and no handler returns to one: a handler that has interrupted spliced code may begin to
+//! unwind its stack at any time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::found::Remains;
+use super::removed::KeptReason;
+use crate::area::unmap;
+use crate::patches::{self, Now};
+use crate::process::{Refusal, Still, contexts, signal_frames};
+use crate::record::{Head, Record};
+use crate::why::Why;
+use crate::{debugger, indices, libunwind, move_threads, semaphores};
+
+/// All areas of a stopped program.
+pub(super) struct Areas {
+    heads: Vec<Head>,
+    /// Whether a thread may be reading the tables of any of them: it is in code that finds frames.
+    reads: bool,
+    /// Program counters to which signal handlers return.
+    returns: Vec<u64>,
+}
+
+/// The sites of an area that are restored together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Those at which unwinders learn of spliced code.
+    Finders,
+    /// All others.
+    Others,
+}
+
+/// Result of restoring sites.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Restored {
+    pub(super) sites: usize,
+    /// Sites that another tool has changed.
+    pub(super) foreign: usize,
+    /// Whether the other tool may change one of them back.
+    pub(super) comes_back: bool,
+}
+
+impl Restored {
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            sites: self.sites + other.sites,
+            foreign: self.foreign + other.foreign,
+            comes_back: self.comes_back | other.comes_back,
+        }
+    }
+}
+
+impl Areas {
+    pub(super) fn new(still: &Still<'_>, remains: &[Remains]) -> Result<Self, Refusal> {
+        let heads: Vec<Head> = remains.iter().map(|one| one.head).collect();
+        let returns = signal_frames::saved(still)?.into_iter().map(|frame| frame.counter).collect();
+        let finders = heads.iter().map(Head::finders);
+        let walkers = heads.iter().flat_map(|head| libunwind::code(still.program(), head));
+        let finders: Vec<Range<u64>> =
+            finders.chain(walkers).filter(|code| !code.is_empty()).collect();
+        let (begin, end) =
+            (finders.iter().map(|code| code.start), finders.iter().map(|code| code.end));
+        let Some(around) = begin.min().zip(end.max()).map(|(begin, end)| begin..end) else {
+            return Ok(Self { heads, reads: false, returns });
+        };
+        let finds = |counter: u64| finders.iter().any(|code| code.contains(&counter));
+        let positions = still.positions()?.into_iter().map(|(counter, _)| counter);
+        let reads = positions.chain(returns.iter().copied()).any(finds)
+            || match contexts::saved(still, &around, finds)? {
+                contexts::SearchResult::All(found) => !found.is_empty(),
+                contexts::SearchResult::TooLarge => true,
+            };
+        Ok(Self { heads, reads, returns })
+    }
+}
+
+impl Remains {
+    /// Restores the bytes of sites, and moves threads out of their copies. The order of the steps
+    /// makes a kill harmless at any moment: short jumps are removed before their targets, threads
+    /// between a short jump and its target are moved before either is removed, and copies stay until
+    /// no thread is in them.
+    pub(super) fn restore(
+        &self,
+        still: &mut Still<'_>,
+        all: &Areas,
+        part: Part,
+    ) -> Result<Restored, Why> {
+        let program = still.program();
+        let records = self.records_of(part);
+        let mut restored = Restored::default();
+        let change = patches::decide(program, records.iter().rev().copied(), |record, now| {
+            // A site with a springboard has two records; the one with copies is counted.
+            let site = usize::from(record.is_place());
+            match now {
+                Now::New => restored.sites += site,
+                Now::Foreign | Now::Replaced => restored.foreign += site,
+                // The process that made the record was killed before it changed the site, or the
+                // changed code is no longer mapped.
+                Now::Old | Now::Gone => {}
+            }
+            restored.comes_back |= now == Now::Foreign;
+            Ok::<_, Refusal>((now == Now::New).then_some(&*record.old))
+        })?;
+        clear_hops(&records, still, all)?;
+        change.make(program)?;
+        if part == Part::Others {
+            semaphores::lower(program, &self.head, &self.records);
+        }
+        self.clear_threads(still, &records)?;
+        Ok(restored)
+    }
+
+    /// Returns the changes of a part, with those that only tell of copies.
+    fn records_of(&self, part: Part) -> Vec<&Record> {
+        let finders = self.head.finders();
+        let leads = |record: &&Record| record.target().is_some_and(|(_, to)| finders.contains(&to));
+        let long: BTreeSet<u64> =
+            self.records.iter().filter(leads).map(|record| record.address).collect();
+        let finds = |record: &Record| match record.springboard() {
+            _ if !record.changes() => {
+                record.copies.first().is_some_and(|(_, copy)| finders.contains(copy))
+            }
+            Some((jump, _)) => long.contains(&jump),
+            None => long.contains(&record.address),
+        };
+        let all = self.records.iter();
+        all.filter(|record| finds(record) == (part == Part::Finders)).collect()
+    }
+
+    /// Whether unwinders learn of spliced code by code of this area.
+    pub(super) fn has_finders(&self) -> bool {
+        !self.head.finders().is_empty()
+    }
+
+    /// Whether one of these program counters is in its code.
+    pub(super) fn is_at(&self, counters: &[u64]) -> bool {
+        let code = self.head.code_range();
+        counters.iter().any(|counter| code.contains(counter))
+    }
+
+    /// Unmaps the area, whose sites have been restored, if nothing can come to use it; otherwise
+    /// returns why it stays. `counters` are those of all threads and frames.
+    pub(super) fn release(
+        &self,
+        still: &mut Still<'_>,
+        all: &Areas,
+        counters: &[u64],
+        restored: Restored,
+    ) -> Result<Option<KeptReason>, Why> {
+        Ok(match self.is_at(counters) {
+            true => Some(KeptReason::InUse),
+            false if restored.comes_back => Some(KeptReason::Foreign),
+            false if let Some(because) = self.is_saved(still)? => Some(because),
+            false => match self.unmap(still, all) {
+                Ok(true) => None,
+                Ok(false) => Some(KeptReason::InUse),
+                Err(Refusal::Filtered { .. }) => Some(KeptReason::Filtered),
+                Err(Refusal::Restless { .. }) => Some(KeptReason::Restless),
+                Err(refusal) => return Err(refusal.into()),
+            },
+        })
+    }
+
+    /// Unmaps the area; some of the others may be unmapped already. Returns false if a thread is
+    /// where it may come to use the area.
+    fn unmap(&self, still: &mut Still<'_>, all: &Areas) -> Result<bool, Refusal> {
+        let program = still.program();
+        for other in &all.heads {
+            indices::remove(program, other, &self.head);
+        }
+        libunwind::unregister(program, &self.head);
+        // A thread that found the area listed may still be reading its tables.
+        if all.reads || !debugger::hide(still, &self.head)? {
+            return Ok(false);
+        }
+        unmap(still, [self.head].into_iter())?;
+        Ok(true)
+    }
+
+    /// Whether the program has saved the context of a thread that was in the area. Contexts at the
+    /// copy of an instruction are moved back to the original.
+    fn is_saved(&self, still: &Still<'_>) -> Result<Option<KeptReason>, Refusal> {
+        let program = still.program();
+        let code = self.head.code_range();
+        let found = match contexts::saved(still, &code, |_| true)? {
+            contexts::SearchResult::TooLarge => return Ok(Some(KeptReason::Large)),
+            contexts::SearchResult::All(found) if found.is_empty() => return Ok(None),
+            contexts::SearchResult::All(found) => found,
+        };
+        let back = back(&self.records.iter().collect::<Vec<_>>());
+        let mut left = false;
+        for one in found {
+            match back.get(&one.counter) {
+                Some(&to) => contexts::put(program, &one, to)?,
+                None => left = true,
+            }
+        }
+        Ok(left.then_some(KeptReason::Saved))
+    }
+
+    /// Moves every thread that is at the copy of an instruction, as these records have it, back to
+    /// the original. Other threads in the area are in a snippet, and leave it when they run. So do
+    /// those whose handlers may be unwinding their stacks by the descriptions of this area.
+    fn clear_threads(&self, still: &mut Still<'_>, records: &[&Record]) -> Result<(), Why> {
+        // Usually no thread is there, and there may be many copies.
+        if records.is_empty() || !self.is_at(&signal_frames::counters(still)?) {
+            return Ok(());
+        }
+        let code = self.head.code_range();
+        let back = back(records);
+        let asleep: Vec<u64> = still.asleep().map(|(_, waits)| waits.counter).collect();
+        if asleep.iter().any(|counter| code.contains(counter)) {
+            // The thread waits for a page, and will continue at this address.
+            return Ok(());
+        }
+        let tables = self.head.address..code.start;
+        if signal_frames::use_memory(still, &tables, |counter| code.contains(&counter))? {
+            move_threads::move_positions(still, &back)?;
+        } else {
+            move_threads::move_counters(still, &back)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the originals of copied instructions, by the address of the copy.
+fn back(records: &[&Record]) -> BTreeMap<u64, u64> {
+    let copies = records.iter().flat_map(|record| &record.copies);
+    copies.map(|&(from, copy)| (copy, from)).collect()
+}
+
+/// Moves every thread that is between a short jump and its long one. A handler that has interrupted
+/// such a thread may be unwinding its stack by the description of the long jump, so its thread
+/// continues in the area, which stays until then.
+fn clear_hops(records: &[&Record], still: &mut Still<'_>, all: &Areas) -> Result<(), Refusal> {
+    let hops: BTreeMap<u64, u64> =
+        records.iter().filter_map(|record| record.springboard()).collect();
+    if all.returns.iter().any(|counter| hops.contains_key(counter)) {
+        let jumps = records.iter().filter(|record| hops.contains_key(&record.address));
+        let on = jumps.filter_map(|record| record.target()).collect();
+        move_threads::move_frames(still, &on)?;
+    }
+    let positions = still.positions()?;
+    if positions.iter().any(|(counter, _)| hops.contains_key(counter)) {
+        move_threads::move_positions(still, &hops)?;
+    }
+    move_threads::move_contexts(still, &hops)
+}
