@@ -17,8 +17,8 @@ const JUMP: u8 = 0xe9;
 const TWO_BYTES: u8 = 0x0f;
 const CONDITION: u8 = 0x80;
 
-/// A call by its addresses in the file.
-struct Found {
+/// Bytes that may be a call, by their addresses in the file.
+struct Candidate {
     instruction: u64,
     displacement: u64,
     target: u64,
@@ -34,7 +34,7 @@ pub(crate) fn find(
     sites: &BTreeMap<u64, u64>,
     runs: impl Fn(FunctionId) -> bool,
 ) -> Vec<DirectCall> {
-    let mut of = BTreeMap::<FunctionId, Vec<(Found, [u8; DISPLACEMENT])>>::new();
+    let mut of = BTreeMap::<FunctionId, Vec<(Candidate, [u8; DISPLACEMENT])>>::new();
     for code in module.image().code() {
         let addresses = &code.addresses;
         let mut bytes = vec![0; (addresses.end - addresses.start) as usize];
@@ -49,13 +49,13 @@ pub(crate) fn find(
         }
     }
     let all: Vec<_> = of.into_iter().collect();
-    let real = |(function, found): (FunctionId, Vec<(Found, [u8; DISPLACEMENT])>)| {
+    let real = |(function, found): (FunctionId, Vec<(Candidate, [u8; DISPLACEMENT])>)| {
         let flow = module.flow(function);
         let real = found.into_iter().filter(|(found, displacement)| {
             let end = found.displacement + DISPLACEMENT as u64;
-            let known = flow.instruction_at(found.instruction).is_some_and(|one| {
-                one.end() == end && !one.marks.contains(Marks::OVERLAPPED)
-            });
+            let known = flow
+                .instruction_at(found.instruction)
+                .is_some_and(|one| one.end() == end && !one.marks.contains(Marks::OVERLAPPED));
             let as_in_file = module.bytes(found.displacement, DISPLACEMENT);
             known && as_in_file.is_some_and(|bytes| bytes == displacement)
         });
@@ -74,13 +74,14 @@ fn candidates<'b>(
     bytes: &'b [u8],
     begin: u64,
     sites: &'b BTreeMap<u64, u64>,
-) -> impl Iterator<Item = (Found, [u8; DISPLACEMENT])> + 'b {
+) -> impl Iterator<Item = (Candidate, [u8; DISPLACEMENT])> + 'b {
     let opcode = |at: &usize| match bytes[*at] {
         CALL | JUMP => Some((*at, 1)),
         TWO_BYTES if bytes.get(at + 1).is_some_and(|one| one & 0xf0 == CONDITION) => Some((*at, 2)),
         _ => None,
     };
-    let found = memchr::memchr3_iter(CALL, JUMP, TWO_BYTES, bytes).filter_map(move |at| opcode(&at));
+    let found =
+        memchr::memchr3_iter(CALL, JUMP, TWO_BYTES, bytes).filter_map(move |at| opcode(&at));
     found.filter_map(move |(at, opcode)| {
         let displacement: [u8; DISPLACEMENT] =
             bytes.get(at + opcode..at + opcode + DISPLACEMENT)?.try_into().ok()?;
@@ -88,7 +89,7 @@ fn candidates<'b>(
         let place = instruction + opcode as u64;
         let distance = i64::from(i32::from_le_bytes(displacement));
         let target = (place + DISPLACEMENT as u64).wrapping_add_signed(distance);
-        let found = Found { instruction, displacement: place, target };
+        let found = Candidate { instruction, displacement: place, target };
         sites.contains_key(&target).then_some((found, displacement))
     })
 }

@@ -124,7 +124,7 @@ impl Files {
         Ok(entered.map(|function| Spot { file, function }))
     }
 
-    /// Returns the function that the byte at this address of the program belongs to, if its file has
+    /// Returns the function that a byte of the program belongs to, by its address, if its file has
     /// been analysed.
     pub(crate) fn spot_at(&self, address: u64) -> Option<Spot> {
         let file = self.mapped.iter().position(|file| file.contains(address))?;

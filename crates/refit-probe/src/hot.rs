@@ -45,7 +45,7 @@ const LARGEST_COPY: u64 = 512;
 #[derive(Debug)]
 pub(crate) struct Hot {
     files: Files,
-    /// Those whose sites can be moved, in the order of their cells.
+    /// Functions whose sites can be moved, in the order of their cells.
     counted: Vec<Counted>,
     /// Addresses of all sites at entries that are watched.
     watched: BTreeSet<u64>,
@@ -139,7 +139,8 @@ impl Hot {
             return Vec::new();
         }
         let indices = (0..self.counted.len()).filter(|&index| !self.counted[index].moved);
-        let mut chosen: Vec<usize> = indices.filter(|&index| self.counted[index].since > 0).collect();
+        let mut chosen: Vec<usize> =
+            indices.filter(|&index| self.counted[index].since > 0).collect();
         chosen.sort_by_key(|&index| std::cmp::Reverse(self.counted[index].since));
         let mut left = of_here;
         chosen.retain(|&index| {

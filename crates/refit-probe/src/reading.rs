@@ -296,6 +296,15 @@ fn counted(what: &Do, cells: &[u64]) -> Reading {
             Reading::Histogram(sizes)
         }
         Do::Linear { .. } => Reading::Linear(cells.to_vec()),
+        Do::Fold(fold, _) if what.is_taken() => match cells[1] {
+            // Values that were counted after their extreme had been taken may be left.
+            0 => Reading::Folded { values: 0, result: 0 },
+            // The number is less than it is if that of one was taken in advance.
+            extreme => Reading::Folded {
+                values: cells[0].cast_signed().max(1).cast_unsigned(),
+                result: fold.kept().value(extreme),
+            },
+        },
         Do::Fold(fold, _) => {
             let result = if cells[0] == 0 { 0 } else { fold.kept().value(cells[1]) };
             Reading::Folded { values: cells[0], result }

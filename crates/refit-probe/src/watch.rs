@@ -243,7 +243,8 @@ impl Prepared<'_> {
         let (watched, marks) = (self.watched, self.marks);
         let (process, began) = (program.id(), Instant::now());
         // A move takes some tenths of a second, in which messages would have to wait.
-        let hot = if printing.is_none() { Hot::new(self.files, &watched, &installed) } else { None };
+        let hot =
+            if printing.is_none() { Hot::new(self.files, &watched, &installed) } else { None };
         Ok(Watch { watched, installed, session, process, images, printing, marks, began, hot })
     }
 }

@@ -65,7 +65,17 @@ impl Area {
         let mappings = still.program().mappings()?;
         let address = place_near(&mappings, near, end).ok_or(Why::Far { address: near.start })?;
         let session = (0, 0);
-        let head = Head { address, tables, code, data, end, records: 0, session, finders: 0, generation: 0 };
+        let head = Head {
+            address,
+            tables,
+            code,
+            data,
+            end,
+            records: 0,
+            session,
+            finders: 0,
+            generation: 0,
+        };
         let call = Call::new(still)?;
         map(still, &call, head)
     }

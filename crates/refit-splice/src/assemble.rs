@@ -62,10 +62,8 @@ pub(crate) fn assemble(
         (room, units)
     });
     let pieces: Vec<_> = pieces.collect();
-    let pieces: Result<Vec<Assembled>, Why> = pieces
-        .into_par_iter()
-        .map(|(room, units)| piece(units, room, filtered, setting))
-        .collect();
+    let pieces: Result<Vec<Assembled>, Why> =
+        pieces.into_par_iter().map(|(room, units)| piece(units, room, filtered, setting)).collect();
     let mut all = Assembled::default();
     let mut pieces = pieces?.into_iter();
     if let Some(mut finders) = pieces.next() {

@@ -95,7 +95,7 @@ impl Shape {
     }
 }
 
-/// What [`put_in`] has put into a program.
+/// The result of [`put_in`].
 pub(crate) struct PutIn {
     pub(crate) areas: Vec<Area>,
     pub(crate) removable: Removable,

@@ -99,8 +99,8 @@
 //! - `assemble`: all code of a patch area, on all processors.
 //! - `move_threads`: program counters that the changes affect.
 //! - `moving`: sites that move, with the calls that lead to them.
-//! - [`remains`], `install`, `withdraw`, `move_sites`: put a plan in, take everything out, take single
-//!   sites out, move those that run often.
+//! - [`remains`], `install`, `withdraw`, `move_sites`: put a plan in, take everything out, take
+//!   single sites out, move those that run often.
 //! - `counted`, `lanes`, `taken`: read what snippets have counted and stored, and take it.
 //!
 //! # What it does not do

@@ -77,8 +77,7 @@ impl Installed {
         let last = self.areas.iter().map(|area| area.head.generation).max();
         let moving = Moving { from, calls, generation: last.unwrap_or(0) + 1 };
         let shape = Shape { lanes: self.lanes, stride: self.stride };
-        let PutIn { areas, removable, stood, calls } =
-            put_in(program, plan, shape, None, &moving)?;
+        let PutIn { areas, removable, stood, calls } = put_in(program, plan, shape, None, &moving)?;
         self.areas.extend(areas);
         let places = &mut self.removable.places;
         places.retain(|place| !sites.contains(&place.address));

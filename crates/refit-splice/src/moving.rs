@@ -61,7 +61,9 @@ impl Moving<'_> {
     pub(crate) fn as_it_was(&self, address: u64, bytes: &mut [u8]) {
         for (&site, record) in self.from.range(address..address + bytes.len() as u64) {
             let at = (site - address) as usize;
-            if let Some(now) = bytes.get_mut(at..at + record.new.len()).filter(|now| *now == record.new) {
+            if let Some(now) =
+                bytes.get_mut(at..at + record.new.len()).filter(|now| *now == record.new)
+            {
                 now.copy_from_slice(&record.old);
             }
         }

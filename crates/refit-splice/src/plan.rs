@@ -95,7 +95,8 @@ impl Plan {
         open.sort_by_key(|one| one.site.address);
         let mut taken = ReservedBytes::default();
         in_place(&mut open, &mut taken);
-        let copies = if moved { leaves(&mut open, &mut taken) } else { copies(&mut open, &mut taken) };
+        let copies =
+            if moved { leaves(&mut open, &mut taken) } else { copies(&mut open, &mut taken) };
         let (mut plan, mut refused) = (Self::default(), Vec::new());
         let mut copied: BTreeMap<u64, Copied> = copies;
         for Open { index, site, way, why, .. } in open {
@@ -217,7 +218,9 @@ impl Ready {
     pub(crate) fn first_site(&self) -> u64 {
         match self {
             Self::Place(place) => place.site.address,
-            Self::Copied(copied) => copied.sites.first().map_or(copied.body.entry, |site| site.address),
+            Self::Copied(copied) => {
+                copied.sites.first().map_or(copied.body.entry, |site| site.address)
+            }
         }
     }
 

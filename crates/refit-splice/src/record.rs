@@ -39,7 +39,12 @@ impl Head {
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let (session, length) = self.session;
         let own = [self.address, self.tables, self.code, self.data, self.end, self.records];
-        let words = [MAGIC, VERSION].into_iter().chain(own).chain([session, length, self.finders, self.generation]);
+        let words = [MAGIC, VERSION].into_iter().chain(own).chain([
+            session,
+            length,
+            self.finders,
+            self.generation,
+        ]);
         let mut bytes = [0; Self::BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());

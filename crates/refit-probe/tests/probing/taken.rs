@@ -10,6 +10,10 @@ use refit_probe::reading::{Counts, Reading};
 use refit_probe::steps::Watching;
 use refit_probe::watch::Watch;
 
+/// Number of threads that count. The number of an interval, and so of the last one, can be one off
+/// for each.
+const THREADS: u64 = 2;
+
 /// The numbers of values, and the sums or extremes, by key.
 #[derive(Default)]
 struct Intervals {
@@ -106,7 +110,8 @@ fn extremes_are_those_of_their_intervals_and_numbers_add_up() {
     let ([all, least, parts, first], number) = take_during(&mut victim, &watch, "add 400000", maps);
     let handled = number - 800_000;
     for taken in [&all, &least, &parts, &first] {
-        assert_eq!(taken.values.values().sum::<u64>(), 800_000, "{handled} in handlers");
+        let values = taken.values.values().sum::<u64>();
+        assert!(values.abs_diff(800_000) <= THREADS, "{values}, {handled} in handlers");
         assert!(taken.filled > 5, "{}", taken.filled);
     }
     let results = |taken: &Intervals| taken.results.get(&u64::MAX).cloned().unwrap_or_default();
@@ -132,7 +137,8 @@ fn no_value_is_lost_while_extremes_are_taken_all_the_time() {
     let mut victim = Victim::of(program());
     let watch = watch(&victim, "uprobe:victim:t_put /arg0 < 7/ { @all = max(arg1) }");
     let ([all], _) = take_during(&mut victim, &watch, "add 2000000", ["all"]);
-    assert_eq!(all.values[&u64::MAX], 4_000_000);
+    let values = all.values[&u64::MAX];
+    assert!(values.abs_diff(4_000_000) <= THREADS, "{values}");
     assert_eq!(all.results[&u64::MAX].iter().max(), Some(&1_999_999));
     watch.remove(&victim.program()).expect("removed");
 }

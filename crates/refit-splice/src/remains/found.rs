@@ -41,7 +41,8 @@ pub fn find(program: &Program) -> Result<Vec<Remains>, Refusal> {
 pub fn first_page(address: u64, records: u64) -> Vec<u8> {
     let (tables, code, data, end) = (0x4_0000, 0x6_0000, 0x8_0000, 0x10_0000);
     let session = (0, 0);
-    let head = Head { address, tables, code, data, end, records, session, finders: 0, generation: 0 };
+    let head =
+        Head { address, tables, code, data, end, records, session, finders: 0, generation: 0 };
     let mut page = vec![0; PAGE_SIZE_U64 as usize];
     page[Head::AT as usize..][..Head::BYTES].copy_from_slice(&head.to_bytes());
     page

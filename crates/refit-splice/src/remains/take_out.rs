@@ -28,9 +28,9 @@ pub(super) struct Areas {
 /// The sites of an area that are restored together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Those at which unwinders learn of spliced code.
+    /// Sites at which unwinders learn of spliced code.
     Finders,
-    /// All others.
+    /// All other sites.
     Others,
 }
 
@@ -81,8 +81,8 @@ impl Areas {
 impl Remains {
     /// Restores the bytes of sites, and moves threads out of their copies. The order of the steps
     /// makes a kill harmless at any moment: short jumps are removed before their targets, threads
-    /// between a short jump and its target are moved before either is removed, and copies stay until
-    /// no thread is in them.
+    /// between a short jump and its target are moved before either is removed, and copies stay
+    /// until no thread is in them.
     pub(super) fn restore(
         &self,
         still: &mut Still<'_>,

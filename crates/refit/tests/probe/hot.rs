@@ -27,8 +27,7 @@ fn moved(errors: &mut BufReader<ChildStderr>) -> String {
 fn watch(id: &str) -> (Child, BufReader<ChildStderr>) {
     let arguments = ["--log", "refit_probe=debug", "probe", "-p", id, "-e", PROBE, "--json"];
     let mut command = refit(&arguments);
-    let mut child =
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("refit");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("refit");
     let errors = watching(&mut child);
     (child, errors)
 }
