@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 use refit_analysis::Module;
-use refit_analysis::flow::Marks;
 use refit_splice::process::{Program, Refusal};
 use refit_splice::{AHEAD, Action, At, Installed, Moved, Plan, Site, Step, Why};
 use tracing::debug;
@@ -38,8 +37,6 @@ const REST: u64 = 100;
 /// Maximum number of sites that move together, and of moves.
 const MOST_SITES: usize = 4096;
 const MOST_MOVES: usize = 8;
-/// Maximum number of bytes of a function that is copied whole.
-const LARGEST_COPY: u64 = 512;
 
 /// The functions of a program that are only counted.
 #[derive(Debug)]
@@ -198,7 +195,7 @@ impl Hot {
     }
 }
 
-/// Returns the site of a function for its move, with the function if it may be copied whole.
+/// Returns the site of a function for its move, with the function if it may be copied.
 fn site(
     program: &Program,
     module: &Module,
@@ -209,13 +206,7 @@ fn site(
 ) -> Option<Site> {
     let place = Place::new(module, spot.function, bias);
     let mut site = place.site(address.wrapping_sub(bias), At::Before, vec![step.clone()]).ok()?;
-    let calls = |marks: Marks| {
-        [Marks::CALL, Marks::SYSCALL, Marks::TRAP].iter().any(|one| marks.contains(*one))
-    };
-    let ranges = &module.function(spot.function).ranges;
-    let small = ranges.iter().map(|range| range.end - range.start).sum::<u64>() <= LARGEST_COPY;
-    let leaf = small && !place.flow().instructions().iter().any(|one| calls(one.marks));
-    if !leaf || !is_alone(program, &site) {
+    if !is_alone(program, &site) {
         site.function = None;
     }
     Some(site)

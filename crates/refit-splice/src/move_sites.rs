@@ -3,7 +3,8 @@
 //! Most of what a counter costs are two jumps, to the snippet and back. After a move,
 //!
 //! - the snippets that run often are next to each other;
-//! - a function that makes no calls is copied whole, so no jump leads back;
+//! - what a function does before it calls another one is copied, so no jump leads back if it
+//!   returns before, and otherwise one leads to that call;
 //! - calls and jumps to the function lead to the snippet: their displacement changes. So no jump
 //!   leads there either, except for control that comes through a pointer, from another file, or
 //!   from where this was not asked for. A call pushes the return address that it always pushed.
@@ -12,9 +13,9 @@
 //!
 //! The displacements, and the jump at each site, change while no thread runs. A thread at a call or
 //! at a site runs what is there afterwards. A thread that has left either is in the old snippet, or
-//! behind it: the snippet stays as it is and leads back to the original, which has not changed
-//! there, or is moved to the copy as any thread that was in the function. Both snippets count into
-//! cells of the same number, each in its own area, whose sum is what is read.
+//! behind it: the snippet stays as it is and leads back to the original, in which nothing but the
+//! jump at the site has changed. Both snippets count into cells of the same number, each in its own
+//! area, whose sum is what is read.
 //!
 //! # Taking out
 //!
@@ -42,7 +43,7 @@ use crate::why::Why;
 pub struct Moved {
     /// Number of sites.
     pub sites: usize,
-    /// Number of functions, among theirs, that were copied whole.
+    /// Number of functions, among theirs, of which a copy is executed up to their first call.
     pub copies: usize,
     /// Number of calls, and of jumps, that lead to their snippets directly.
     pub calls: usize,

@@ -1,7 +1,7 @@
 //! Plans everything that can be decided while the program runs: which bytes change, and which
 //! instructions run elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -31,6 +31,9 @@ pub struct Plan {
     /// Where the program's libunwind finds frame descriptions, if it has one.
     pub(crate) dynamic_list: Option<DynamicList>,
 }
+
+/// Maximum number of bytes of a beginning of a function that is copied.
+const LARGEST_BEGINNING: usize = 512;
 
 /// A unit of installation.
 #[derive(Debug)]
@@ -78,8 +81,8 @@ impl Plan {
     }
 
     /// Decides how sites that are moved ([`Installed::move_sites`](crate::Installed::move_sites))
-    /// are spliced, each the only one of its function. As [`new`](Self::new), but a function is
-    /// also copied if nothing of it changes except for the site, and it makes no calls.
+    /// are spliced, each the only one of its function, at its entry. As [`new`](Self::new), but
+    /// what the function does before it calls another one is copied with it.
     pub fn moved(sites: Vec<Site>) -> (Self, Vec<(usize, Why)>) {
         Self::decide(sites, true)
     }
@@ -95,8 +98,7 @@ impl Plan {
         open.sort_by_key(|one| one.site.address);
         let mut taken = ReservedBytes::default();
         in_place(&mut open, &mut taken);
-        let copies =
-            if moved { leaves(&mut open, &mut taken) } else { copies(&mut open, &mut taken) };
+        let copies = if moved { beginnings(&open) } else { copies(&mut open, &mut taken) };
         let (mut plan, mut refused) = (Self::default(), Vec::new());
         let mut copied: BTreeMap<u64, Copied> = copies;
         for Open { index, site, way, why, .. } in open {
@@ -357,25 +359,44 @@ fn copies(open: &mut [Open], taken: &mut ReservedBytes) -> BTreeMap<u64, Copied>
     copied
 }
 
-/// Plans copies of the functions of sites, as far as only the site changes and control never leaves
-/// the copy for the original.
-fn leaves(open: &mut [Open], taken: &mut ReservedBytes) -> BTreeMap<u64, Copied> {
-    let mut copied = BTreeMap::new();
-    for one in open.iter_mut() {
-        let Some(body) = one.site.function.clone() else { continue };
-        one.give_back(taken);
-        let site = one.site.address;
-        let copy = copy(body, &[(site, one.site.at)], &mut ReservedBytes::default()).ok();
-        let leaf = |copy: &Copied| {
-            let only = copy.layout.gates.iter().eq([(&site, &Way::Jump)]);
-            only && copy.members.iter().all(|member| member.kind == Kind::Plain)
+/// Plans copies of what the functions of sites at their entries do before they call others.
+fn beginnings(open: &[Open]) -> BTreeMap<u64, Copied> {
+    let copied = open.iter().filter_map(|one| {
+        let (Some((_, Way::Jump)), Some(body)) = (&one.way, &one.site.function) else {
+            return None;
         };
-        if let Some(copy) = copy.filter(leaf) {
-            copied.insert(copy.body.entry, copy);
+        let members = beginning(&body.members().ok()?, one.site.address);
+        let bytes: usize = members.iter().map(|member| member.instruction.len()).sum();
+        let stays = |member: &&Member| member.kind != Kind::Plain;
+        let layout = Layout {
+            gates: BTreeMap::from([(one.site.address, Way::Jump)]),
+            stay: members.iter().filter(stays).map(|member| member.instruction.ip()).collect(),
+            moved: BTreeSet::new(),
+        };
+        // A call in the bytes of the jump cannot run in place.
+        let (begin, end) = (one.site.address, one.site.address + JUMP as u64);
+        let overwritten = layout.stay.range(begin..end).next().is_some();
+        let copied = Copied { body: Arc::clone(body), members, layout, sites: Vec::new() };
+        (bytes <= LARGEST_BEGINNING && !overwritten).then_some((body.entry, copied))
+    });
+    copied.collect()
+}
+
+/// Returns those instructions that control can come to from one of them without a call or system
+/// call in between.
+fn beginning(members: &[Member], from: u64) -> Vec<Member> {
+    let (mut reached, mut left) = (BTreeSet::new(), vec![from]);
+    while let Some(address) = left.pop() {
+        let at = members.binary_search_by_key(&address, |member| member.instruction.ip());
+        let Some(member) = at.ok().filter(|&at| reached.insert(at)).map(|at| &members[at]) else {
+            continue;
+        };
+        if member.kind == Kind::Plain {
+            left.extend(member.target());
+            left.extend(member.goes_on().then(|| member.instruction.next_ip()));
         }
-        one.retake(taken);
     }
-    copied
+    reached.into_iter().map(|at| members[at]).collect()
 }
 
 fn copy(body: Arc<Body>, wanted: &[(u64, At)], taken: &mut ReservedBytes) -> Result<Copied, Why> {

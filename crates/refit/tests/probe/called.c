@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LEAF, NODE, JUMPS, POINTED, KINDS };
+enum { LEAF, NODE, JUMPS, POINTED, SELDOM, WRAPS, KINDS };
 static volatile int ending;
 static volatile long counts[3][KINDS], turns[2];
 // The return address of the function that calls all others.
@@ -18,7 +18,8 @@ static void wrong(const char *what) {
 	fprintf(stderr, "wrong: %s\n", what);
 	_exit(3);
 }
-__attribute__((noipa)) static long leaf(long x) {
+long leaf(long);
+__attribute__((noipa)) long leaf(long x) {
 	__asm__ volatile("" : "+r"(x)::"memory");
 	return x < 0 ? -x : 3 * x + 1;
 }
@@ -30,6 +31,15 @@ __attribute__((noipa)) static long node(long x, volatile long *count) {
 __attribute__((noipa)) static long jumps(long x) {
 	__asm__ volatile("" : "+r"(x)::"memory");
 	return leaf(x + 1);
+}
+// Calls only if it has to, and in the bytes that a jump at its entry would take.
+__attribute__((noipa)) static long seldom(long x) {
+	__asm__ volatile("" : "+r"(x)::"memory");
+	if (x & 15) return x + 9;
+	return leaf(x) + 1;
+}
+__attribute__((naked, noipa)) static long wraps(__attribute__((unused)) long x) {
+	__asm__("push %rax\n .cfi_adjust_cfa_offset 8\n call leaf\n pop %rdx\n .cfi_adjust_cfa_offset -8\n ret");
 }
 __attribute__((noipa)) static long pointed(long x) {
 	__asm__ volatile("" : "+r"(x)::"memory");
@@ -52,7 +62,9 @@ __attribute__((noipa)) static void calls(int number) {
 	outermost = __builtin_return_address(0);
 	for (long x = 1; !ending; x++, turns[number]++) {
 		count[LEAF]++, count[JUMPS]++, count[NODE]++, count[POINTED]++;
-		count[LEAF]++;
+		count[LEAF]++, count[SELDOM]++, count[WRAPS]++, count[LEAF] += 1 + !(x & 15);
+		if (seldom(x) != (x & 15 ? x + 9 : 3 * x + 2)) wrong("seldom");
+		if (wraps(x) != 3 * x + 1) wrong("wraps");
 		if (leaf(x) != 3 * x + 1) wrong("leaf");
 		if (jumps(x) != 3 * x + 4) wrong("jumps");
 		if (node(5, count) != 25) wrong("node");
@@ -104,7 +116,7 @@ int main(void) {
 	timer_delete(timer);
 	ending = 1;
 	for (int i = 0; i < 2; i++) pthread_join(threads[i], 0);
-	const char *names[] = {"leaf", "node", "jumps", "pointed"};
+	const char *names[] = {"leaf", "node", "jumps", "pointed", "seldom", "wraps"};
 	for (int kind = 0; kind < KINDS; kind++)
 		printf("%s=%ld%c", names[kind], counts[0][kind] + counts[1][kind] + counts[2][kind], kind == KINDS - 1 ? '\n' : ' ');
 	fflush(stdout);
