@@ -1,6 +1,7 @@
 //! The actions of probes.
 
 use std::fmt;
+use std::sync::Arc;
 
 use refit_splice::{Clock, Fold, Operator, Relation};
 
@@ -59,6 +60,8 @@ pub enum Do {
         value: Argument,
         /// Whether it is added to what is there.
         adds: bool,
+        /// What says the type of the map, if it is an address of a type.
+        of: Option<Arc<Argument>>,
     },
 }
 
@@ -242,10 +245,10 @@ impl fmt::Display for Do {
             }
             Self::Fold(folding, operand) => write!(to, "{} {operand}", folding.word()),
             Self::Print(format) => format.fmt(to),
-            Self::Assign { value, .. } | Self::Keep { value, adds: false } => {
+            Self::Assign { value, .. } | Self::Keep { value, adds: false, .. } => {
                 write!(to, "= {value}")
             }
-            Self::Keep { value, adds: true } => write!(to, "+= {value}"),
+            Self::Keep { value, adds: true, .. } => write!(to, "+= {value}"),
             Self::Event(operands) => {
                 to.write_str("event")?;
                 let mut before = " ";

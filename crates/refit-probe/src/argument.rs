@@ -52,6 +52,29 @@ pub enum Argument {
     Local(Box<Self>, Operand),
     /// A number of the program whose place its types tell.
     Member(Member),
+    /// The size of a type or a value, or the place of a member.
+    Layout(Box<Layout>),
+    /// What is added to the address that this map keeps, as a number of what it points to.
+    Step(Box<Self>, String),
+}
+
+/// A number that types tell, without a value of the program: `sizeof(struct request)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The type.
+    pub of: Measured,
+    /// The members whose distance from the begin of it the number is, each of the one before;
+    /// empty if it is the size.
+    pub path: Vec<String>,
+}
+
+/// A type, by its name or by a value of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Measured {
+    /// A type.
+    Type(TypeName),
+    /// A value, which is not read.
+    Value(Argument),
 }
 
 /// A value that is reached through types of the program: `args->request->tries[2].code`.
@@ -149,10 +172,15 @@ impl Argument {
             Self::Text(inner, _)
             | Self::Symbol(inner)
             | Self::Unary(_, inner)
-            | Self::Same(inner, _) => vec![inner],
+            | Self::Same(inner, _)
+            | Self::Step(inner, _) => vec![inner],
             Self::Computed(left, _, right) => vec![left, right],
             Self::Choice(all) => all.iter().collect(),
             Self::Kept(_, key) => key.iter().collect(),
+            Self::Layout(layout) => match &layout.of {
+                Measured::Type(_) => Vec::new(),
+                Measured::Value(value) => vec![value],
+            },
             Self::Member(member) => {
                 let root = match &member.root {
                     Root::Parameter(..) | Root::Given(..) => None,
@@ -207,9 +235,9 @@ impl Argument {
         own.into_iter().chain(self.inner().into_iter().flat_map(Self::kept)).collect()
     }
 
-    /// Whether types tell its place.
-    pub(crate) fn is_member(&self) -> bool {
-        matches!(self, Self::Member(_))
+    /// Whether something says its type: those of the program or of the script, or a map.
+    pub(crate) fn has_type(&self) -> bool {
+        matches!(self, Self::Member(_) | Self::Kept(..))
     }
 
     /// Returns the number of values in it whose types say its own: none if it cannot have one.
@@ -219,8 +247,8 @@ impl Argument {
                 1 + assigned.typed()
             }
             Self::Member(Member { root: Root::Computed(of), .. }) => 1 + of.typed(),
-            Self::Member(_) | Self::Variable(_) => 1,
-            Self::Local(of, _) if of.is_member() => of.typed(),
+            Self::Member(_) | Self::Variable(_) | Self::Kept(..) => 1,
+            Self::Local(of, _) if of.has_type() => of.typed(),
             Self::Computed(left, Operator::Add | Operator::Subtract, right) => {
                 left.typed() + right.typed()
             }
@@ -253,6 +281,8 @@ impl Argument {
             | Self::Kept(..)
             | Self::Variable(_)
             | Self::Member(_)
+            | Self::Layout(_)
+            | Self::Step(..)
             | Self::Local(..) => true,
             Self::Text(..)
             | Self::ThreadName
@@ -272,6 +302,7 @@ impl Argument {
             }
             Self::Unary(..) | Self::Choice(_) | Self::Same(..) => false,
             Self::Kept(..) | Self::Variable(_) | Self::Member(_) => false,
+            Self::Layout(_) | Self::Step(..) => false,
             _ => true,
         };
         own && self.inner().into_iter().all(Self::is_outside)
@@ -356,6 +387,21 @@ impl fmt::Display for Argument {
             Self::Variable(name) => write!(to, "${name}"),
             Self::Local(of, _) => of.fmt(to),
             Self::Member(member) => member.fmt(to),
+            Self::Layout(layout) => layout.fmt(to),
+            Self::Step(inner, _) => inner.fmt(to),
+        }
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = match &self.of {
+            Measured::Type(name) => name.to_string(),
+            Measured::Value(value) => value.to_string(),
+        };
+        match &self.path[..] {
+            [] => write!(to, "sizeof({of})"),
+            path => write!(to, "offsetof({of}, {})", path.join(".")),
         }
     }
 }

@@ -108,7 +108,11 @@ fn operator<'t>(
 
 /// Whether a text ends with a cast, such as `(u32)` or `(struct request *)`.
 fn is_cast(text: &str) -> bool {
-    let inner = text.rfind('(').map(|at| &text[at + 1..text.len() - 1]);
+    let inner = text.rfind('(').filter(|at| {
+        // The brackets of `sizeof` are behind its name.
+        !text[..*at].trim_end().ends_with(|sign: char| sign.is_ascii_alphanumeric() || sign == '_')
+    });
+    let inner = inner.map(|at| &text[at + 1..text.len() - 1]);
     inner.and_then(TypeName::parse).is_some_and(|name| name.is_certain())
 }
 
@@ -145,6 +149,7 @@ mod tests {
             ("$a - $p->b", "$a", "-", "$p->b"),
             ("$a > $p->b", "$a", ">", "$p->b"),
             ("1 + *(int *)arg0", "1", "+", "*(int *)arg0"),
+            ("sizeof(int) * 2", "sizeof(int)", "*", "2"),
             ("str(arg0) + \"a + b\"", "str(arg0)", "+", "\"a + b\""),
         ] {
             let wanted = (left.to_owned(), sign, right.to_owned());

@@ -8,8 +8,9 @@ use refit_analysis::registers::ARGUMENTS;
 use refit_analysis::types::{Bits, Whereabouts};
 use refit_splice::{Base, Formula, Operator, Value, Width};
 
-use crate::argument::{Argument, Hop, Member, Root, Want, kept, words};
+use crate::argument::{Argument, Hop, Layout, Measured, Member, Root, Want, kept, words};
 use crate::forms::{Facts, Form, Part, Type};
+use crate::type_name::TypeName;
 
 /// Number of the stack pointer.
 const STACK_POINTER: u8 = 4;
@@ -38,6 +39,13 @@ impl Argument {
                 Formula::Choice(Box::new([condition?, one?, other?]))
             }
             Self::Kept(name, by) => Formula::Kept(kept(name, by, facts.maps)),
+            Self::Step(number, map) => {
+                let stride = match facts.kept_type(map)? {
+                    Some(of) => facts.stride(&of)?,
+                    None => 1,
+                };
+                multiply(number.formula(facts)?, stride)
+            }
             Self::Same(text, to) => match text.items()[..] {
                 [item] => Formula::Same { item, words: words(to, item.words()).into() },
                 _ => Formula::Number(0),
@@ -45,6 +53,10 @@ impl Argument {
             Self::Member(member) => {
                 let found = member.find(facts).and_then(|found| found.wanted(member.want, facts));
                 found.map_err(|why| format!("`{member}`: {why}"))?
+            }
+            Self::Layout(layout) => {
+                let number = layout.number(facts).map_err(|why| format!("`{layout}`: {why}"))?;
+                Formula::Number(number.cast_signed())
             }
             // Formulas have none of these: they are no numbers, or not known in snippets.
             _ => Formula::Number(0),
@@ -62,6 +74,15 @@ struct Typed {
 }
 
 impl Facts<'_> {
+    /// Returns the size of what an address of this type points to; 1 if it has none.
+    fn stride(&self, of: &Type) -> Result<i64, String> {
+        let stride = match self.form(of)? {
+            Form::Pointer(Some(of)) => self.size(&of)?,
+            _ => 1,
+        };
+        i64::try_from(stride).map_err(|_| "its elements are too large".to_owned())
+    }
+
     /// Returns the formula of an argument of the tracepoint, or of one on the stack.
     fn given(&self, number: usize) -> Result<Formula, String> {
         let Some(tracepoint) = self.tracepoint else {
@@ -101,6 +122,39 @@ impl Member {
             };
         }
         Ok(found)
+    }
+}
+
+impl Layout {
+    /// Returns the size, or the distance.
+    fn number(&self, facts: &Facts<'_>) -> Result<u64, String> {
+        let mut of = match &self.of {
+            Measured::Type(name) => facts.named(name)?,
+            Measured::Value(Argument::Value(operand)) => {
+                facts.named(&TypeName::of(operand.value.width, 0))?
+            }
+            Measured::Value(Argument::Member(member)) if member.find(facts)?.bits.is_some() => {
+                return Err("it is a bit field".to_owned());
+            }
+            Measured::Value(value) => {
+                let number = Type::Number { bytes: 8, signed: true };
+                value.type_of(facts)?.unwrap_or(number)
+            }
+        };
+        let mut offset = 0_u64;
+        for name in &self.path {
+            let Form::Structure(record) = facts.form(&of)? else {
+                return Err(format!("it has no members such as `{name}`"));
+            };
+            let part = facts.member(record, name)?;
+            if part.bits.is_some() {
+                return Err(format!("`{name}` is a bit field"));
+            }
+            offset = offset.wrapping_add(part.offset);
+            of = part.of;
+        }
+        let size = || facts.size(&of).map_err(|_| "its size is not known".to_owned());
+        if self.path.is_empty() { size() } else { Ok(offset) }
     }
 }
 
@@ -241,7 +295,7 @@ impl Typed {
 
 impl Argument {
     /// Returns the type of a number, if something says it.
-    fn type_of(&self, facts: &Facts<'_>) -> Result<Option<Type>, String> {
+    pub(crate) fn type_of(&self, facts: &Facts<'_>) -> Result<Option<Type>, String> {
         Ok(match self {
             // A variable itself has the type of what it was assigned, or none.
             Self::Member(Member {
@@ -256,7 +310,8 @@ impl Argument {
                     Want::Number | Want::Text => of,
                 })
             }
-            Self::Local(of, _) if of.is_member() => of.type_of(facts)?,
+            Self::Local(of, _) if of.has_type() => of.type_of(facts)?,
+            Self::Kept(map, _) => facts.kept_type(map)?,
             Self::Computed(left, operator @ (Operator::Add | Operator::Subtract), right) => {
                 match left.pointer(facts)? {
                     None if *operator == Operator::Add => right.pointer(facts)?,
@@ -301,11 +356,7 @@ fn scale(
         (None, Some(of)) if operator == Operator::Add => (of, 0),
         _ => return Ok(()),
     };
-    let stride = match facts.form(&of)? {
-        Form::Pointer(Some(of)) => facts.size(&of)?,
-        _ => 1,
-    };
-    let stride = i64::try_from(stride).map_err(|_| "its elements are too large".to_owned())?;
+    let stride = facts.stride(&of)?;
     let number = std::mem::replace(&mut formulas[scaled], Formula::Number(0));
     formulas[scaled] = multiply(number, stride);
     Ok(())

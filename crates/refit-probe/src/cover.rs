@@ -9,7 +9,6 @@
 //! A block without room for a jump is reported, and not watched. With [`Blocks::All`], its function
 //! is copied instead, with the stores of its blocks in it, and the copy stays until the end.
 
-use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
@@ -18,12 +17,12 @@ use refit_analysis::{FunctionId, Module};
 use refit_splice::process::{Program, Refusal};
 use refit_splice::remains::Removed;
 use refit_splice::{Installed, StopTimes, Why, Withdrawn};
-use refit_sys::glob;
 use refit_sys::memory::PAGE_SIZE_U64;
 
 pub use crate::blocks::{Block, Blocks, File, Function, Prepared};
 use crate::blocks::{FunctionSites, Wanted};
 use crate::error::Error;
+use crate::file_pattern::FilePattern;
 use crate::files::{Files, open};
 use crate::modules::{self, Mapped};
 use crate::session::ProbeSession;
@@ -107,24 +106,22 @@ fn chosen(program: &Program, patterns: &[String]) -> Result<Vec<Mapped>, Error> 
     let mapped = modules::of(program)?;
     let there = || mapped.iter().map(Mapped::name).collect();
     let missing = |wanted: &str| Error::NoModule { wanted: wanted.to_owned(), there: there() };
-    if let Some(wanted) = patterns.iter().find(|one| !mapped.iter().any(|file| names(one, file))) {
-        return Err(missing(wanted));
+    let process = program.face();
+    let named: Vec<_> = patterns.iter().map(|one| FilePattern::new(one, process)).collect();
+    for (wanted, pattern) in patterns.iter().zip(&named) {
+        if !mapped.iter().any(|file| pattern.matches(file)) {
+            return Err(missing(wanted));
+        }
     }
     let own = fs::read_link(format!("/proc/{}/exe", program.face())).unwrap_or_default();
     let own = own.to_string_lossy();
     let own = own.strip_suffix(" (deleted)").unwrap_or(&own);
-    let wanted = |file: &&Mapped| match patterns {
+    let wanted = |file: &&Mapped| match &named[..] {
         [] => file.path.to_string_lossy() == own,
-        _ => patterns.iter().any(|pattern| names(pattern, file)),
+        _ => named.iter().any(|pattern| pattern.matches(file)),
     };
     let chosen: Vec<_> = mapped.iter().filter(wanted).cloned().collect();
     if chosen.is_empty() { Err(missing(own)) } else { Ok(chosen) }
-}
-
-fn names(pattern: &str, file: &Mapped) -> bool {
-    file.is_called(pattern)
-        || glob::matches(pattern.as_bytes(), file.name().as_bytes())
-        || glob::matches(pattern.as_bytes(), file.path.as_os_str().as_bytes())
 }
 
 fn span(module: &Module) -> (u64, u64) {
@@ -262,7 +259,10 @@ impl Cover {
     /// # Errors
     /// [`Refusal`]: the program has ended.
     pub fn arrivals(&self, program: &Program, patterns: &[String]) -> Result<Vec<String>, Refusal> {
-        let wanted = |file: &&Mapped| patterns.iter().any(|pattern| names(pattern, file));
+        let process = program.face();
+        let patterns: Vec<_> =
+            patterns.iter().map(|pattern| FilePattern::new(pattern, process)).collect();
+        let wanted = |file: &&Mapped| patterns.iter().any(|pattern| pattern.matches(file));
         let known = |file: &&Mapped| self.files.iter().any(|one| one.path == file.path);
         let mapped = modules::of(program)?;
         Ok(mapped.iter().filter(|file| wanted(file) && !known(file)).map(Mapped::name).collect())

@@ -6,6 +6,8 @@
 //!           | '@' [NAME] ['[' argument (',' argument)* ']'] | '$' NAME
 //!           | 'str' '(' argument [',' N] ')' | 'usym' '(' argument ')' | 'ustack' ['(' [N] ')']
 //!           | 'comm' | 'func' | 'probe' | '"' text '"' | path
+//!           | 'sizeof' '(' (type | argument) ')'
+//!           | 'offsetof' '(' (type | argument) ',' NAME ('.' NAME)* ')'
 //!           | 'strftime' '(' '"' format '"' ',' 'nsecs' ')'
 //! ```
 //!
@@ -15,7 +17,7 @@
 use refit_analysis::registers::ARGUMENTS;
 use refit_splice::{Operator, Relation, Unary, Width};
 
-use crate::argument::{Argument, Hop, Member, Root, TEXT, Want};
+use crate::argument::{Argument, Hop, Layout, Measured, Member, Root, TEXT, Want};
 use crate::arithmetic;
 use crate::operand::{Operand, number};
 use crate::path::{self, Path};
@@ -65,6 +67,13 @@ impl Argument {
         }
         if let Some(inner) = call(text, "usym") {
             return Ok(Self::Symbol(Box::new(Self::number(inner, text)?)));
+        }
+        if let Some(inner) = call(text, "sizeof") {
+            let of = measured(inner, text)?;
+            return Ok(Self::Layout(Box::new(Layout { of, path: Vec::new() })));
+        }
+        if let Some(inner) = call(text, "offsetof") {
+            return offset(text, inner);
         }
         if let Some(inner) = call(text, "strftime") {
             let parts: Vec<&str> = split(inner).map(str::trim).collect();
@@ -276,6 +285,34 @@ fn string(text: &str, inner: &str) -> Result<Argument, String> {
     Ok(Argument::Text(Box::new(pointer), most))
 }
 
+/// Parses a type or a value, whose size or members `whole` names.
+fn measured(text: &str, whole: &str) -> Result<Measured, String> {
+    let name = TypeName::parse(text);
+    match (name, Argument::parse(text)) {
+        (Some(name), _) if name.is_certain() => Ok(Measured::Type(name)),
+        (_, Ok(value)) => value.checked(text, whole).map(Measured::Value),
+        (Some(name), _) => Ok(Measured::Type(name)),
+        (None, Err(what)) => Err(what),
+    }
+}
+
+/// Parses the arguments of `offsetof`.
+fn offset(text: &str, inner: &str) -> Result<Argument, String> {
+    let (of, path) = inner.rsplit_once(',').ok_or_else(|| {
+        format!("`{text}` has no member (write e.g. offsetof(struct request, uri))")
+    })?;
+    let name = |name: &str| {
+        let name = name.trim();
+        let mut signs = name.chars();
+        let begins = signs.next().is_some_and(|sign| sign.is_ascii_alphabetic() || sign == '_');
+        let is_name = begins && signs.all(|sign| sign.is_ascii_alphanumeric() || sign == '_');
+        let wrong = || format!("`{name}` is no name of a member, in `{text}`");
+        is_name.then(|| name.to_owned()).ok_or_else(wrong)
+    };
+    let path = path.split('.').map(name).collect::<Result<_, _>>()?;
+    Ok(Argument::Layout(Box::new(Layout { of: measured(of, text)?, path })))
+}
+
 /// Returns the number of an argument after the six in registers: of a function, those on the stack.
 fn behind_registers(text: &str) -> Option<u8> {
     let number = text.strip_prefix("arg")?.parse().ok()?;
@@ -325,14 +362,19 @@ fn typed(text: &str) -> Result<Member, String> {
             let root = Root::Variable(Box::new(variable), None);
             Ok(Member { root, hops: Vec::new(), want: Want::Number })
         }
-        number @ (Argument::Computed(..) | Argument::Choice(_)) if number.typed() > 0 => {
+        number @ (Argument::Computed(..) | Argument::Choice(_) | Argument::Kept(..))
+            if number.typed() > 0 =>
+        {
             let root = Root::Computed(Box::new(number));
             Ok(Member { root, hops: Vec::new(), want: Want::Number })
         }
-        _ => Err(format!(
-            "nothing says what type `{text}` has (write e.g. ((struct request *){text})->uri)"
-        )),
+        _ => Err(untyped(text)),
     }
+}
+
+/// Says that a value has no type.
+pub(crate) fn untyped(text: &str) -> String {
+    format!("nothing says what type `{text}` has (write e.g. ((struct request *){text})->uri)")
 }
 
 /// Replaces the escapes of C that texts of scripts have.
@@ -399,6 +441,10 @@ mod tests {
             ("**$p", "*(*$p)", 0),
             ("&(*$p).a", "&(*$p).a", 0),
             ("*(arg0 + arg1)", "*((u64 *)(arg0 + arg1))", 0),
+            ("sizeof(struct s) * 2", "(sizeof(struct s) * 2)", 0),
+            ("offsetof (struct s*, a . b) - 1", "(offsetof(struct s *, a.b) - 1)", 0),
+            ("sizeof( *$p )", "sizeof(*$p)", 0),
+            ("sizeof(tid) + sizeof(unknown)", "(sizeof(tid) + sizeof(unknown))", 0),
             ("strftime(\"%H:%M\", nsecs)", "strftime(\"%H:%M\", nsecs)", 0),
             ("strftime(\"%S.%f%%f\",nsecs)", "strftime(\"%S.%6f%%f\", nsecs)", 0),
         ] {
@@ -425,7 +471,6 @@ mod tests {
             (&["1"; 5000].join("-"), "begins more than 200 operators"),
             (&["a ? 1 "; 5000].join(":"), "begins more than 200 operators"),
             ("arg0->a", "nothing says what type `arg0` has"),
-            ("@x[1]->a", "nothing says what type `@x[1]` has"),
             ("args", "unknown value `args`"),
             ("&&$p", "nothing says what type `&$p` has"),
             ("$p[comm]", "`comm` is no number"),
@@ -433,6 +478,10 @@ mod tests {
             ("str(arg0, 2) == \"GET\"", "\"GET\" is longer than"),
             ("str(arg0, 1, 2)", "more than a value and a length"),
             ("@a[1", "no `]` in `@a[1`"),
+            ("sizeof(comm)", "`comm` is no number"),
+            ("sizeof()", "unknown value ``"),
+            ("offsetof(struct s)", "has no member"),
+            ("offsetof(struct s, 1)", "`1` is no name of a member"),
             ("@é", "`@é` is no name of a map"),
             ("$é", "`$é` is no name of a variable"),
             ("comm ? 1 : 2", "`comm` is no number, in `comm ? 1 : 2`"),

@@ -9,6 +9,7 @@ use refit_analysis::{FunctionId, Module};
 use refit_splice::process::{Program, Refusal};
 
 use crate::error::Error;
+use crate::file_pattern::FilePattern;
 use crate::modules::{self, Mapped};
 use crate::places::{self, CodePlace};
 use crate::spec::{Place, What};
@@ -21,6 +22,7 @@ const NEAR: usize = 5;
 /// The files whose code a program runs.
 #[derive(Debug)]
 pub struct Files {
+    process: u32,
     mapped: Vec<Mapped>,
     opened: BTreeMap<usize, (Module, u64)>,
 }
@@ -38,7 +40,8 @@ impl Files {
     /// # Errors
     /// [`Refusal`]: the program has ended.
     pub fn new(program: &Program) -> Result<Self, Refusal> {
-        Ok(Self { mapped: modules::of(program)?, opened: BTreeMap::new() })
+        let (process, mapped) = (program.face(), modules::of(program)?);
+        Ok(Self { process, mapped, opened: BTreeMap::new() })
     }
 
     /// Finds the function called `name`, or `FILE:NAME`.
@@ -72,8 +75,9 @@ impl Files {
     /// [`Error`]: there are none, or a file cannot be read.
     pub(crate) fn found(&mut self, place: &Place) -> Result<Vec<(usize, CodePlace)>, Error> {
         let name = place.module.as_deref().unwrap_or("*");
+        let pattern = FilePattern::new(name, self.process);
         let called: Vec<usize> =
-            (0..self.mapped.len()).filter(|&index| self.mapped[index].is_called(name)).collect();
+            (0..self.mapped.len()).filter(|&index| pattern.matches(&self.mapped[index])).collect();
         if called.is_empty() {
             let there = self.mapped.iter().map(Mapped::name).collect();
             return Err(Error::NoModule { wanted: name.to_owned(), there });

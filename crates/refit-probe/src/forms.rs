@@ -3,6 +3,10 @@
 //!
 //! A script's own definition of a structure is meant wherever the structure is, as in bpftrace.
 
+use std::collections::BTreeMap;
+use std::ptr;
+use std::sync::Arc;
+
 use refit_analysis::image::Tracepoint;
 use refit_analysis::types::{Bits, Shape, TypeId, Types};
 
@@ -10,6 +14,8 @@ use crate::argument::Maps;
 use crate::declarations::{self, Declarations};
 use crate::type_name::TypeName;
 
+/// The most pointers of a type that has a name.
+const DEEPEST: usize = 8;
 /// The most names that an error lists.
 const TOLD: usize = 8;
 
@@ -18,10 +24,14 @@ const TOLD: usize = 8;
 pub struct Facts<'f> {
     /// The maps that keep values.
     pub maps: &'f Maps,
+    /// The types of the addresses that maps keep.
+    pub kept_types: &'f KeptTypes,
     /// Address of the place in the program.
     pub address: u64,
     /// Address in its file.
     pub in_file: u64,
+    /// Index of the file.
+    pub file: usize,
     /// Name of the file.
     pub module: &'f str,
     /// The static tracepoint that the place is, if it is one.
@@ -40,6 +50,24 @@ impl std::fmt::Debug for Facts<'_> {
             .field("module", module)
             .finish_non_exhaustive()
     }
+}
+
+/// The types of the addresses that maps keep, by the names of the maps.
+pub type KeptTypes = BTreeMap<String, KeptType>;
+
+/// The type of the addresses that a map keeps, as it is where they are assigned.
+#[derive(Clone, Debug)]
+pub struct KeptType {
+    /// The type itself.
+    pub(crate) of: Type,
+    /// Its name, if it has one that other files can have.
+    pub(crate) named: Option<TypeName>,
+    /// Index of the file where it is assigned.
+    pub(crate) file: usize,
+    /// Name of the file.
+    pub(crate) module: String,
+    /// The declarations of the script that assigns it.
+    pub(crate) declared: Arc<Declarations>,
 }
 
 /// A type, of the program, of the script, or of C.
@@ -101,6 +129,51 @@ impl<'f> Facts<'f> {
             },
         };
         Ok((0..name.pointers).fold(plain, |of, _| Type::Pointer(Box::new(of))))
+    }
+
+    /// Returns the type of the addresses that a map keeps; `None` if it keeps numbers.
+    pub(crate) fn kept_type(&self, map: &str) -> Result<Option<Type>, String> {
+        let Some(kept) = self.kept_types.get(map) else { return Ok(None) };
+        let KeptType { of, named, file, module, declared } = kept;
+        match named {
+            _ if *file == self.file && ptr::eq(&raw const **declared, self.declared) => {
+                Ok(Some(of.clone()))
+            }
+            Some(name) => self.named(name).map(Some),
+            None => Err(format!("the type of @{map} has no name outside of {module}")),
+        }
+    }
+
+    /// Names a type, if other files can have one of this name.
+    pub(crate) fn name_of(&self, of: &Type) -> Option<TypeName> {
+        self.name_within(of, DEEPEST)
+    }
+
+    fn name_within(&self, of: &Type, deepest: usize) -> Option<TypeName> {
+        let named = |kind, name: &str| {
+            let name = (!name.is_empty()).then(|| name.to_owned());
+            name.map(|name| TypeName { kind, name, pointers: 0 })
+        };
+        match self.form(of).ok()? {
+            Form::Number { bytes, signed } => {
+                let sign = if signed { 'i' } else { 'u' };
+                named(None, &format!("{sign}{}", u32::from(bytes) * 8))
+            }
+            Form::Pointer(None) => Some(TypeName { pointers: 1, ..named(None, "void")? }),
+            Form::Pointer(Some(of)) => {
+                let inner = self.name_within(&of, deepest.checked_sub(1)?)?;
+                Some(TypeName { pointers: inner.pointers + 1, ..inner })
+            }
+            Form::Structure(Record::Known(id)) => {
+                let (kind, name) = self.types().ok()?.tag(id)?;
+                named(Some(kind), &name)
+            }
+            Form::Structure(Record::Declared(index)) => {
+                let structure = self.declared.structure(index)?;
+                named(Some(structure.kind), &structure.name)
+            }
+            Form::Array { .. } | Form::Other(_) => None,
+        }
     }
 
     /// Returns the type with a name that the debug information has.

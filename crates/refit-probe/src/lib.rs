@@ -23,11 +23,13 @@
 //! # Modules, lowest first
 //!
 //! - [`modules`]: the files whose code a program runs, and their load addresses.
+//! - [`file_pattern`]: which of these files a name means.
 //! - [`stacks`]: the table by which snippets walk stacks, and the names of frames.
 //! - [`unwinder`]: the stacks of threads that are switched out, for recordings.
 //! - [`operand`], `quotes`, [`type_name`], [`arithmetic`], [`argument`], `path`, [`expression`],
 //!   [`datum`]: values and texts, as they are asked for and as they are read.
 //! - [`declarations`]: the types that scripts declare.
+//! - `map_kinds`: the maps that keep functions and addresses of structures.
 //! - [`lowering`]: locals for what is computed.
 //! - [`forms`], [`computing`]: types at a place, and formulas with members of structures.
 //! - [`mod@format`], [`action`]: messages, and everything that is done at places.
@@ -43,6 +45,7 @@
 //! - [`printing`]: the messages that probes write.
 //! - [`error`]: why nothing is watched.
 //! - `files`, `tail_calls`: the files of a program, and the functions that return for others.
+//! - `kept_types`: the types of the addresses that maps keep.
 //! - [`finder`]: where unwinders learn of spliced code.
 //! - `wanted`: the places that were asked for, until it is decided which are watched.
 //! - `direct_calls`, `hot`: functions that are called often are counted without jumps.
@@ -78,6 +81,7 @@ pub mod drill;
 pub mod error;
 mod exits;
 pub mod expression;
+pub mod file_pattern;
 mod files;
 pub mod finder;
 mod flow;
@@ -86,8 +90,10 @@ pub mod forms;
 mod hot;
 pub mod implied;
 mod kept_maps;
+mod kept_types;
 mod libunwind;
 pub mod lowering;
+mod map_kinds;
 pub mod modules;
 mod not_understood;
 pub mod operand;

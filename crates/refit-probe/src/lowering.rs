@@ -1,14 +1,17 @@
 //! Lowers what is computed to what snippets do: a number that no register or field has becomes a
 //! *local* of the snippet, which an action before its first use assigns.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use refit_splice::{Base, LOCALS, Operator, Relation, Test, Width};
 
-use crate::argument::{Argument, Hop, MOST_GATHERED, Member, Root, Want, gathered};
+use crate::argument::{
+    Argument, Hop, Layout, MOST_GATHERED, Measured, Member, Root, Want, gathered,
+};
 use crate::arithmetic;
-use crate::expression::{self, call};
+use crate::expression::untyped;
+use crate::map_kinds::MapKinds;
 use crate::operand::{self, Operand};
 use crate::quotes::Quotes;
 use crate::type_name::TypeName;
@@ -39,8 +42,8 @@ pub(crate) struct Lowering {
     next: usize,
     /// The assignments that the next action needs.
     pending: Vec<Assignment>,
-    /// The maps that keep functions.
-    functions: BTreeSet<String>,
+    /// The maps that keep functions and addresses of a type.
+    kinds: MapKinds,
     /// The values that were assigned to variables first, which have their types.
     types: BTreeMap<String, Arc<Argument>>,
     /// Whether the places are static tracepoints, which say where their arguments are.
@@ -48,8 +51,8 @@ pub(crate) struct Lowering {
 }
 
 impl Lowering {
-    /// Begins with the variables of a body, and the maps that keep functions.
-    pub(crate) fn new(body: &str, functions: &BTreeSet<String>) -> Self {
+    /// Begins with the variables of a body of a script that has these maps.
+    pub(crate) fn new(body: &str, kinds: &MapKinds) -> Self {
         let (mut variables, mut quotes) = (Vec::<(String, _)>::new(), Quotes::default());
         for (at, sign) in body.char_indices() {
             quotes.pass(sign);
@@ -64,8 +67,8 @@ impl Lowering {
             }
         }
         let next = variables.len();
-        let functions = functions.clone();
-        Self { variables, next, functions, ..Self::default() }
+        let kinds = kinds.clone();
+        Self { variables, next, kinds, ..Self::default() }
     }
 
     /// Takes the arguments from where static tracepoints say they are.
@@ -120,7 +123,7 @@ impl Lowering {
     /// functions.
     pub(crate) fn named(&self, argument: Argument) -> Argument {
         match argument {
-            Argument::Kept(ref name, _) if self.functions.contains(name) => {
+            Argument::Kept(ref name, _) if self.kinds.functions.contains(name) => {
                 Argument::Symbol(Box::new(argument))
             }
             other => other,
@@ -147,6 +150,32 @@ impl Lowering {
         let operand = of_local(local, &value);
         self.pending.push(Assignment { local, value, first: false });
         Ok(Argument::Local(Box::new(argument), operand))
+    }
+
+    /// Lowers a number that a map keeps, or that is added to what it keeps. Also returns what says
+    /// the type that the map has then.
+    ///
+    /// # Errors
+    /// As [`value`](Self::value).
+    pub(crate) fn kept(
+        &mut self,
+        map: &str,
+        number: Argument,
+        adds: bool,
+    ) -> Result<(Argument, Option<Arc<Argument>>), String> {
+        if adds {
+            let typed = self.kinds.typed.contains(map);
+            let step = |number| Argument::Step(Box::new(number), map.to_owned());
+            let number = if typed { step(number) } else { number };
+            return Ok((self.value(number)?, None));
+        }
+        let before = self.pending.len();
+        let value = self.value(number)?;
+        // The last assignment is that of the value, if it has a local of its own.
+        let assigned = self.pending.get(before..).and_then(<[_]>::last).map(|last| &last.value);
+        let of = assigned.unwrap_or(&value);
+        let of = (1..=MOST_TYPED).contains(&of.typed()).then(|| Arc::new(of.clone()));
+        Ok((value, of))
     }
 
     /// Lowers an argument of a message.
@@ -267,6 +296,15 @@ impl Lowering {
                 Argument::Local(variable, operand)
             }
             Argument::Member(member) => Argument::Member(self.member(member)?),
+            Argument::Step(inner, map) => Argument::Step(boxed(inner)?, map),
+            Argument::Layout(layout) => {
+                let Layout { of, path } = *layout;
+                let of = match of {
+                    Measured::Value(value) => Measured::Value(self.parts(value)?),
+                    name @ Measured::Type(_) => name,
+                };
+                Argument::Layout(Box::new(Layout { of, path }))
+            }
             Argument::Elapsed => {
                 return Err("`elapsed` can only be printed; write nsecs".to_owned());
             }
@@ -279,7 +317,14 @@ impl Lowering {
         let root = match member.root {
             Root::Parameter(..) | Root::Given(..) => member.root,
             Root::Cast(name, of) => Root::Cast(name, Box::new(self.parts(*of)?)),
-            Root::Computed(of) => Root::Computed(Box::new(self.parts(*of)?)),
+            Root::Computed(of) => {
+                let plain =
+                    matches!(&*of, Argument::Kept(map, _) if !self.kinds.typed.contains(map));
+                if plain && !matches!(member.hops[..], [] | [Hop::Deref, ..]) {
+                    return Err(untyped(&of.to_string()));
+                }
+                Root::Computed(Box::new(self.parts(*of)?))
+            }
             Root::Variable(of, _) => {
                 let assigned = match &*of {
                     Argument::Variable(name) => self.types.get(name).cloned(),
@@ -336,24 +381,6 @@ impl Lowering {
     }
 }
 
-/// Returns the names of the maps to which functions are assigned: `@name[tid] = func`.
-pub(crate) fn maps_of_functions(text: &str) -> BTreeSet<String> {
-    let mut quotes = Quotes::default();
-    let begins = text.char_indices().filter(|&(_, sign)| {
-        quotes.pass(sign);
-        sign == '@' && !quotes.within
-    });
-    let assigned = begins.filter_map(|(at, _)| {
-        let rest = &text[at + 1..];
-        let end = rest.find([';', '{', '}']).unwrap_or(rest.len());
-        let (map, value) = rest[..end].rsplit_once('=')?;
-        let is_function = value.trim() == "func" || call(value.trim(), "usym").is_some();
-        let (name, _) = expression::map(map).ok().filter(|_| is_function)?;
-        Some(name)
-    });
-    assigned.collect()
-}
-
 /// Returns the value of a local that is assigned this.
 fn of_local(local: u8, value: &Argument) -> Operand {
     let read = value.operands();
@@ -379,13 +406,7 @@ mod tests {
     use super::*;
 
     fn begin(body: &str) -> Lowering {
-        Lowering::new(body, &BTreeSet::new())
-    }
-
-    #[test]
-    fn maps_of_functions_are_found_by_their_assignments() {
-        let text = "uprobe:a:b { @f[tid, comm]=func; @u = usym(arg0); @n = arg0 == func; printf(\"@t = func\"); @[func] = count() }";
-        assert_eq!(maps_of_functions(text), ["f".to_owned(), "u".to_owned()].into());
+        Lowering::new(body, &MapKinds::default())
     }
 
     fn lower(text: &str) -> (Argument, Vec<Assignment>) {
@@ -462,6 +483,8 @@ mod tests {
         lowering.value(parse("arg0 + 1")).expect("a local");
         let what = lowering.value(parse("elapsed + 1")).expect_err("not in snippets");
         assert!(what.contains("can only be printed"), "{what}");
+        let what = lowering.value(parse("@x[1]->a")).expect_err("no type");
+        assert!(what.contains("nothing says what type `@x[1]` has"), "{what}");
         let what = lowering.key(vec![parse("func")], true, "@x").expect_err("no key");
         assert!(what.contains("`func` cannot be the key"), "{what}");
     }

@@ -136,25 +136,6 @@ impl Mapped {
         name.to_string_lossy().into_owned()
     }
 
-    /// Whether `wanted` names it: by a path, which may have symbolic links, by file name, or by the
-    /// file name up to its first `.so` or version.
-    pub fn is_called(&self, wanted: &str) -> bool {
-        let name = self.name();
-        let stem = name.split(".so").next().unwrap_or(&name);
-        wanted == "*"
-            || wanted == name
-            || wanted == stem
-            || Path::new(wanted) == self.path
-            || wanted.contains('/') && self.is_at(wanted)
-    }
-
-    /// Whether a path leads to it.
-    fn is_at(&self, path: &str) -> bool {
-        let file = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
-        let there = file(Path::new(path));
-        there.is_some() && there == file(&self.file)
-    }
-
     /// Analyses its code.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Turns cells into counts, times and distributions, while the program counts into them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::time::Duration;
@@ -239,18 +239,23 @@ pub(crate) fn read(
 }
 
 /// Takes what an action has counted up to now, which begins anew: least and greatest values, and
-/// numbers that are kept. Nothing is taken of others.
+/// numbers that are kept. Nothing is taken of others, and nothing but what these keys have if there
+/// is an `only`.
 ///
 /// # Errors
 /// The error of mapping the cells.
-pub(crate) fn take(installed: &Installed, watching: &Watching) -> io::Result<Counts> {
+pub(crate) fn take(
+    installed: &Installed,
+    watching: &Watching,
+    only: Option<&BTreeSet<u64>>,
+) -> io::Result<Counts> {
     let Watching { what, step, first, .. } = watching;
     match (what, &step.action) {
         (_, Action::Keep { kept, .. }) => {
-            Ok(kept_counts(watching, installed.take_kept(kept.map, of_tuples(kept))?))
+            Ok(kept_counts(watching, installed.take_kept(kept.map, of_tuples(kept), only)?))
         }
         (Do::Fold(Folding::Least | Folding::Greatest, _), _) if step.key.is_some() => {
-            Ok(keyed_counts(watching, installed.take_keyed(step, *first)?))
+            Ok(keyed_counts(watching, installed.take_keyed(step, *first, only)?))
         }
         (Do::Fold(Folding::Least | Folding::Greatest, _), _) => {
             let all = counted(what, &installed.take_cells(step, *first)?);

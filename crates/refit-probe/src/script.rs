@@ -4,25 +4,26 @@
 //! script   := declarations (probe | 'BEGIN' outside | 'END' outside
 //!             | 'interval' ':' unit ':' number outside | 'config' '=' '{' … '}')*
 //! outside  := '{' ((message | of_map '(' map ')') (',' | ';'))* '}'
-//! of_map   := 'print' | 'clear' | 'delete' | 'zero'
+//! of_map   := 'print' | 'clear' | 'delete' | 'zero'; `delete` may have a key, too
 //! unit     := 's' | 'ms' | 'us' | 'hz'
 //! ```
 //!
 //! A comment begins with `//`, and ends with the line, or is between `/*` and `*/`. It begins a
 //! line, or follows a space, a `;` or a brace, since places can have such signs too.
 
-use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::action::Do;
+use crate::argument::Argument;
 use crate::datum::{Datum, constant};
 use crate::declarations::{self, Wrong};
 use crate::expression::{self, call};
 use crate::flow::{self, Part};
 use crate::format::Format;
-use crate::lowering::{self, Condition, Lowering};
+use crate::lowering::{Condition, Lowering};
+use crate::map_kinds::MapKinds;
 use crate::quotes::Quotes;
 use crate::spec::{NotUnderstood, Spec};
 use crate::statement;
@@ -49,6 +50,13 @@ pub enum Outside {
     Print(String),
     /// Clears a map.
     Clear(String),
+    /// Clears what a map has under a key.
+    Delete {
+        /// Its name.
+        map: String,
+        /// The parts of the key.
+        key: Vec<Datum>,
+    },
     /// Sets all results of a map to 0; its keys stay.
     Zero(String),
 }
@@ -71,6 +79,25 @@ impl Script {
         self.end.extend(other.end);
     }
 
+    /// Says which key that is deleted outside has not as many parts as those of its map.
+    fn check_keys(&self) -> Result<(), String> {
+        let statements = || self.probes.iter().flat_map(|probe| &probe.actions);
+        for action in self.outside() {
+            let Outside::Delete { map, key } = action else { continue };
+            let of = |one: &&statement::Statement| one.map.as_ref() == Some(map);
+            let Some(other) = statements().find(of).filter(|one| one.by.len() != key.len()) else {
+                continue;
+            };
+            let parts: Vec<_> = other.by.iter().map(ToString::to_string).collect();
+            return Err(format!(
+                "a key of `@{map}` is [{}] where it is assigned, and has {} parts in delete",
+                parts.join(", "),
+                key.len()
+            ));
+        }
+        Ok(())
+    }
+
     /// Returns all actions that refit does itself.
     pub fn outside(&self) -> impl Iterator<Item = &Outside> {
         let between = self.intervals.iter().flat_map(|interval| &interval.actions);
@@ -88,11 +115,12 @@ impl FromStr for Script {
         let (declared, begin) =
             declared.map_err(|Wrong { at, what }| NotUnderstood::at(&plain, at, what))?;
         let (declared, plain) = (Arc::new(declared), &plain[begin..]);
-        let functions = lowering::maps_of_functions(plain);
+        let kinds = MapKinds::of(plain);
         let mut script = Self::default();
         for probe in blocks(plain).map_err(|what| wrong(text, what))? {
             let (head, _) = probe.split_once('{').unwrap_or((probe, ""));
-            let outside = || outside(probe).map_err(|what| wrong(probe, what));
+            let outside =
+                || outside(&declared.replace_constants(probe)).map_err(|what| wrong(probe, what));
             match head.trim() {
                 "BEGIN" => script.begin.extend(outside()?),
                 "END" => script.end.extend(outside()?),
@@ -102,14 +130,27 @@ impl FromStr for Script {
                     let every = interval(head).map_err(|what| wrong(probe, what))?;
                     script.intervals.push(Interval { every, actions: outside()? });
                 }
-                _ => script.probes.push(Spec::parse(probe, &functions, &declared)?),
+                head if begins_late(head) => {
+                    let word = head.split_whitespace().next().unwrap_or_default();
+                    let what = format!("`{word}` has to be before all probes, BEGIN and config");
+                    return Err(wrong(probe, what));
+                }
+                _ => script.probes.push(Spec::parse(probe, &kinds, &declared)?),
             }
         }
         if script.probes.is_empty() {
             return Err(wrong(text, "no probe".to_owned()));
         }
+        script.check_keys().map_err(|what| wrong(text, what))?;
         Ok(script)
     }
+}
+
+/// Whether a declaration is where a probe has to be.
+fn begins_late(head: &str) -> bool {
+    let word = head.split(|sign: char| !sign.is_ascii_alphanumeric()).next();
+    head.starts_with('#')
+        || word.is_some_and(|word| ["struct", "union", "enum", "typedef"].contains(&word))
 }
 
 /// Writes a message that needs no program.
@@ -148,14 +189,18 @@ fn outside(block: &str) -> Result<Vec<Outside>, String> {
             let name = map.trim().strip_prefix('@').ok_or_else(|| format!("`{map}` is no map"))?;
             expression::name(name, map)
         };
-        let words = ["print", "clear", "delete", "zero"];
+        if let Some(inner) = call(item, "delete") {
+            actions.push(delete(inner)?);
+            continue;
+        }
+        let words = ["print", "clear", "zero"];
         let of_map = words.iter().find_map(|word| Some((*word, call(item, word)?)));
         match of_map {
             Some(("print", map)) => actions.push(Outside::Print(name(map)?)),
             Some(("zero", map)) => actions.push(Outside::Zero(name(map)?)),
             Some((_, map)) => actions.push(Outside::Clear(name(map)?)),
             None => {
-                let mut lowering = Lowering::new(item, &BTreeSet::new());
+                let mut lowering = Lowering::new(item, &MapKinds::default());
                 let parsed = statement::parse(item, &mut lowering, &Condition::new())?;
                 for statement in parsed {
                     actions.push(Outside::Message(message(statement.what)?));
@@ -164,6 +209,20 @@ fn outside(block: &str) -> Result<Vec<Outside>, String> {
         }
     }
     Ok(actions)
+}
+
+/// Parses what is deleted.
+fn delete(inner: &str) -> Result<Outside, String> {
+    let (map, key) = statement::deleted(inner)?;
+    if key.is_empty() {
+        return Ok(Outside::Clear(map));
+    }
+    let known = |part: &Argument| {
+        let unknown =
+            || format!("`{part}` is not known outside of a program (write a number or a text)");
+        constant(part).filter(|_| !matches!(part, Argument::Clock(_))).ok_or_else(unknown)
+    };
+    Ok(Outside::Delete { key: key.iter().map(known).collect::<Result<_, _>>()?, map })
 }
 
 /// Returns a message that needs no program.
@@ -284,18 +343,37 @@ uretprobe:libc:free { @ = count() } END { printf("over\n"); clear(@); clear(@x);
     }
 
     #[test]
+    fn constants_are_known_outside_of_programs() {
+        let script = parse(
+            "#define SIZE 3\nstruct a { int b[SIZE]; };
+            BEGIN { printf(\"%d %d\", SIZE, sizeof(struct a)); } uprobe:a:b { count }",
+        );
+        let [Outside::Message(begin)] = &script.begin[..] else { panic!("{script:#?}") };
+        assert_eq!(render(begin), "3 12");
+    }
+
+    #[test]
     fn actions_can_be_done_at_intervals() {
         let script = parse(
-            "uprobe:a:b { @ = count() } interval:s:1 { print(@); clear(@) } interval:ms:20 {} interval:hz:50 { time(); zero(@a); delete(@b) }",
+            "uprobe:a:b { @ = count() } interval:s:1 { print(@); clear(@) } interval:ms:20 {} interval:hz:50 { time(); zero(@a); delete(@b); delete(@c[1 + 2, \"x\"]); delete(@c, (-1, \"\")) }",
         );
         let every: Vec<_> = script.intervals.iter().map(|one| one.every.as_millis()).collect();
         assert_eq!(every, [1000, 20, 20]);
         let actions = &script.intervals[0].actions;
         assert_eq!(*actions, [Outside::Print(String::new()), Outside::Clear(String::new())]);
-        let [_, zero, delete] = &script.intervals[2].actions[..] else { panic!("{script:#?}") };
-        let wanted = [Outside::Zero("a".to_owned()), Outside::Clear("b".to_owned())];
-        assert_eq!([zero, delete], wanted.each_ref());
-        assert_eq!(script.outside().count(), 5);
+        let [_, actions @ ..] = &script.intervals[2].actions[..] else { panic!("{script:#?}") };
+        let delete = |number: i64, text: &str| {
+            let key = vec![Datum::Number(number.cast_unsigned()), Datum::Text(text.to_owned())];
+            Outside::Delete { map: "c".to_owned(), key }
+        };
+        let wanted = [
+            Outside::Zero("a".to_owned()),
+            Outside::Clear("b".to_owned()),
+            delete(3, "x"),
+            delete(-1, ""),
+        ];
+        assert_eq!(actions, wanted);
+        assert_eq!(script.outside().count(), 7);
     }
 
     #[test]
@@ -326,7 +404,17 @@ uretprobe:libc:free { @ = count() } END { printf("over\n"); clear(@); clear(@x);
             ("uprobe:a:b { count } }", "without a `{`"),
             ("uprobe:a:b { count } uprobe:c:d", "no `{ action }`"),
             ("uprobe:a:b { count } uprobe:c:d { count", "no closing `}`"),
+            ("END { delete(@x[tid]) } uprobe:a:b { count }", "`tid` is not known outside"),
+            (
+                "END { delete(@x[1]) } uprobe:a:b { @x[tid, arg0] = count() }",
+                "a key of `@x` is [tid, arg0] where it is assigned, and has 1 parts",
+            ),
             ("BEGIN { count } uprobe:a:b { count }", "`count` is not possible in BEGIN"),
+            (
+                "uprobe:a:b { count } #define A 1\nuprobe:a:c { count }",
+                "`#define` has to be before",
+            ),
+            ("uprobe:a:b { count } struct a { int b; };", "`struct` has to be before"),
             ("interval:s:0 { } uprobe:a:b { count }", "`interval:s:0` is no interval"),
             ("interval:hz:51 { } uprobe:a:b { count }", "is no interval of 20 ms"),
             ("interval:h:1 { } uprobe:a:b { count }", "is no interval"),

@@ -16,7 +16,6 @@
 //! [`crate::lowering`] conditions.
 //! Where bpftrace and perf have a word for a concept, it is used here.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -25,7 +24,8 @@ use refit_splice::Base;
 use crate::action::Do;
 use crate::argument::{Argument, PlaceKind};
 use crate::declarations::Declarations;
-use crate::lowering::{self, Lowering};
+use crate::lowering::Lowering;
+use crate::map_kinds::MapKinds;
 pub use crate::not_understood::NotUnderstood;
 use crate::operand::Operand;
 use crate::statement::{self, Statement};
@@ -113,37 +113,32 @@ impl std::str::FromStr for Spec {
     type Err = NotUnderstood;
 
     fn from_str(text: &str) -> Result<Self, NotUnderstood> {
-        Self::parse(text, &lowering::maps_of_functions(text), &Arc::default())
+        Self::parse(text, &MapKinds::of(text), &Arc::default())
     }
 }
 
 impl Spec {
-    /// Parses a specification of a script that declares these types, and in which these maps keep
-    /// functions.
+    /// Parses a specification of a script that declares these types and has these maps.
     ///
     /// # Errors
     /// What is not understood.
     pub(crate) fn parse(
         text: &str,
-        functions: &BTreeSet<String>,
+        kinds: &MapKinds,
         declared: &Arc<Declarations>,
     ) -> Result<Self, NotUnderstood> {
-        parse(text, functions, declared).map_err(|what| NotUnderstood::new(text, what))
+        parse(text, kinds, declared).map_err(|what| NotUnderstood::new(text, what))
     }
 }
 
-fn parse(
-    text: &str,
-    functions: &BTreeSet<String>,
-    declared: &Arc<Declarations>,
-) -> Result<Spec, String> {
+fn parse(text: &str, kinds: &MapKinds, declared: &Arc<Declarations>) -> Result<Spec, String> {
     let (head, rest) = text.split_once('{').ok_or("no `{ action }`")?;
     let body = rest.trim_end().strip_suffix('}').ok_or("no closing `}`")?;
     let body = &declared.replace_constants(body);
     // A path has slashes too, but no space before them.
     let head = &head.replace(['\n', '\t'], " ");
     let opens = head.find(char::is_whitespace).and_then(|at| Some(at + head[at..].find(" /")?));
-    let mut lowering = Lowering::new(body, functions);
+    let mut lowering = Lowering::new(body, kinds);
     let (places, condition) = match opens {
         Some(at) => {
             let inner = head[at + 2..].trim_end().strip_suffix('/');

@@ -164,7 +164,7 @@ impl Parser<'_> {
         if let Some(inner) = call(item, "delete") {
             let (name, by) = self.deleted(inner)?;
             let value = self.lowering.value(Argument::Number(0))?;
-            self.push(Do::Keep { value, adds: false }, Some(name), by, when);
+            self.push(Do::Keep { value, adds: false, of: None }, Some(name), by, when);
             return Ok(());
         }
         let message = match (call(item, "printf"), call(item, "time")) {
@@ -291,26 +291,16 @@ impl Parser<'_> {
             Change::Subtract => Argument::Unary(Unary::Negate, Box::new(number)),
             Change::Set | Change::Add => number,
         };
-        let value = self.lowering.value(number)?;
-        Ok((Do::Keep { value, adds: change != Change::Set }, name, key))
+        let adds = change != Change::Set;
+        let (value, of) = self.lowering.kept(&name, number, adds)?;
+        Ok((Do::Keep { value, adds, of }, name, key))
     }
 
-    /// Parses what is deleted: a map with its key, or both one after the other.
+    /// Parses what is deleted, and lowers the key.
     fn deleted(&mut self, text: &str) -> Result<(String, Vec<Argument>), String> {
-        let mut parts = split(text);
-        let first = parts.next().unwrap_or_default().trim();
-        let map = first
-            .strip_prefix('@')
-            .ok_or_else(|| format!("`{first}` is no map (write e.g. delete(@start[tid]))"))?;
-        let (name, mut key) = expression::map(map)?;
-        for part in parts {
-            let part = part.trim();
-            // Several parts of a key may be in brackets.
-            let inner = part.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
-            let each = split(inner.unwrap_or(part)).map(Argument::parse_key);
-            key.extend(each.collect::<Result<Vec<_>, _>>()?);
-        }
-        Ok((name, self.lowering.key(key, true, first)?))
+        let (name, key) = deleted(text)?;
+        let whole = format!("@{name}");
+        Ok((name, self.lowering.key(key, true, &whole)?))
     }
 
     /// Parses a value and the ranges by which it is counted.
@@ -366,6 +356,27 @@ impl Parser<'_> {
         };
         if rest.is_empty() { Ok(alone) } else { Err(format!("unexpected `{rest}` after `{word}`")) }
     }
+}
+
+/// Parses what is deleted: a map with its key, or both one after the other.
+///
+/// # Errors
+/// The part that is not understood.
+pub(crate) fn deleted(text: &str) -> Result<(String, Vec<Argument>), String> {
+    let mut parts = split(text);
+    let first = parts.next().unwrap_or_default().trim();
+    let map = first
+        .strip_prefix('@')
+        .ok_or_else(|| format!("`{first}` is no map (write e.g. delete(@start[tid]))"))?;
+    let (name, mut key) = expression::map(map)?;
+    for part in parts {
+        let part = part.trim();
+        // Several parts of a key may be in brackets.
+        let inner = part.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+        let each = split(inner.unwrap_or(part)).map(Argument::parse_key);
+        key.extend(each.collect::<Result<Vec<_>, _>>()?);
+    }
+    Ok((name, key))
 }
 
 /// The functions of maps, and the actions that look like one.

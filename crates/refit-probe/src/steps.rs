@@ -214,7 +214,7 @@ fn single(statement: &Statement, about: &About<'_>, cell: u32) -> Result<Step, N
             let formula = Arc::new(formula);
             Action::Assign { local: *local, formula, first: *first }
         }
-        Do::Keep { value: number, adds } => {
+        Do::Keep { value: number, adds, .. } => {
             let name = map.as_deref().unwrap_or_default();
             let kept = argument::kept(name, by, about.facts.maps);
             Action::Keep { kept, value: value(number), adds: *adds }

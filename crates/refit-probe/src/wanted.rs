@@ -14,7 +14,7 @@ use refit_splice::{At, Plan, Site};
 use crate::argument::Maps;
 use crate::error::Error;
 use crate::files::Spot;
-use crate::forms::Facts;
+use crate::forms::{Facts, KeptTypes};
 use crate::places::CodePlace;
 use crate::spec::Spec;
 use crate::steps::{About, NoSteps, Steps, Watching};
@@ -56,6 +56,8 @@ pub(crate) struct Wanted<'s> {
     threads: u32,
     /// The maps that keep values. The next one has the marks of functions that others return for.
     maps: Maps,
+    /// The types of the addresses that they keep.
+    kept_types: KeptTypes,
     /// Sites, each with the index of its place.
     sites: Vec<(usize, Site)>,
     /// The place that has a site there, in its own function.
@@ -118,10 +120,10 @@ impl<'s> Wanted<'s> {
     pub(crate) fn new(
         session: Option<&'s Session>,
         threads: u32,
-        maps: Maps,
+        (maps, kept_types): (Maps, KeptTypes),
         refused: Vec<(String, String)>,
     ) -> Self {
-        Self { session, threads, maps, refused, ..Self::default() }
+        Self { session, threads, maps, kept_types, refused, ..Self::default() }
     }
 
     /// Assigns cells to the actions of a place. `None` if it is refused.
@@ -142,7 +144,7 @@ impl<'s> Wanted<'s> {
             self.refused.push((label, why));
             return Ok(None);
         }
-        let Self { threads, session, messages, ref maps, .. } = *self;
+        let Self { threads, session, messages, ref maps, ref kept_types, .. } = *self;
         let find = || types.get_or_init(|| Types::of(module.image())).as_ref();
         let in_file = found.address;
         let tracepoint = found.tracepoint.and_then(|at| module.image().tracepoints().get(at));
@@ -151,8 +153,10 @@ impl<'s> Wanted<'s> {
         let (module_name, declared) = (&*name, &*spec.declared);
         let facts = Facts {
             maps,
+            kept_types,
             address,
             in_file,
+            file,
             module: module_name,
             tracepoint,
             types: &find,

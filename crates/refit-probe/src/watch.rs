@@ -1,12 +1,10 @@
 //! Watches programs: resolves specifications to sites, installs these together, and reads their
 //! counts while the program runs.
 
-use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use rayon::prelude::*;
-use refit_analysis::types::Types;
 use refit_instruments::session::Session;
 use refit_splice::process::Program;
 use refit_splice::remains::Removed;
@@ -19,6 +17,7 @@ pub use crate::error::Error;
 use crate::files::{Files, Spot};
 use crate::hot::Hot;
 use crate::kept_maps;
+use crate::kept_types::{self, TypesOfFiles};
 use crate::modules::Mapped;
 use crate::places::CodePlace;
 use crate::placing::{self, Placed};
@@ -112,9 +111,10 @@ pub fn prepare<'s>(
     let threads = (TIMED / timers.sum::<usize>().max(1)).clamp(16, 1024) as u32;
     let threads = 1 << threads.ilog2();
     let maps = kept_maps::number(specs)?;
-    let mut wanted = Wanted::new(session, threads, maps, missing);
+    let mut types = TypesOfFiles::new();
+    let kept_types = kept_types::find(&places, &files, &mut types, &maps)?;
+    let mut wanted = Wanted::new(session, threads, (maps, kept_types), missing);
     let mut asked = Vec::with_capacity(places.len());
-    let mut types = BTreeMap::<usize, OnceCell<Option<Types>>>::new();
     for (spec, index, found) in places {
         let Some((module, bias)) = files.opened(index) else { continue };
         let at = (index, found.address.wrapping_add(bias));
@@ -275,7 +275,15 @@ impl Watch {
     /// # Errors
     /// The error of mapping the cells.
     pub fn take(&self, watching: &Watching) -> std::io::Result<Counts> {
-        reading::take(&self.installed, watching)
+        reading::take(&self.installed, watching, None)
+    }
+
+    /// The same for some keys only, as [`Counts::keys`] has them.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn take_keys(&self, watching: &Watching, keys: &BTreeSet<u64>) -> std::io::Result<Counts> {
+        reading::take(&self.installed, watching, Some(keys))
     }
 
     /// Reads the stack with this number, as [`Installed::stack`] does. Numbers are the keys of

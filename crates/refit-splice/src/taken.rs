@@ -32,6 +32,7 @@
 //!
 //! [`snippet::keep`]: crate::snippet
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -55,20 +56,30 @@ impl Installed {
     }
 
     /// Takes what a step has folded to the least or greatest: cells by key, and those of all other
-    /// keys together.
+    /// keys together. With `only`, takes those of these keys.
     ///
     /// # Errors
     /// The error of mapping the area.
-    pub fn take_keyed(&self, step: &Step, first: u32) -> io::Result<(Keyed, Vec<u64>)> {
+    pub fn take_keyed(
+        &self,
+        step: &Step,
+        first: u32,
+        only: Option<&BTreeSet<u64>>,
+    ) -> io::Result<(Keyed, Vec<u64>)> {
         let count = (step.table(first).end - first) as usize;
         let (mut keys, mut others) = (Keyed::new(), vec![0; FOLDED]);
         self.each_lane(first, |words| {
             let words = words.get(..count).unwrap_or_default();
             let Some((rest, entries)) = words.split_at_checked(FOLDED) else { return };
-            step.action.add(&mut others, &take(rest));
+            if only.is_none() {
+                step.action.add(&mut others, &take(rest));
+            }
             for entry in entries.chunks_exact(1 + FOLDED) {
                 // A key that is set stays.
                 let Some(key) = entry[0].load(Ordering::Relaxed).checked_sub(1) else { continue };
+                if only.is_some_and(|only| !only.contains(&key)) {
+                    continue;
+                }
                 let cells = keys.entry(key).or_insert_with(|| vec![0; FOLDED]);
                 step.action.add(cells, &take(&entry[1..]));
             }
@@ -76,11 +87,17 @@ impl Installed {
         Ok((keys, others))
     }
 
-    /// Takes the values of a map; `tuples` says whether its keys have several items.
+    /// Takes the values of a map; `tuples` says whether its keys have several items. With `only`,
+    /// takes those of these keys.
     ///
     /// # Errors
     /// The error of mapping the area.
-    pub fn take_kept(&self, map: u16, tuples: bool) -> io::Result<KeptValues> {
+    pub fn take_kept(
+        &self,
+        map: u16,
+        tuples: bool,
+        only: Option<&BTreeSet<u64>>,
+    ) -> io::Result<KeptValues> {
         let (Some(area), Some(first)) = (self.areas.first(), self.kept) else {
             return Ok(KeptValues::default());
         };
@@ -95,10 +112,13 @@ impl Installed {
             let mut entry = [read(at), read(at + 1)];
             while entry[0] != 0 && entry[1] != 0 {
                 let [key, value] = entry;
+                let number = if tuples { key } else { key - 1 };
+                if only.is_some_and(|only| !only.contains(&number)) {
+                    break;
+                }
                 match window.exchange_pair(at, entry, [key, 0]) {
                     Ok(()) => {
-                        let key = if tuples { key } else { key - 1 };
-                        taken.values.push((key, value.cast_signed()));
+                        taken.values.push((number, value.cast_signed()));
                         break;
                     }
                     Err(there) => entry = there,

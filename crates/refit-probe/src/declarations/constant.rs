@@ -1,8 +1,7 @@
-//! Numbers that are known before a program runs: the constants of enumerations, the lengths of
-//! arrays and of bit fields.
+//! Numbers that are known before a program runs: constants, the lengths of arrays and of bit fields.
 
-use std::collections::BTreeMap;
-
+use super::declared::Declarations;
+use super::measure::WORDS;
 use super::tokens::{Token, Tokens, Wrong};
 use crate::quotes::Quotes;
 
@@ -15,16 +14,13 @@ const DEEPEST: usize = 32;
 ///
 /// # Errors
 /// The part that is no number, or that has too large a one.
-pub(super) fn evaluate(
-    tokens: &mut Tokens<'_>,
-    constants: &BTreeMap<String, i64>,
-) -> Result<i64, Wrong> {
-    Evaluation { tokens, constants }.level(0, DEEPEST)
+pub(super) fn evaluate(tokens: &mut Tokens<'_>, known: &Declarations) -> Result<i64, Wrong> {
+    Evaluation { tokens, known }.level(0, DEEPEST)
 }
 
 struct Evaluation<'e, 't> {
     tokens: &'e mut Tokens<'t>,
-    constants: &'e BTreeMap<String, i64>,
+    known: &'e Declarations,
 }
 
 impl Evaluation<'_, '_> {
@@ -54,8 +50,14 @@ impl Evaluation<'_, '_> {
                 self.tokens.expect(")")?;
                 Ok(inner)
             }
+            word if WORDS.contains(&word) => {
+                let inner = self.tokens.bracketed()?;
+                let measured = self.known.measure(word, inner);
+                let unknown = || format!("nothing before it says `{word}({inner})`");
+                measured.ok_or_else(|| token.wrong(unknown()))
+            }
             name if token.is_word() => {
-                let known = self.constants.get(name).copied();
+                let known = self.known.constants.get(name).copied();
                 known.ok_or_else(|| token.wrong(format!("`{name}` is no constant")))
             }
             _ => literal(token),
@@ -91,27 +93,45 @@ fn literal(token: Token<'_>) -> Result<i64, Wrong> {
     found.map(u64::cast_signed).ok_or_else(|| token.wrong(format!("`{}` is no number", token.text)))
 }
 
-/// Replaces constants by their numbers, outside of quotes, and where no other name can be.
-pub(super) fn replace(text: &str, constants: &BTreeMap<String, i64>) -> String {
-    let mut replaced = String::with_capacity(text.len());
-    let mut quotes = Quotes::default();
-    let mut rest = text;
-    let named = |sign: char| sign.is_ascii_alphanumeric() || sign == '_';
-    while let Some(sign) = rest.chars().next() {
-        let length = rest.find(|sign| !named(sign)).unwrap_or(rest.len()).max(sign.len_utf8());
-        let (word, behind) = rest.split_at(length);
-        let number = constants.get(word).filter(|_| !quotes.within && !is_other(&replaced));
-        match number {
-            Some(number) if *number < 0 => replaced.push_str(&format!("({number})")),
-            Some(number) => replaced.push_str(&number.to_string()),
-            None => {
+impl Declarations {
+    /// Replaces constants, and sizes of the script's own types, by their numbers in a part of a
+    /// probe, outside of quotes, and where no other name can be.
+    pub(crate) fn replace_constants(&self, text: &str) -> String {
+        let mut replaced = String::with_capacity(text.len());
+        let mut quotes = Quotes::default();
+        let mut rest = text;
+        let named = |sign: char| sign.is_ascii_alphanumeric() || sign == '_';
+        while let Some(sign) = rest.chars().next() {
+            let length = rest.find(|sign| !named(sign)).unwrap_or(rest.len()).max(sign.len_utf8());
+            let (word, behind) = rest.split_at(length);
+            let number = if quotes.within || is_other(&replaced) {
+                None
+            } else {
+                let constant = self.constants.get(word).map(|number| (*number, behind));
+                constant.or_else(|| self.measured(word, behind))
+            };
+            rest = behind;
+            if let Some((number, behind)) = number {
+                rest = behind;
+                match number {
+                    0.. => replaced.push_str(&number.to_string()),
+                    _ => replaced.push_str(&format!("({number})")),
+                }
+            } else {
                 word.chars().for_each(|sign| quotes.pass(sign));
                 replaced.push_str(word);
             }
         }
-        rest = behind;
+        replaced
     }
-    replaced
+
+    /// Returns the number that `sizeof` or `offsetof` is with the brackets behind it, and what
+    /// follows these.
+    fn measured<'t>(&self, word: &str, behind: &'t str) -> Option<(i64, &'t str)> {
+        let mut tokens = Tokens::new(behind);
+        let inner = WORDS.contains(&word).then(|| tokens.bracketed().ok())??;
+        Some((self.measure(word, inner)?, tokens.rest()))
+    }
 }
 
 /// Whether the next word is the name of a variable, a map, a member or a type.
@@ -129,7 +149,8 @@ mod tests {
 
     #[test]
     fn constants_are_computed_as_in_c() {
-        let known = [("FOUR".to_owned(), 4)].into();
+        let constants = [("FOUR".to_owned(), 4)].into();
+        let known = Declarations { constants, ..Declarations::default() };
         let evaluated = |text: &str| evaluate(&mut Tokens::new(text), &known);
         for (text, number) in [
             ("12", 12),
@@ -140,10 +161,23 @@ mod tests {
             ("-(FOUR | 3) / 2", -3),
             ("~0 & 0xff", 255),
             ("100 % 7 ^ 1", 3),
+            ("sizeof(long) * sizeof (struct x *) + 1", 65),
         ] {
             assert_eq!(evaluated(text), Ok(number), "{text}");
         }
-        for text in ["", "x", "1 / 0", "1 << 64", "((", "9999999999999999999999", "09", "@"] {
+        for text in [
+            "",
+            "x",
+            "1 / 0",
+            "1 << 64",
+            "((",
+            "sizeof(x)",
+            "sizeof(int",
+            "sizeof int",
+            "9999999999999999999999",
+            "09",
+            "@",
+        ] {
             assert!(evaluated(text).is_err(), "{text}");
         }
         assert!(evaluated(&"(".repeat(100_000)).is_err());
@@ -151,11 +185,12 @@ mod tests {
 
     #[test]
     fn constants_are_replaced_where_no_other_name_can_be() {
-        let known = [("RED".to_owned(), 7), ("LESS".to_owned(), -1)].into();
-        let replaced = replace("arg0 == RED && RED_ != $RED[LESS]", &known);
+        let constants = [("RED".to_owned(), 7), ("LESS".to_owned(), -1)].into();
+        let known = Declarations { constants, ..Declarations::default() };
+        let replaced = known.replace_constants("arg0 == RED && RED_ != $RED[LESS]");
         assert_eq!(replaced, "arg0 == 7 && RED_ != $RED[(-1)]");
         let same = "@RED[args->RED, x.RED], \"RED\", (enum RED)arg0, (struct RED *)x -> RED";
-        assert_eq!(replace(same, &known), same);
-        assert_eq!(replace("é RED", &known), "é 7");
+        assert_eq!(known.replace_constants(same), same);
+        assert_eq!(known.replace_constants("é RED"), "é 7");
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use refit_analysis::types::{Bits, Kind};
 
-use super::constant;
-
 /// The most structures without name within each other.
 pub(super) const DEEPEST: usize = 32;
+/// The most members of a structure, and constants of a script.
+pub(super) const MOST_PARTS: usize = 1 << 16;
 /// The largest size of a type in bytes.
 pub(super) const LARGEST: u64 = 1 << 40;
 
@@ -19,7 +19,7 @@ pub struct Declarations {
     pub(super) tags: BTreeMap<String, Tag>,
     /// Types with a name of their own (`typedef`).
     pub(super) names: BTreeMap<String, Type>,
-    /// The constants of enumerations.
+    /// The constants of enumerations, and those that `#define` names.
     pub(super) constants: BTreeMap<String, i64>,
 }
 
@@ -179,10 +179,5 @@ impl Declarations {
             Type::Array(of, _) => self.align(of),
             Type::Structure(index) => self.body(*index).map_or(1, |body| body.align),
         }
-    }
-
-    /// Replaces the constants of enumerations in a part of a probe by their numbers.
-    pub(crate) fn replace_constants(&self, text: &str) -> String {
-        constant::replace(text, &self.constants)
     }
 }

@@ -1,12 +1,14 @@
-//! Types that a script declares before its probes, as C and bpftrace do: `struct`, `union`, `enum`
-//! and `typedef`.
+//! Types and constants that a script declares before its probes, as C and bpftrace do: `struct`,
+//! `union`, `enum`, `typedef` and `#define`.
 //!
 //! `parse` reads them, `layout` places members as the System V ABI does. A type that a script
 //! defines is meant wherever its name is used, whatever the debug information of a file says.
 
 mod constant;
 mod declared;
+mod directive;
 mod layout;
+mod measure;
 mod parse;
 #[cfg(test)]
 mod tests;

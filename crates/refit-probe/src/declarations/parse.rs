@@ -1,7 +1,7 @@
 //! Parses declarations.
 //!
 //! ```text
-//! declarations := ((record | enumeration | alias) [';'])*
+//! declarations := ((record | enumeration | alias) [';'] | '#' 'define' NAME [N] end of the line)*
 //! alias        := 'typedef' specifier declarator (',' declarator)* ';'
 //! specifier    := words of a number | record | enumeration | NAME
 //! record       := ('struct' | 'union') [NAME] ['{' member* '}']
@@ -19,14 +19,13 @@ use std::collections::BTreeSet;
 use refit_analysis::types::Kind;
 
 use super::constant;
-use super::declared::{DEEPEST, Declarations, Structure, Tag, Type};
+use super::declared::{DEEPEST, Declarations, MOST_PARTS, Structure, Tag, Type};
+use super::directive;
 use super::layout::{self, Attributes, Member};
 use super::tokens::{Token, Tokens, Wrong};
 use super::words::{self, WORDS};
 use crate::type_name::TypeName;
 
-/// The most members of a structure, and constants of an enumeration.
-const MOST_PARTS: usize = 1 << 16;
 /// The most types that a script declares.
 const MOST_TYPES: usize = 1 << 12;
 
@@ -58,14 +57,7 @@ impl<'t> Parser<'t> {
                     self.specifier()?;
                 }
                 "typedef" => self.alias()?,
-                "#" => {
-                    self.tokens.take();
-                    let word = self.tokens.peek().filter(Token::is_word).unwrap_or(token);
-                    return Err(word.wrong(format!(
-                        "`#{}` is not possible; declare here what is needed of the header",
-                        word.text.trim_start_matches('#')
-                    )));
-                }
+                "#" => directive::parse(&mut self.tokens, &mut self.known)?,
                 _ => return Ok(token.at),
             }
         }
@@ -304,7 +296,7 @@ impl<'t> Parser<'t> {
 
     fn width(&mut self, of: &Type, name: Option<Token<'_>>) -> Result<u8, Wrong> {
         let at = self.tokens.peek();
-        let width = constant::evaluate(&mut self.tokens, &self.known.constants)?;
+        let width = constant::evaluate(&mut self.tokens, &self.known)?;
         let at = at.ok_or_else(|| self.tokens.ends("number of bits"))?;
         let Type::Number { bytes, .. } = *of else {
             return Err(at.wrong("bits of a type that is no number"));
@@ -374,7 +366,7 @@ impl<'t> Parser<'t> {
         while !self.tokens.eat("}") {
             let name = self.tokens.name("name of a constant")?;
             if self.tokens.eat("=") {
-                next = constant::evaluate(&mut self.tokens, &self.known.constants)?;
+                next = constant::evaluate(&mut self.tokens, &self.known)?;
             }
             if self.known.constants.len() >= MOST_PARTS {
                 return Err(name.wrong(format!("more than {MOST_PARTS} constants")));
@@ -439,7 +431,7 @@ impl<'t> Parser<'t> {
             let length = if self.tokens.sees("]") {
                 0
             } else {
-                constant::evaluate(&mut self.tokens, &self.known.constants)?
+                constant::evaluate(&mut self.tokens, &self.known)?
             };
             self.tokens.expect("]")?;
             let length = u64::try_from(length).ok().filter(|_| lengths.len() < DEEPEST);
@@ -459,7 +451,7 @@ impl<'t> Parser<'t> {
                 match name.text.trim_matches('_') {
                     "packed" => found.packed = true,
                     "aligned" if self.tokens.eat("(") => {
-                        let align = constant::evaluate(&mut self.tokens, &self.known.constants)?;
+                        let align = constant::evaluate(&mut self.tokens, &self.known)?;
                         let align = u64::try_from(align).ok().filter(|one| one.is_power_of_two());
                         let align = align.filter(|align| *align <= 1 << 16);
                         let align = align.ok_or_else(|| name.wrong("no power of two"))?;

@@ -88,6 +88,41 @@ fn members_are_where_a_compiler_puts_them() {
 }
 
 #[test]
+fn constants_and_sizes_are_known_before_a_program_runs() {
+    let source = r#"
+        #define BITS 3 /* none */
+        #define SIZE (1 << BITS \
+            | 1)
+        #define _GNU_SOURCE
+        #define SIZE 9
+        typedef struct { char tag[SIZE]; struct { int code; unsigned low : BITS; } in; } item;
+        #define IN offsetof(item, in)
+        struct list { item *first; char rest[64 - sizeof(item *) - IN]; };
+    "#;
+    let declared = parsed(source);
+    for (text, replaced) in [
+        ("SIZE + sizeof(struct list) * 2 ", "9 + 56 * 2 "),
+        ("offsetof( item , in.code )+IN", "12+12"),
+        ("sizeof(item) sizeof (item *) sizeof(unsigned long)", "20 8 8"),
+    ] {
+        assert_eq!(declared.replace_constants(text), replaced);
+    }
+    for same in [
+        "sizeof(struct other)",
+        "sizeof(arg0)",
+        "offsetof(item, in.low)",
+        "offsetof(item, none)",
+        "offsetof(item)",
+        "\"sizeof(int)\"",
+        "$sizeof(int)",
+        "sizeof(int",
+        "sizeof int",
+    ] {
+        assert_eq!(declared.replace_constants(same), same);
+    }
+}
+
+#[test]
 fn random_structures_have_the_layout_of_a_compiler() {
     let mut state = 4711_u64;
     let mut random = |below: usize| {
@@ -167,7 +202,18 @@ fn what_is_wrong_is_told_where_it_is() {
         ("typedef int u64;", "u64", "`u64` is another type already"),
         ("typedef int;", ";", "`;` where name has to be"),
         ("struct;", "struct", "no name and no `{` after `struct`"),
-        ("#include <linux/fs.h>", "include", "`#include` is not possible"),
+        ("#include <linux/fs.h>", "include", "`#include` is not possible: types are those of"),
+        ("#undef A", "undef", "`undef` is not possible (known: #define)"),
+        ("#\nstruct", "#", "`#` is not possible"),
+        ("#define MAX(a, b) a", "MAX", "`MAX` is a macro with parameters"),
+        ("#define A B", "B", "`B` is no constant; `#define` can name a constant only"),
+        ("#define A \"text\"", "\"", "`\"` is no number; `#define`"),
+        ("#define A 1 2", "2", "`2` after a number; `#define`"),
+        ("#define A 1 +\n2", "+", "no number at the end; `#define`"),
+        ("#define A 1\n#define A 2", "A", "`A` is another constant already"),
+        ("#define 1", "1", "`1` where name of a constant has to be"),
+        ("#define A 1\nenum { A };", "A", "the constant `A` is there twice"),
+        ("struct a { char x[sizeof(struct b)]; };", "sizeof", "says `sizeof(struct b)`"),
     ] {
         let wrong = parse(text).expect_err(text);
         assert!(wrong.what.contains(said), "{text}: {}", wrong.what);

@@ -47,7 +47,8 @@ impl<'t> Tokens<'t> {
         self.at + (self.rest().len() - skip(self.rest()).len())
     }
 
-    fn rest(&self) -> &'t str {
+    /// Returns what follows the last token.
+    pub(super) fn rest(&self) -> &'t str {
         self.text.get(self.at..).unwrap_or_default()
     }
 
@@ -70,6 +71,35 @@ impl<'t> Tokens<'t> {
         let token = self.peek()?;
         self.at = token.at + token.text.len();
         Some(token)
+    }
+
+    /// Returns the tokens up to the end of the line, which a `\` before it does not end.
+    pub(super) fn line(&self) -> Self {
+        let from = self.begin();
+        let ends = self.text[from..].match_indices('\n').map(|(at, _)| from + at);
+        let mut ends = ends.filter(|&at| !self.text[..at].ends_with('\\'));
+        Self { text: &self.text[..ends.next().unwrap_or(self.text.len())], at: self.at }
+    }
+
+    /// Takes all tokens of a line.
+    pub(super) fn pass(&mut self, line: Self) {
+        self.at = line.text.len();
+    }
+
+    /// Whether this follows the last token without a space.
+    pub(super) fn touches(&self, text: &str) -> bool {
+        self.rest().starts_with(text)
+    }
+
+    /// Takes everything in brackets that open here, and returns it without them.
+    ///
+    /// # Errors
+    /// There are none.
+    pub(super) fn bracketed(&mut self) -> Result<&'t str, Wrong> {
+        self.expect("(")?;
+        let begin = self.at;
+        self.close()?;
+        Ok(&self.text[begin..self.at - 1])
     }
 
     /// Whether the next token is this one.
@@ -143,6 +173,11 @@ impl<'t> Tokens<'t> {
 fn skip(mut text: &str) -> &str {
     loop {
         text = text.trim_start();
+        // A line that goes on.
+        if let Some(behind) = text.strip_prefix("\\\n") {
+            text = behind;
+            continue;
+        }
         let behind = if text.starts_with("//") {
             text.find('\n').unwrap_or(text.len())
         } else if text.starts_with("/*") {

@@ -45,6 +45,18 @@ fn declared_members_are_read_with_and_without_debug_information() {
             ["7 0 0 0", "-1000 255 -6 700"],
         );
         wanted("$c->hue == BLUE, (enum hue)arg3 == NONE, (byte)arg1", ["0 0 254", "1 1 1"]);
+        wanted(
+            "sizeof($c->table), sizeof(*$c), sizeof(struct chain), sizeof($c->tail)",
+            ["12 80 80 8", "12 80 80 8"],
+        );
+        wanted(
+            "sizeof(arg1), sizeof((u16)arg1), sizeof(arg1 + 1), sizeof($c->tail->middle)",
+            ["8 2 8 2", "8 2 8 2"],
+        );
+        wanted(
+            "offsetof(struct chain,table), offsetof(*$c,text) - offsetof(struct chain,number)",
+            ["30 20", "30 20"],
+        );
         wanted("$c->tail ? $c->tail->chains[2]->number : 3", ["-1000", "3"]);
     });
 }
@@ -78,6 +90,36 @@ fn own_definitions_are_meant_in_place_of_those_of_the_file() {
 }
 
 #[test]
+fn maps_keep_the_types_of_addresses() {
+    let probe =
+        |text: &str| format!("uprobe:victim:t_list {{ @l[tid] = args->list; @n = arg1 }} {text}");
+    for program in programs() {
+        let wanted = |text: &str, wanted: [&str; 2]| {
+            assert_eq!(messages(program, &probe(text), "list"), wanted, "{text}");
+        };
+        wanted(
+            "uretprobe:victim:t_list { $l = @l[tid]; printf(\"%d %s %d %d\", @l[tid]->flag,
+                @l[tid]->name, $l->color, (u64)(@l[tid] + 1) - (u64)$l), poison }",
+            ["2 fifteen letters 0 80", "5 second 700 80"],
+        );
+        // Also from one map to another, and by what is added.
+        wanted(
+            "uretprobe:victim:t_list { @s[tid] = (short *)&@l[tid]->table; @s[tid] += 2; @s[tid]++;
+                @s[tid] -= 1; @n++; @o = @s[tid];
+                printf(\"%d %d %d %d\", *@o, sizeof(*@o), *(@s[tid] - 1), (i32)@n), poison }",
+            ["0 2 0 -1", "3 2 2 2"],
+        );
+    }
+    let [program, _] = programs();
+    let error = refused(program, &probe("uretprobe:victim:t_list { @l[tid] = (short *)retval }"));
+    let wanted =
+        "cannot use the map @l: it keeps `struct list *` in one place, and `i16 *` in another";
+    assert!(error.contains(wanted), "{error}");
+    let error = refused(program, &probe("uretprobe:victim:t_list { @ = sum(@n->flag) }"));
+    assert!(error.contains("nothing says what type `@n` has"), "{error}");
+}
+
+#[test]
 fn numbers_that_are_added_to_addresses_count_what_these_point_to() {
     for program in programs() {
         let wanted = |arguments: &str, wanted: [&str; 2]| {
@@ -99,6 +141,19 @@ fn numbers_that_are_added_to_addresses_count_what_these_point_to() {
         wanted("&$l->color + 1 - $l, &$l->table[1] + 1 - $l", ["60 42", "60 42"]);
     }
     let [program, _] = programs();
+    let probe = "struct other; uprobe:victim:t_list { $l = args->list; printf(\"%d %d %d %d\",
+        sizeof(struct list), sizeof($l->table[0]), offsetof(struct list, name), offsetof(*$l, color)) }";
+    assert_eq!(messages(program, probe, "list"), ["80 6 8 56"; 2]);
+    for (number, wanted) in [
+        ("sizeof(struct other)", "no type `struct other`"),
+        ("sizeof(args->list->flag)", "`sizeof(args->list->flag)`: it is a bit field"),
+        ("offsetof(struct list, flag)", "`offsetof(struct list, flag)`: `flag` is a bit field"),
+        ("offsetof(struct list, none)", "no member `none`; it has: next"),
+        ("offsetof(struct list, name.x)", "it has no members such as `x`"),
+    ] {
+        let error = refused(program, &format!("uprobe:victim:t_list {{ @ = sum({number}) }}"));
+        assert!(error.contains(wanted), "{error}");
+    }
     let error = refused(program, "uprobe:victim:t_list { @ = sum((arg1 + args->index)->color) }");
     assert!(error.contains("nothing says what type (arg1 + args->index) has"), "{error}");
     // Types of variables that consist of each other are not followed for ever.

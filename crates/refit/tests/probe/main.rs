@@ -8,5 +8,6 @@ mod killed;
 mod messages;
 mod probes;
 mod refused;
+mod scripts;
 mod shell;
 mod victim;

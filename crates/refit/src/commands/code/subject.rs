@@ -1,14 +1,12 @@
 //! The subject of a command about code: a file, or the files that a process has mapped.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use refit_analysis::lines::Lines;
 use refit_analysis::{Module, OpenError};
+use refit_probe::file_pattern::FilePattern;
 use refit_probe::modules;
-use refit_sys::glob;
 
 use crate::failure::Failure;
 
@@ -19,8 +17,8 @@ pub(crate) struct SubjectArgs {
     #[arg(short, long, value_name = "PID|FILE")]
     program: String,
 
-    /// Select modules of the process whose path matches, or whose file name matches a pattern
-    /// without a slash (default: the program itself)
+    /// Select modules of the process by name (libc), or by a pattern over their file names or
+    /// paths (default: the program itself)
     #[arg(long, value_name = "GLOB")]
     module: Option<String>,
 }
@@ -73,9 +71,14 @@ impl SubjectArgs {
             Failure::new(operation, format!("process {process} cannot be read: {e}"), who)
         })?;
         let program = std::fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
+        let pattern = self.module.as_deref().map(|wanted| FilePattern::new(wanted, process));
         let mut subjects: Vec<Subject> = Vec::new();
         for mapped in modules::among(process, maps) {
-            if !self.means(&mapped.path, &program) {
+            let meant = match &pattern {
+                Some(pattern) => pattern.matches(&mapped),
+                None => mapped.path == program,
+            };
+            if !meant {
                 continue;
             }
             if mapped.is_deleted() {
@@ -96,12 +99,6 @@ impl SubjectArgs {
             return Err(Failure::new(operation, why, remedy));
         }
         Ok(subjects)
-    }
-
-    fn means(&self, path: &Path, program: &Path) -> bool {
-        let Some(glob) = &self.module else { return path == program };
-        let matches = |name: &OsStr| glob::matches(glob.as_bytes(), name.as_bytes());
-        matches(path.as_os_str()) || path.file_name().is_some_and(matches)
     }
 }
 

@@ -7,7 +7,7 @@ use refit_probe::reading::Reading;
 use refit_probe::script::{self, Interval, Outside, Script};
 
 use super::print;
-use super::reading::{self, Key, Read, Watched};
+use super::reading::{self, Key, Read, Takes, Watched};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -19,8 +19,8 @@ pub(super) struct Actions<'s> {
     /// The results of maps when they were cleared, by map, action and key, and whether keys stay
     /// without a result.
     cleared: BTreeMap<(String, String, Key), (Reading, bool)>,
-    /// The maps that were cleared.
-    taken: BTreeSet<String>,
+    /// The maps that were cleared, and keys of maps.
+    taken: BTreeSet<(String, Option<Key>)>,
 }
 
 impl<'s> Actions<'s> {
@@ -67,7 +67,7 @@ impl<'s> Actions<'s> {
 
     /// Reads all results, without what was cleared.
     pub(super) fn read<'w>(&self, watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Failure> {
-        let mut read = reading::read(watched, &BTreeSet::new())?;
+        let mut read = reading::read(watched, &Takes::default())?;
         self.leave_out(&mut read);
         Ok(read)
     }
@@ -77,7 +77,7 @@ impl<'s> Actions<'s> {
         read.retain_mut(|one| {
             let cleared = self.name(one).and_then(|name| self.cleared.get(&name));
             let stays = cleared.is_some_and(|(_, stays)| *stays);
-            if one.map().is_none_or(|map| !self.taken.contains(map)) {
+            if !self.is_taken(one) {
                 return true;
             }
             match cleared {
@@ -87,6 +87,13 @@ impl<'s> Actions<'s> {
             }
             stays || !one.reading.is_zero()
         });
+    }
+
+    /// Whether a result was cleared, alone or with its map.
+    fn is_taken(&self, read: &Read<'_>) -> bool {
+        let Some(map) = read.map().filter(|_| !self.taken.is_empty()) else { return false };
+        let keys = [None, Some(read.key.clone())];
+        keys.into_iter().any(|key| self.taken.contains(&(map.to_owned(), key)))
     }
 
     /// Names a result of a map.
@@ -102,11 +109,14 @@ impl<'s> Actions<'s> {
     ) -> Result<(), Failure> {
         let reads = |action: &Outside| !matches!(action, Outside::Message(_));
         // Read once, so that what is counted between printing and clearing is not lost.
-        let takes = actions.iter().filter_map(|action| match action {
-            Outside::Clear(map) | Outside::Zero(map) => Some(map.as_str()),
-            Outside::Message(_) | Outside::Print(_) => None,
-        });
-        let takes: BTreeSet<&str> = takes.collect();
+        let mut takes = Takes::default();
+        for action in actions {
+            match action {
+                Outside::Clear(map) | Outside::Zero(map) => drop(takes.maps.insert(map)),
+                Outside::Delete { map, key } => takes.keys.push((map, key)),
+                Outside::Message(_) | Outside::Print(_) => {}
+            }
+        }
         let read = actions.iter().any(reads).then(|| reading::read(watched, &takes));
         let mut all = read.transpose()?.unwrap_or_default();
         for action in actions {
@@ -119,20 +129,28 @@ impl<'s> Actions<'s> {
                     self.leave_out(&mut read);
                     print::print(false, &read, watched.len() > 1, out)?;
                 }
-                Outside::Clear(map) | Outside::Zero(map) => {
-                    let stays = matches!(action, Outside::Zero(_));
-                    for one in all.iter_mut().filter(|one| one.map() == Some(map)) {
-                        let name = self.name(one);
-                        let cleared = (one.reading.clone(), stays);
-                        self.cleared.extend(name.map(|name| (name, cleared)));
-                        if one.watching.what.is_taken() {
-                            one.reading.subtract(&one.reading.clone(), &one.watching.what);
-                        }
-                    }
-                    self.taken.insert(map.clone());
+                Outside::Clear(map) => self.clear(map, None, false, &mut all),
+                Outside::Zero(map) => self.clear(map, None, true, &mut all),
+                Outside::Delete { map, key } => {
+                    self.clear(map, Some(Key::Of(key.clone())), false, &mut all);
                 }
             }
         }
         if actions.is_empty() { Ok(()) } else { out.flush() }
+    }
+    /// Clears what was read of a map, or of a key of it; `stays` says whether keys do.
+    fn clear(&mut self, map: &str, key: Option<Key>, stays: bool, all: &mut [Read<'_>]) {
+        let of = |one: &&mut Read<'_>| {
+            one.map() == Some(map) && key.as_ref().is_none_or(|key| one.key == *key)
+        };
+        for one in all.iter_mut().filter(of) {
+            let name = self.name(one);
+            let cleared = (one.reading.clone(), stays);
+            self.cleared.extend(name.map(|name| (name, cleared)));
+            if one.watching.what.is_taken() {
+                one.reading.subtract(&one.reading.clone(), &one.watching.what);
+            }
+        }
+        self.taken.insert((map.to_owned(), key));
     }
 }

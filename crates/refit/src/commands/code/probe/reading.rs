@@ -6,7 +6,7 @@ use std::io;
 
 use refit_probe::action::Do;
 use refit_probe::datum::Datum;
-use refit_probe::reading::Reading;
+use refit_probe::reading::{Counts, Reading};
 use refit_probe::steps::Watching;
 use refit_probe::watch::{Watch, Watched as Place};
 use refit_splice::process::Program;
@@ -59,10 +59,27 @@ pub(super) enum Key {
     Others,
 }
 
-/// Reads everything. Takes the results of some maps that can be taken ([`Do::is_taken`]).
+/// What is taken of maps that can be taken ([`Do::is_taken`]).
+#[derive(Debug, Default)]
+pub(super) struct Takes<'s> {
+    /// The maps of which everything is.
+    pub(super) maps: BTreeSet<&'s str>,
+    /// Maps, each with a key under which it is.
+    pub(super) keys: Vec<(&'s str, &'s [Datum])>,
+}
+
+impl Takes<'_> {
+    /// Whether everything is that a key of a map has, or the whole map without a key.
+    fn has(&self, map: Option<&str>, key: Option<&[Datum]>) -> bool {
+        let Some(map) = map else { return false };
+        self.maps.contains(map) || key.is_some_and(|key| self.keys.contains(&(map, key)))
+    }
+}
+
+/// Reads everything, and takes some of it.
 pub(super) fn read<'w>(
     watched: &'w [Watched<'_>],
-    takes: &BTreeSet<&str>,
+    takes: &Takes<'_>,
 ) -> Result<Vec<Read<'w>>, Failure> {
     let failed = |e: io::Error| Failure::new("read the counts", e.to_string(), "try again");
     let (mut all, mut maps) = (Vec::new(), Maps::default());
@@ -75,12 +92,21 @@ pub(super) fn read<'w>(
                 if matches!(watching.what, Do::Keep { .. }) && !kept.insert(&watching.map) {
                     continue;
                 }
-                let taken = watching.map.as_deref().is_some_and(|map| takes.contains(map));
-                let counts = match taken && watching.what.is_taken() {
+                // A key that needs nothing of the program has everything that is counted there.
+                let alone = watching.by.iter().all(|by| by.items().is_empty());
+                let key = alone.then(|| watch.key(place, watching, 0)).transpose();
+                let key = key.map_err(failed)?.flatten();
+                let map = watching.map.as_deref();
+                let takeable = watching.what.is_taken();
+                let counts = match takeable && takes.has(map, key.as_deref()) {
                     true => watch.take(watching),
                     false => reader.read(watching),
                 };
-                let counts = counts.map_err(failed)?;
+                let mut counts = counts.map_err(failed)?;
+                if takeable && map.is_some_and(|map| takes.keys.iter().any(|(one, _)| *one == map))
+                {
+                    take_keys(watch, place, watching, takes, &mut counts).map_err(failed)?;
+                }
                 if counts.lost > 0 {
                     tell_lost(counts.lost, place, watching);
                 }
@@ -96,9 +122,7 @@ pub(super) fn read<'w>(
                     let key = watch.key(place, watching, key).map_err(failed)?;
                     add(key.map_or(Key::Others, Key::Of), reading);
                 }
-                if watching.by.iter().all(|by| by.items().is_empty()) {
-                    // The key, if there is one, is known without the program.
-                    let key = watch.key(place, watching, 0).map_err(failed)?;
+                if alone {
                     match key.filter(|key| !key.is_empty()) {
                         None => add(Key::All, counts.all),
                         Some(_) if counts.all.is_zero() => {}
@@ -112,6 +136,27 @@ pub(super) fn read<'w>(
     }
     all.extend(maps.into_readings());
     Ok(all)
+}
+
+/// Takes what an action has under some keys in place of what was read.
+fn take_keys(
+    watch: &Watch,
+    place: &Place,
+    watching: &Watching,
+    takes: &Takes<'_>,
+    counts: &mut Counts,
+) -> io::Result<()> {
+    let mut wanted = BTreeSet::new();
+    for &number in counts.keys.keys() {
+        let key = watch.key(place, watching, number)?;
+        if takes.has(watching.map.as_deref(), key.as_deref()) {
+            wanted.insert(number);
+        }
+    }
+    if !wanted.is_empty() {
+        counts.keys.extend(watch.take_keys(watching, &wanted)?.keys);
+    }
+    Ok(())
 }
 
 /// The number of functions of which it is said why returns were not seen.
