@@ -60,7 +60,7 @@ pub enum Do {
         value: Argument,
         /// Whether it is added to what is there.
         adds: bool,
-        /// What says the type of the map, if it is an address of a type.
+        /// The value that says the type of the map, if it is an address of a type.
         of: Option<Arc<Argument>>,
     },
 }

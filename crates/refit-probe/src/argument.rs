@@ -54,7 +54,7 @@ pub enum Argument {
     Member(Member),
     /// The size of a type or a value, or the place of a member.
     Layout(Box<Layout>),
-    /// What is added to the address that this map keeps, as a number of what it points to.
+    /// A number that is added to the address that this map keeps, and counts what that points to.
     Step(Box<Self>, String),
 }
 
@@ -390,6 +390,20 @@ impl fmt::Display for Argument {
             Self::Layout(layout) => layout.fmt(to),
             Self::Step(inner, _) => inner.fmt(to),
         }
+    }
+}
+
+impl Layout {
+    /// Lowers the value, if there is one.
+    pub(crate) fn lowered<E>(
+        self,
+        lower: impl FnOnce(Argument) -> Result<Argument, E>,
+    ) -> Result<Self, E> {
+        let of = match self.of {
+            Measured::Value(value) => Measured::Value(lower(value)?),
+            name @ Measured::Type(_) => name,
+        };
+        Ok(Self { of, ..self })
     }
 }
 

@@ -62,25 +62,8 @@ impl Argument {
         if let Some((_, name)) = NAMES.iter().find(|(name, _)| *name == text) {
             return Ok(name.clone());
         }
-        if let Some(inner) = call(text, "str") {
-            return string(text, inner);
-        }
-        if let Some(inner) = call(text, "usym") {
-            return Ok(Self::Symbol(Box::new(Self::number(inner, text)?)));
-        }
-        if let Some(inner) = call(text, "sizeof") {
-            let of = measured(inner, text)?;
-            return Ok(Self::Layout(Box::new(Layout { of, path: Vec::new() })));
-        }
-        if let Some(inner) = call(text, "offsetof") {
-            return offset(text, inner);
-        }
-        if let Some(inner) = call(text, "strftime") {
-            let parts: Vec<&str> = split(inner).map(str::trim).collect();
-            return match parts[..] {
-                [format, "nsecs"] => Self::clock(format),
-                _ => Err(format!("`{text}` is no time (write e.g. strftime(\"%H:%M:%S\", nsecs))")),
-            };
+        if let Some(called) = called(text) {
+            return called;
         }
         if let Some(inner) = quoted(text) {
             return unescape(inner).map(Self::Quoted);
@@ -283,6 +266,29 @@ fn string(text: &str, inner: &str) -> Result<Argument, String> {
         pointer => pointer,
     };
     Ok(Argument::Text(Box::new(pointer), most))
+}
+
+/// Parses a call of a function; `None` if it is none.
+fn called(text: &str) -> Option<Result<Argument, String>> {
+    if let Some(inner) = call(text, "str") {
+        return Some(string(text, inner));
+    }
+    if let Some(inner) = call(text, "usym") {
+        let number = Argument::number(inner, text);
+        return Some(number.map(|number| Argument::Symbol(Box::new(number))));
+    }
+    if let Some(inner) = call(text, "sizeof") {
+        let layout = |of| Argument::Layout(Box::new(Layout { of, path: Vec::new() }));
+        return Some(measured(inner, text).map(layout));
+    }
+    if let Some(inner) = call(text, "offsetof") {
+        return Some(offset(text, inner));
+    }
+    let parts: Vec<&str> = split(call(text, "strftime")?).map(str::trim).collect();
+    Some(match parts[..] {
+        [format, "nsecs"] => Argument::clock(format),
+        _ => Err(format!("`{text}` is no time (write e.g. strftime(\"%H:%M:%S\", nsecs))")),
+    })
 }
 
 /// Parses a type or a value, whose size or members `whole` names.

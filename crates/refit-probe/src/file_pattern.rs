@@ -1,4 +1,5 @@
-//! Which files of a program a name or a pattern means: `libc`, `libssl.so*`, `/usr/lib/*/libz.so.1`.
+//! Finds the files of a program that a name or a pattern means: `libc`, `libssl.so*`,
+//! `/usr/lib/*/libz.so.1`.
 //!
 //! All commands that take the name of a file of a program find it here.
 

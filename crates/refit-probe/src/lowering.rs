@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use refit_splice::{Base, LOCALS, Operator, Relation, Test, Width};
 
-use crate::argument::{
-    Argument, Hop, Layout, MOST_GATHERED, Measured, Member, Root, Want, gathered,
-};
+use crate::argument::{Argument, Hop, MOST_GATHERED, Member, Root, Want, gathered};
 use crate::arithmetic;
 use crate::expression::untyped;
 use crate::map_kinds::MapKinds;
@@ -298,12 +296,7 @@ impl Lowering {
             Argument::Member(member) => Argument::Member(self.member(member)?),
             Argument::Step(inner, map) => Argument::Step(boxed(inner)?, map),
             Argument::Layout(layout) => {
-                let Layout { of, path } = *layout;
-                let of = match of {
-                    Measured::Value(value) => Measured::Value(self.parts(value)?),
-                    name @ Measured::Type(_) => name,
-                };
-                Argument::Layout(Box::new(Layout { of, path }))
+                Argument::Layout(Box::new(layout.lowered(|value| self.parts(value))?))
             }
             Argument::Elapsed => {
                 return Err("`elapsed` can only be printed; write nsecs".to_owned());

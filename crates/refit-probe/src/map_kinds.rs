@@ -1,4 +1,4 @@
-//! What the maps of a script keep, as far as its text says: functions, and addresses of structures.
+//! The maps of a script that keep functions and addresses of structures, as far as its text says.
 
 use std::collections::BTreeSet;
 

@@ -202,8 +202,8 @@ fn check(spec: &Spec, statement: &Statement, tested: &[Operand]) -> Result<(), S
     if *what == Do::Exits && !statement.by.is_empty() {
         return Err("`exits` has no `by`; write a probe of its own".to_owned());
     }
-    if what.is_timed() && spec.leaving {
-        return Err(format!("`{what}` begins at the entry; write uprobe in place of uretprobe"));
+    if *what == Do::Exits && spec.leaving {
+        return Err("`exits` begins at the entry; write uprobe in place of uretprobe".to_owned());
     }
     let mut read = tested.iter().chain(statement.operands());
     // A local that the entry has computed is gone when the function is left.
@@ -401,7 +401,7 @@ mod tests {
             ("uprobe:a:b { printf(\"%d\", retval, arg0) }", "1 conversions"),
             ("uprobe:a:b { printf(\"%d %d\", retval, arg0) }", "cannot be combined"),
             ("uretprobe:a:b { @[arg0] = count() }", "uretprobe cannot be combined"),
-            ("uretprobe:a:b { latency }", "`latency` begins at the entry"),
+            ("uretprobe:a:b { exits }", "`exits` begins at the entry"),
             ("uretprobe:a:b+0x10 { count }", "uretprobe needs a function"),
             ("uretprobe:a:b, uprobe:a:c { count }", "entries and exits"),
             ("uprobe:a:b { @[tid, nsecs] = count() }", "`nsecs` is another at each time"),

@@ -32,6 +32,9 @@ pub struct Steps {
     pub ways: [Vec<Step>; WAYS],
     /// Whether a step at the exits reads a value that exists only when the function returns.
     pub returning: bool,
+    /// Steps of `leaving` that end the time of a call. They also run where it is not seen how the
+    /// call goes on.
+    pub ending: Vec<Step>,
     /// Means by which its return is seen in other functions.
     pub tail: Option<Tail>,
 }
@@ -171,13 +174,18 @@ impl Steps {
         let (what, map, kind) = (what.clone(), map.clone(), spec.kind());
         let watching =
             Watching { what, by: by.clone(), map, step: entry.clone(), first: cell, kind };
-        if spec.leaving || statement.leaves() {
-            self.returning = true;
-            self.leaving.push(entry);
-        } else {
-            self.entering.extend(exit.is_some().then(|| entry.clone()));
-            self.here.push(entry);
-            self.leaving.extend(exit);
+        let leaves = spec.leaving || statement.leaves();
+        self.returning |= leaves;
+        match exit {
+            // A timed action begins at the entry, and ends where the function returns.
+            Some(exit) => {
+                self.entering.push(entry.clone());
+                self.here.push(entry);
+                self.leaving.push(exit.clone());
+                self.ending.push(exit);
+            }
+            None if leaves => self.leaving.push(entry),
+            None => self.here.push(entry),
         }
         Ok(watching)
     }

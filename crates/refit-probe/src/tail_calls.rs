@@ -92,7 +92,7 @@ impl<'f> TailCalls<'f> {
                     why.get_or_insert_with(|| {
                         "no frame description says where its frame is".to_owned()
                     });
-                    site.actions.push(tail.lose());
+                    site.actions.extend(tail.lose());
                 }
             }
             course.followed.jumps.push(site);

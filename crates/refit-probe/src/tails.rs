@@ -11,7 +11,7 @@
 //! | the other function is entered | `COMING` becomes `THERE`; `THERE` is removed |
 //! | the other function returns | if there is one, the actions run, and it is removed |
 //! | the other function jumps on | if there is one, it becomes `COMING` |
-//! | it jumps to one that is not followed | if there is one, a return is lost, and it is removed |
+//! | it jumps to one that is not followed | if there is one, a return is lost, times end, and it is removed |
 //! | the function is entered | is removed |
 //!
 //! # Why an action runs once for each return
@@ -60,15 +60,23 @@ pub struct Tail {
     unseen: u32,
     /// The steps that run when it returns.
     returning: Vec<Step>,
+    /// Those of them that end the time of the call.
+    ending: Vec<Step>,
 }
 
 /// Where a frame is: a register by its number, and an offset in bytes.
 pub(crate) type Frame = (u8, i64);
 
 impl Tail {
-    /// Returns the function that has this number and runs these steps when it returns; `unseen` is
-    /// the cell that counts returns which are not seen. `None` if the steps leave too few locals.
-    pub(crate) fn new(map: u16, number: u16, unseen: u32, returning: &[Step]) -> Option<Self> {
+    /// Returns the function that has this number and runs these steps when it returns, of which
+    /// some end the time of the call; `unseen` is the cell that counts returns which are not seen.
+    /// `None` if the steps leave too few locals.
+    pub(crate) fn new(
+        map: u16,
+        number: u16,
+        unseen: u32,
+        [returning, ending]: [&[Step]; 2],
+    ) -> Option<Self> {
         let used = returning.iter().filter_map(|step| match step.action {
             Action::Assign { local, .. } => Some(local + 1),
             _ => None,
@@ -80,6 +88,7 @@ impl Tail {
             locals,
             unseen,
             returning: returning.to_vec(),
+            ending: ending.to_vec(),
         })
     }
 
@@ -114,15 +123,19 @@ impl Tail {
         self.unseen
     }
 
-    /// Returns the step where the function jumps to one that is not followed.
-    pub(crate) fn lose(&self) -> Step {
-        Action::Count { cell: self.unseen }.into()
+    /// Returns the steps where the function jumps to one that is not followed. The time of the call
+    /// ends there.
+    pub(crate) fn lose(&self) -> Vec<Step> {
+        let count = Action::Count { cell: self.unseen }.into();
+        self.ending.iter().cloned().chain([count]).collect()
     }
 
     /// Returns the steps where a function to which control may have jumped does so.
     pub(crate) fn lose_there(&self, frame: Frame) -> Vec<Step> {
-        let lose = Step { when: self.is_there(), ..self.lose() };
-        self.look(frame, vec![lose], Formula::Number(0))
+        let there = self.is_there();
+        let lose = self.lose().into_iter();
+        let lose = lose.map(|step| Step { when: both(&there, &step.when), ..step });
+        self.look(frame, lose.collect(), Formula::Number(0))
     }
 
     /// Returns the steps at an entry of the function itself, if control may have jumped there.
@@ -189,7 +202,7 @@ mod tests {
     #[test]
     fn steps_use_locals_that_the_actions_do_not() {
         let own = assign(4, Formula::Number(1));
-        let tail = Tail::new(0, 7, 9, std::slice::from_ref(&own)).expect("room");
+        let tail = Tail::new(0, 7, 9, [std::slice::from_ref(&own), &[]]).expect("room");
         let steps = tail.finish((4, 8));
         let assigned = steps.iter().filter_map(|step| match step.action {
             Action::Assign { local, .. } => Some(local),
@@ -197,12 +210,14 @@ mod tests {
         });
         assert_eq!(assigned.collect::<Vec<_>>(), [5, 6, 4, 7]);
         assert_eq!(steps[2].when, tail.is_there());
-        assert!(Tail::new(0, 7, 9, &[assign(LOCALS - NEEDED, Formula::Number(1))]).is_none());
+        assert!(
+            Tail::new(0, 7, 9, [&[assign(LOCALS - NEEDED, Formula::Number(1))], &[]]).is_none()
+        );
     }
 
     #[test]
     fn a_mark_takes_no_room_once_its_function_has_returned() {
-        let steps = Tail::new(0, 7, 9, &[]).expect("room").finish((4, 8));
+        let steps = Tail::new(0, 7, 9, [&[], &[]]).expect("room").finish((4, 8));
         let [.., assigned, kept] = &steps[..] else { panic!("{steps:?}") };
         let Action::Assign { local, formula, .. } = &assigned.action else {
             panic!("{assigned:?}")

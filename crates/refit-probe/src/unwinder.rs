@@ -154,7 +154,7 @@ impl Unwind for Unwinder {
                 self.processes.insert(process, Process::default());
             }
             // A child of an unknown process is looked at in /proc when it stands somewhere.
-            EventKind::Began { creator } if *creator != process => {
+            EventKind::Began { creator, .. } if *creator != process => {
                 if let Some(copy) = self.processes.get(creator).cloned() {
                     self.processes.insert(process, copy);
                 }

@@ -180,7 +180,7 @@ impl<'s> Wanted<'s> {
         self.cells = own.last().map_or(self.cells, Watching::end);
         let numbers = (self.marks(), u16::try_from(self.asked));
         if let (true, (Some(map), Ok(number))) = (steps.returning, numbers) {
-            steps.tail = Tail::new(map, number, self.cells, &steps.leaving);
+            steps.tail = Tail::new(map, number, self.cells, [&steps.leaving, &steps.ending]);
             self.cells += 1;
         }
         self.asked += 1;

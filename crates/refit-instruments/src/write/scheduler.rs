@@ -13,6 +13,7 @@ use std::io;
 use refit_sys::clock;
 use refit_sys::memory::PAGE_SIZE;
 use refit_sys::perf::{EventKind, SchedulerEvent, StackTarget, Target, UserStack, Watch};
+use refit_sys::process;
 
 use super::source::{Source, SourceBatch};
 use super::switches::Reader;
@@ -60,11 +61,32 @@ pub struct Scheduler {
     switch_out: u32,
     /// Ticks and nanoseconds at the beginning.
     first: (u64, u64),
-    /// The process of each thread, and whether the name has been reported.
-    threads: BTreeMap<u32, (u32, bool)>,
+    threads: BTreeMap<u32, Known>,
+    /// Threads that were seen and whose names are not known.
+    unnamed: BTreeSet<u32>,
     unwind: Option<Box<dyn Unwind>>,
     /// The stacks on which threads stand that are about to be switched out.
     stands: HashMap<u32, u32>,
+}
+
+/// A thread, as far as it is known. It may have ended before its name can be read, so the names of
+/// all that run are read at the beginning, and new threads have those of their creators.
+#[derive(Debug, Default)]
+struct Known {
+    process: u32,
+    name: Option<String>,
+    /// Whether the name is in the trace.
+    reported: bool,
+}
+
+impl Known {
+    /// Reports the name of a thread, if it is known and not reported yet.
+    fn report(&mut self, id: u32, found: &mut SourceBatch) {
+        if let (false, Some(name)) = (self.reported, &self.name) {
+            found.threads.push(Thread { id, process: self.process, name: name.clone() });
+            self.reported = true;
+        }
+    }
 }
 
 /// The error that a session has no room for the scheduler's events.
@@ -101,7 +123,9 @@ impl Scheduler {
             switch_in: define("kernel::switch in", Role::SwitchIn, &inward).ok_or_else(full)?,
             switch_out: define("kernel::switch out", Role::SwitchOut, outward).ok_or_else(full)?,
             first: (session.now(), clock::raw()),
-            threads: BTreeMap::new(),
+            unnamed: BTreeSet::new(),
+            // After the kernel has begun to report changes.
+            threads: running(threads),
             unwind,
             stands: HashMap::new(),
         })
@@ -134,18 +158,13 @@ impl Scheduler {
         }
     }
 
-    /// Adds the names of threads that were seen and not reported yet, from `/proc`.
+    /// Adds the names of threads that were seen and have none yet, from `/proc`.
     fn names(&mut self, found: &mut SourceBatch) {
-        for (thread, (process, reported)) in &mut self.threads {
-            if !*reported && *thread != 0 {
-                *reported = true;
-                let path = format!("/proc/{process}/task/{thread}/comm");
-                // A thread that has ended meanwhile has no name.
-                if let Ok(name) = std::fs::read(path) {
-                    let name = String::from_utf8_lossy(name.trim_ascii_end()).into_owned();
-                    found.threads.push(Thread { id: *thread, process: *process, name });
-                }
-            }
+        for thread in std::mem::take(&mut self.unnamed) {
+            let Some(known) = self.threads.get_mut(&thread) else { continue };
+            // A thread that has ended meanwhile has no name.
+            known.name = known.name.take().or_else(|| name(known.process, thread));
+            known.report(thread, found);
         }
     }
 }
@@ -159,15 +178,26 @@ impl Source for Scheduler {
             self.unwind(&event, found);
             match &event.kind {
                 EventKind::Named { name, .. } => {
-                    self.threads.insert(id, (process, true));
-                    found.threads.push(Thread { id, process, name: name.clone() });
+                    let name = Some(name.clone());
+                    let mut known = Known { process, name, reported: false };
+                    known.report(id, found);
+                    self.threads.insert(id, known);
                 }
-                // The number may be reused for a thread with another name.
-                EventKind::Began { .. } | EventKind::Ended => drop(self.threads.remove(&id)),
+                // The number may be that of a thread that has ended.
+                EventKind::Began { thread, .. } => {
+                    let name = self.threads.get(thread).and_then(|one| one.name.clone());
+                    self.threads.insert(id, Known { process, name, reported: false });
+                }
+                EventKind::Ended => drop(self.threads.remove(&id)),
                 EventKind::Stands(_) | EventKind::Mapped(_) => {}
                 EventKind::Lost(lost) => found.lost.push((event.processor, *lost)),
                 EventKind::In(_) | EventKind::Out { .. } => {
-                    self.threads.entry(id).or_insert((process, false));
+                    let known = self.threads.entry(id).or_default();
+                    known.process = process;
+                    known.report(id, found);
+                    if !known.reported && id != 0 {
+                        self.unnamed.insert(id);
+                    }
                     let ticks = between(self.first, now, event.time);
                     let record = self.record(&event, ticks);
                     found.records.extend(record.map(|record| (event.processor, record)));
@@ -198,6 +228,31 @@ fn between(first: (u64, u64), now: (u64, u64), time: u64) -> u64 {
         Some(since) => first.0.saturating_add(scaled(since)),
         None => first.0.saturating_sub(scaled(first.1 - time)),
     }
+}
+
+/// Returns these threads, or all of the machine, with their names.
+fn running(threads: Option<&[u32]>) -> BTreeMap<u32, Known> {
+    let known = |process, thread| {
+        let name = name(process, thread);
+        (thread, Known { process, name, reported: false })
+    };
+    match threads {
+        // The first switch tells the process.
+        Some(threads) => threads.iter().map(|&thread| known(thread, thread)).collect(),
+        None => {
+            let each = |process| {
+                let threads = process::threads(process).into_iter();
+                threads.map(move |thread| known(process, thread))
+            };
+            process::all().flat_map(each).collect()
+        }
+    }
+}
+
+/// Returns the name of a thread; `None` if it has ended.
+fn name(process: u32, thread: u32) -> Option<String> {
+    let name = std::fs::read(format!("/proc/{process}/task/{thread}/comm")).ok()?;
+    Some(String::from_utf8_lossy(name.trim_ascii_end()).into_owned())
 }
 
 /// Returns the numbers of the processors that are online.

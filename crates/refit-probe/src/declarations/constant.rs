@@ -1,4 +1,5 @@
-//! Numbers that are known before a program runs: constants, the lengths of arrays and of bit fields.
+//! Numbers that are known before a program runs: constants, the lengths of arrays and of bit
+//! fields.
 
 use super::declared::Declarations;
 use super::measure::WORDS;

@@ -141,6 +141,47 @@ fn calls_that_are_left_by_longjmp_leave_nothing_behind() {
     watch.remove(&victim.program()).expect("removed");
 }
 
+/// Returns the numbers of calls that have ended and that go on, and their time.
+fn latency(watch: &Watch, name: &str) -> (u64, u64, u64) {
+    let mut places = watch.watched.iter().filter(|place| place.name == name);
+    let place = places.next().unwrap_or_else(|| panic!("{name} is watched"));
+    match watch.read(&place.actions[0]).expect("read").all {
+        Reading::Latency { ended, inside, nanos } => (ended, inside, nanos),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn times_last_until_the_other_function_returns_if_asked_for() {
+    let mut victim = Victim::of(program());
+    // `end` is timed within all calls that jump to it.
+    for probe in
+        ["uretprobe:victim:t_direct { latency", "uprobe:victim:t_direct { latency, sum retval"]
+    {
+        let probes = format!("uprobe:victim:t_end {{ latency }} {probe}, poison }}");
+        let watch = watch(&victim, &probes);
+        victim.ask("direct 300 2");
+        let [whole, inner] = ["t_direct", "t_end"].map(|name| latency(&watch, name));
+        assert_eq!(((whole.0, whole.1), (inner.0, inner.1)), ((600, 0), (600, 0)), "{probe}");
+        assert!(whole.2 >= inner.2, "{probe}: {whole:?} {inner:?}");
+        // Calls that begin elsewhere are not the function's.
+        victim.ask("end 50");
+        assert_eq!(latency(&watch, "t_direct"), whole, "{probe}");
+        watch.remove(&victim.program()).expect("removed");
+    }
+    // Where it is not seen how a call goes on, its time ends.
+    for name in ["partly", "further", "unknown"] {
+        let watch = watch(&victim, &format!("uretprobe:victim:t_{name} {{ latency, poison }}"));
+        victim.ask(&format!("{name} 100 2"));
+        let (ended, inside, _) = latency(&watch, &format!("t_{name}"));
+        assert_eq!((ended, inside), (200, 0), "{name}");
+        watch.remove(&victim.program()).expect("removed");
+    }
+    let watch = watch(&victim, "uretprobe:victim:t_jumper { concurrency }");
+    victim.ask("leaping 400");
+    watch.remove(&victim.program()).expect("removed");
+}
+
 #[test]
 fn returns_that_are_not_seen_are_counted_with_the_reason() {
     let mut victim = Victim::of(program());

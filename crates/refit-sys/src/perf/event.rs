@@ -44,6 +44,8 @@ pub enum EventKind {
     Began {
         /// The process of its creator: another one if the thread is the first of its process.
         creator: u32,
+        /// The thread that created it.
+        thread: u32,
     },
     /// The thread ended.
     Ended,
@@ -118,8 +120,8 @@ pub(super) fn parse(kind: u32, misc: u16, body: &[u8]) -> Option<SchedulerEvent>
         }
         FORK | EXIT => {
             let (process, creator) = (fields.u32()?, fields.u32()?);
-            let (thread, _) = (fields.u32()?, fields.u32()?);
-            let began = EventKind::Began { creator };
+            let (thread, creating) = (fields.u32()?, fields.u32()?);
+            let began = EventKind::Began { creator, thread: creating };
             event(thread, process, if kind == FORK { began } else { EventKind::Ended })
         }
         LOST => {
@@ -229,6 +231,15 @@ mod tests {
         let came = parse(SWITCH, 0, &words(&TRAILER)).expect("it is whole");
         assert_eq!(came.kind, EventKind::In(None));
         cut(SWITCH_CPU_WIDE, &body);
+    }
+
+    #[test]
+    fn a_beginning_tells_which_thread_created_it() {
+        let body = words(&[&[10, 20, 11, 21, 5, 0], &TRAILER[..]].concat());
+        let began = EventKind::Began { creator: 20, thread: 21 };
+        assert_eq!(parse(FORK, 0, &body), Some(event(began)));
+        assert_eq!(parse(EXIT, 0, &body), Some(event(EventKind::Ended)));
+        cut(FORK, &body);
     }
 
     #[test]

@@ -59,12 +59,12 @@ pub(super) enum Key {
     Others,
 }
 
-/// What is taken of maps that can be taken ([`Do::is_taken`]).
+/// The maps, and the keys of maps, of which everything is taken that can be ([`Do::is_taken`]).
 #[derive(Debug, Default)]
 pub(super) struct Takes<'s> {
-    /// The maps of which everything is.
+    /// Whole maps.
     pub(super) maps: BTreeSet<&'s str>,
-    /// Maps, each with a key under which it is.
+    /// Maps, each with one of its keys.
     pub(super) keys: Vec<(&'s str, &'s [Datum])>,
 }
 
