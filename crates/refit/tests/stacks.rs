@@ -162,3 +162,26 @@ fn what_cannot_be_recorded_of_stacks_is_refused() {
         assert!(code == 2 && stderr.contains(why), "{args:?}: {stderr}");
     }
 }
+
+#[test]
+fn threads_that_end_at_once_have_the_names_of_their_creators() {
+    let stage = Stage::new();
+    let program = stage.path("brief");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/brief.c");
+    let built =
+        Command::new("cc").args(["-O1", "-pthread", "-o"]).args([&program, &source]).status();
+    assert!(built.expect("a compiler").success());
+    let program = program.to_str().expect("UTF-8");
+    let Some(report) = recorded(&stage, &["--", program, "100"]) else { return };
+    if report[0]["lost"]["full"] != 0 {
+        println!("skipped: records were lost");
+        return;
+    }
+    let trace = stage.path("trace");
+    let trace = trace.to_str().expect("UTF-8");
+    let (code, folded, stderr) = stage.run(&["export", trace, "--to", "folded", "--off-cpu"]);
+    assert_eq!(code, 0, "{stderr}");
+    let of = |name: &str| folded.lines().filter(|line| line.starts_with(name)).count();
+    assert!(of("brief") > 0 && of("renamed") > 0, "{folded}");
+    assert_eq!(of("thread "), 0, "{folded}");
+}
