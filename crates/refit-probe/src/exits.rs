@@ -9,6 +9,9 @@ use refit_splice::At;
 use crate::code::decode;
 use crate::sites::Place;
 
+/// The function of unwinders that landing pads call at their end (Itanium C++ ABI, level 1).
+const RESUME: &str = "_Unwind_Resume";
+
 /// A place at which a function is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exit {
@@ -29,6 +32,9 @@ pub(crate) enum Destination {
     Callee(Callee),
     /// Nowhere: into a call that never returns.
     Nowhere,
+    /// To the unwinder, which goes on with the caller: an exception has passed, and the function has
+    /// cleaned up. Handlers of the function itself are reached by jumps.
+    Unwinder,
 }
 
 impl Destination {
@@ -38,6 +44,7 @@ impl Destination {
             Self::Caller => 0,
             Self::Callee(_) => 1,
             Self::Nowhere => 2,
+            Self::Unwinder => 3,
         }
     }
 }
@@ -68,11 +75,15 @@ impl Place<'_> {
             let Some(&last) = own.last() else { continue };
             let to = match edges.iter().find(leaves).map(|edge| edge.to) {
                 Some(Target::Caller) => Destination::Caller,
+                Some(_) if self.resumes(last) => Destination::Unwinder,
                 Some(target) => Destination::Callee(self.callee(target, last)),
+                // Where it is part of the file, its code seems to return.
+                None if self.calls(last) && self.resumes(last) => Destination::Unwinder,
                 None if edges.is_empty() && self.calls(last) => Destination::Nowhere,
                 None => continue,
             };
-            if edges.iter().any(|edge| edge.kind == EdgeKind::Fall) {
+            let falls = edges.iter().any(|edge| edge.kind == EdgeKind::Fall);
+            if falls && to != Destination::Unwinder {
                 exits.push(Exit { address: last, at: At::Taken, to });
                 continue;
             }
@@ -91,6 +102,21 @@ impl Place<'_> {
     /// Whether the instruction at an address is a call.
     fn calls(&self, address: u64) -> bool {
         self.flow().instruction_at(address).is_some_and(|one| one.marks.contains(Marks::CALL))
+    }
+
+    /// Whether the call or jump at an address goes to the function that continues an exception.
+    fn resumes(&self, address: u64) -> bool {
+        let (module, image) = (self.module, self.module.image());
+        let Some(instruction) = decode(module, address) else { return false };
+        let named = |name: &str| name.strip_suffix("@plt").unwrap_or(name) == RESUME;
+        let imported = |slot| image.import_at(slot).is_some_and(named);
+        if let Some(slot) = slot(&instruction) {
+            return imported(slot);
+        }
+        let target = instruction.near_branch_target();
+        let own =
+            || module.entered_at(target).is_some_and(|one| one.names.iter().any(|n| named(n)));
+        target != 0 && (stub_slot(image, target).is_some_and(imported) || own())
     }
 
     /// Returns the function to which the jump at an address goes, which leads to `target`.

@@ -92,6 +92,7 @@ impl Placed {
         for exit in place.exits(entry, steps.returning) {
             let mut leaving = match exit.to {
                 Destination::Nowhere => Vec::new(),
+                Destination::Unwinder => steps.ending.clone(),
                 Destination::Callee(_) if steps.returning => Vec::new(),
                 _ => steps.leaving.clone(),
             };

@@ -46,13 +46,13 @@ pub enum Reading {
         /// Threads inside now.
         inside: u64,
     },
-    /// Calls, and the ways in which they ended. The others are in progress, or ended otherwise: by
-    /// an exception or `longjmp`.
+    /// Calls, and the ways in which they ended. The others are in progress, or were left without
+    /// running code of their function: by an exception or `longjmp`.
     Exits {
         /// Calls.
         calls: u64,
-        /// Calls that returned, that ended with a jump to another function, and that ended in a
-        /// call that never returns.
+        /// Calls that returned, that ended with a jump to another function, that ended in a call that
+        /// never returns, and that an exception left after the function had cleaned up.
         ways: [u64; WAYS],
     },
     /// The sum, the least or the greatest of some values.

@@ -15,7 +15,7 @@ use crate::statement::Statement;
 use crate::tails::Tail;
 
 /// Number of ways in which control leaves a function.
-pub const WAYS: usize = 3;
+pub const WAYS: usize = 4;
 
 /// The steps for one place.
 #[derive(Clone, Debug, Default)]
@@ -28,12 +28,12 @@ pub struct Steps {
     /// Steps at the exits of its function.
     pub leaving: Vec<Step>,
     /// Steps at some exits only, by the way in which control leaves: to the caller, to another
-    /// function by a jump, or nowhere, in a call that never returns.
+    /// function by a jump, nowhere, in a call that never returns, or to the unwinder.
     pub ways: [Vec<Step>; WAYS],
     /// Whether a step at the exits reads a value that exists only when the function returns.
     pub returning: bool,
-    /// Steps of `leaving` that end the time of a call. They also run where it is not seen how the
-    /// call goes on.
+    /// Steps of `leaving` that end the time of a call. They also run where an exception leaves the
+    /// function, and where it is not seen how the call goes on.
     pub ending: Vec<Step>,
     /// Means by which its return is seen in other functions.
     pub tail: Option<Tail>,

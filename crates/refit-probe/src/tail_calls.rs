@@ -120,6 +120,7 @@ impl<'f> TailCalls<'f> {
                     tail.pass_on(*frame)
                 }
                 Destination::Callee(_) => tail.lose_there(*frame),
+                Destination::Unwinder => tail.end(*frame),
                 Destination::Caller | Destination::Nowhere => tail.finish(*frame),
             };
             course.followed.others.push(with(site, steps));

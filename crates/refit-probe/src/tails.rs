@@ -11,6 +11,7 @@
 //! | the other function is entered | `COMING` becomes `THERE`; `THERE` is removed |
 //! | the other function returns | if there is one, the actions run, and it is removed |
 //! | the other function jumps on | if there is one, it becomes `COMING` |
+//! | an exception leaves it, and it has cleaned up | if there is one, times end, and it is removed |
 //! | it jumps to one that is not followed | if there is one, a return is lost, times end, and it is removed |
 //! | the function is entered | is removed |
 //!
@@ -136,6 +137,14 @@ impl Tail {
         let lose = self.lose().into_iter();
         let lose = lose.map(|step| Step { when: both(&there, &step.when), ..step });
         self.look(frame, lose.collect(), Formula::Number(0))
+    }
+
+    /// Returns the steps where an exception leaves a function to which control may have jumped.
+    pub(crate) fn end(&self, frame: Frame) -> Vec<Step> {
+        let there = self.is_there();
+        let ending = self.ending.iter().cloned();
+        let ending = ending.map(|step| Step { when: both(&there, &step.when), ..step });
+        self.look(frame, ending.collect(), Formula::Number(0))
     }
 
     /// Returns the steps at an entry of the function itself, if control may have jumped there.

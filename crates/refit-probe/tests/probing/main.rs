@@ -12,6 +12,7 @@ mod sequences;
 mod stacks;
 mod tails;
 mod taken;
+mod thrown;
 mod tracepoints;
 mod unwound;
 

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use super::victim::{Built, Victim, build};
 use refit_probe::reading::Reading;
+use refit_probe::script::Script;
 use refit_probe::spec::Spec;
 use refit_probe::watch::{self, Watch};
 use refit_splice::UNKNOWN_FRAME;
@@ -81,6 +82,42 @@ fn stacks_are_those_that_unwinders_find() {
             assert!(main || line.starts_with("thread"), "{frames:#?}");
         }
         assert_eq!(victim.traces(), before);
+    }
+}
+
+/// Return addresses of a function that runs as a copy are those of the original.
+#[test]
+fn stacks_lead_through_functions_that_run_as_copies() {
+    for path in [without_frame_pointers(), with_frame_pointers()] {
+        let mut victim = Victim::of(path);
+        let program = victim.program();
+        // Some instructions have no room for a jump.
+        let places = ["t_down", "t_aligned"].map(|name| {
+            let each: Vec<_> =
+                (1..60).map(|offset| format!("insn:victim:{name}+{offset}")).collect();
+            each.join(",")
+        });
+        let script = format!(
+            "uprobe:victim:t_leaf {{ @[ustack] = count() }} {} {{ count }} {} {{ count }}",
+            places[0], places[1]
+        );
+        let script: Script = script.parse().expect("understood");
+        let prepared = watch::prepare(&program, &script.probes, None).expect("prepared");
+        let copies = prepared.lines().filter(|line| line.contains("copy of the function"));
+        assert_eq!(copies.count(), 2);
+        let watch = prepared.install(&program).expect("installed");
+        for line in ["down 20", "aligned 0", "sort 0", "signal 0"] {
+            let before = stacks(&watch).0;
+            let (calls, wanted) = ask(&mut victim, line);
+            let now = stacks(&watch).0.into_iter();
+            let new: Vec<_> = now.filter(|one| !before.contains(one)).collect();
+            let [(stack, count)] = &new[..] else { panic!("{line}: {new:x?}") };
+            let same = |(found, wanted): (&u64, &u64)| found == wanted || found + 1 == *wanted;
+            let all = stack[1..].iter().zip(&wanted).all(same);
+            assert!(all && stack.len() == wanted.len() + 1, "{line}: {stack:x?} {wanted:x?}");
+            assert_eq!(*count, calls, "{line}");
+        }
+        watch.remove(&program).expect("removed");
     }
 }
 

@@ -241,13 +241,13 @@ fn the_ways_in_which_calls_end_are_counted() {
     assert_eq!(
         each,
         [
-            (600, [400, 200, 0]),
-            (200, [0, 200, 0]),
+            (600, [400, 200, 0, 0]),
+            (200, [0, 200, 0, 0]),
             // Those with odd numbers end in `longjmp`.
-            (400, [200, 0, 200]),
+            (400, [200, 0, 200, 0]),
             // It is where `longjmp` arrives.
-            (400, [400, 0, 0]),
-            (10, [0, 10, 0]),
+            (400, [400, 0, 0, 0]),
+            (10, [0, 10, 0, 0]),
         ]
     );
     watch.remove(&victim.program()).expect("removed");

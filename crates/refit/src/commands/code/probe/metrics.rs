@@ -134,7 +134,7 @@ fn label(datum: &Datum) -> String {
 impl Metrics {
     fn take_exits(&self, mut labels: Labels, calls: u64, ways: &[u64]) {
         self.calls.get_or_create(&labels).inc_by(calls);
-        for (way, count) in ["return", "jump", "none"].into_iter().zip(ways) {
+        for (way, count) in ["return", "jump", "none", "exception"].into_iter().zip(ways) {
             labels.push(("exit", way.to_owned()));
             self.hits.get_or_create(&labels).inc_by(*count);
             labels.pop();

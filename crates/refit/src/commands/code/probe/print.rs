@@ -95,6 +95,7 @@ struct ExitsRecord {
     returns: u64,
     tail_calls: u64,
     no_return: u64,
+    exceptions: u64,
 }
 
 /// A part of a key, for programs.
@@ -202,10 +203,10 @@ fn record<'r>(read: &'r Read<'_>) -> ReadingRecord<'r> {
                 record.mean = mean(*values, *result);
             }
         }
-        Reading::Exits { calls, ways: [returns, tail_calls, no_return] } => {
-            let (returns, tail_calls, no_return) = (*returns, *tail_calls, *no_return);
+        Reading::Exits { calls, ways } => {
+            let [returns, tail_calls, no_return, exceptions] = *ways;
             record.count = Some(*calls);
-            record.exits = Some(ExitsRecord { returns, tail_calls, no_return });
+            record.exits = Some(ExitsRecord { returns, tail_calls, no_return, exceptions });
         }
         Reading::Kept(number) => record.result = Some(*number),
         Reading::Histogram(sizes) => record.bits = Some(&sizes[..]),
@@ -381,7 +382,12 @@ fn exits(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), Failu
         let all = std::iter::once(calls).chain(ways).chain([others]);
         rows.push((calls, all.map(format::count).collect(), read));
     }
-    table(&["CALLS", "RETURNS", "TAIL CALLS", "NO RETURN", "OTHERS"], rows, several, out)
+    table(
+        &["CALLS", "RETURNS", "TAIL CALLS", "NO RETURN", "EXCEPTIONS", "OTHERS"],
+        rows,
+        several,
+        out,
+    )
 }
 
 /// Prints a table for each sum, mean, least and greatest value that was asked for.
