@@ -32,8 +32,8 @@ pub(crate) enum Destination {
     Callee(Callee),
     /// Nowhere: into a call that never returns.
     Nowhere,
-    /// To the unwinder, which goes on with the caller: an exception has passed, and the function has
-    /// cleaned up. Handlers of the function itself are reached by jumps.
+    /// To the unwinder, which goes on with the caller: an exception has passed, and the function
+    /// has cleaned up. Handlers of the function itself are reached by jumps.
     Unwinder,
 }
 

@@ -51,8 +51,8 @@ pub enum Reading {
     Exits {
         /// Calls.
         calls: u64,
-        /// Calls that returned, that ended with a jump to another function, that ended in a call that
-        /// never returns, and that an exception left after the function had cleaned up.
+        /// Calls that returned, that ended with a jump to another function, that ended in a call
+        /// that never returns, and that an exception left after the function had cleaned up.
         ways: [u64; WAYS],
     },
     /// The sum, the least or the greatest of some values.

@@ -11,8 +11,8 @@
 //! | the other function is entered | `COMING` becomes `THERE`; `THERE` is removed |
 //! | the other function returns | if there is one, the actions run, and it is removed |
 //! | the other function jumps on | if there is one, it becomes `COMING` |
-//! | an exception leaves it, and it has cleaned up | if there is one, times end, and it is removed |
-//! | it jumps to one that is not followed | if there is one, a return is lost, times end, and it is removed |
+//! | an exception leaves it after a cleanup | if there is one, times end, and it is removed |
+//! | it jumps to one that is not followed | the same, and a return is lost |
 //! | the function is entered | is removed |
 //!
 //! # Why an action runs once for each return
@@ -61,7 +61,7 @@ pub struct Tail {
     unseen: u32,
     /// The steps that run when it returns.
     returning: Vec<Step>,
-    /// Those of them that end the time of the call.
+    /// Steps among them that end the time of the call.
     ending: Vec<Step>,
 }
 

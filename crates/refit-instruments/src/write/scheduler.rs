@@ -61,7 +61,7 @@ pub struct Scheduler {
     switch_out: u32,
     /// Ticks and nanoseconds at the beginning.
     first: (u64, u64),
-    threads: BTreeMap<u32, Known>,
+    threads: BTreeMap<u32, ThreadName>,
     /// Threads that were seen and whose names are not known.
     unnamed: BTreeSet<u32>,
     unwind: Option<Box<dyn Unwind>>,
@@ -69,17 +69,18 @@ pub struct Scheduler {
     stands: HashMap<u32, u32>,
 }
 
-/// A thread, as far as it is known. It may have ended before its name can be read, so the names of
-/// all that run are read at the beginning, and new threads have those of their creators.
+/// The name of a thread, as far as it is known. The thread may have ended before its name can be
+/// read, so the names of all that run are read at the beginning, and new threads have those of
+/// their creators.
 #[derive(Debug, Default)]
-struct Known {
+struct ThreadName {
     process: u32,
     name: Option<String>,
     /// Whether the name is in the trace.
     reported: bool,
 }
 
-impl Known {
+impl ThreadName {
     /// Reports the name of a thread, if it is known and not reported yet.
     fn report(&mut self, id: u32, found: &mut SourceBatch) {
         if let (false, Some(name)) = (self.reported, &self.name) {
@@ -179,14 +180,14 @@ impl Source for Scheduler {
             match &event.kind {
                 EventKind::Named { name, .. } => {
                     let name = Some(name.clone());
-                    let mut known = Known { process, name, reported: false };
+                    let mut known = ThreadName { process, name, reported: false };
                     known.report(id, found);
                     self.threads.insert(id, known);
                 }
                 // The number may be that of a thread that has ended.
                 EventKind::Began { thread, .. } => {
                     let name = self.threads.get(thread).and_then(|one| one.name.clone());
-                    self.threads.insert(id, Known { process, name, reported: false });
+                    self.threads.insert(id, ThreadName { process, name, reported: false });
                 }
                 EventKind::Ended => drop(self.threads.remove(&id)),
                 EventKind::Stands(_) | EventKind::Mapped(_) => {}
@@ -231,10 +232,10 @@ fn between(first: (u64, u64), now: (u64, u64), time: u64) -> u64 {
 }
 
 /// Returns these threads, or all of the machine, with their names.
-fn running(threads: Option<&[u32]>) -> BTreeMap<u32, Known> {
+fn running(threads: Option<&[u32]>) -> BTreeMap<u32, ThreadName> {
     let known = |process, thread| {
         let name = name(process, thread);
-        (thread, Known { process, name, reported: false })
+        (thread, ThreadName { process, name, reported: false })
     };
     match threads {
         // The first switch tells the process.
