@@ -327,7 +327,7 @@ complete -c refit -n "__fish_refit_using_subcommand repair" -l verify -d 'Change
 complete -c refit -n "__fish_refit_using_subcommand repair" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand repair" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c refit -n "__fish_refit_using_subcommand funcs" -s p -l program -d 'Process ID, or path of a program or library' -r
-complete -c refit -n "__fish_refit_using_subcommand funcs" -l module -d 'Select modules of the process whose path matches, or whose file name matches a pattern without a slash (default: the program itself)' -r
+complete -c refit -n "__fish_refit_using_subcommand funcs" -l module -d 'Select modules of the process by name (libc), or by a pattern over their file names or paths (default: the program itself)' -r
 complete -c refit -n "__fish_refit_using_subcommand funcs" -l instance -d 'Ask only the instance with this process ID (default: every instance of this user)' -r
 complete -c refit -n "__fish_refit_using_subcommand funcs" -l log -d 'Log refit\'s own events to standard error: a level, or levels per module, e.g. warn,refit_migrate=debug [env: REFIT_LOG]' -r
 complete -c refit -n "__fish_refit_using_subcommand funcs" -l log-format -d 'Format of the log (default: `journal` if standard error is the journal, otherwise `text`) [env: REFIT_LOG_FORMAT]' -r -f -a "text\t'One readable line per event'
@@ -337,7 +337,7 @@ complete -c refit -n "__fish_refit_using_subcommand funcs" -l lines -d 'Show the
 complete -c refit -n "__fish_refit_using_subcommand funcs" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand funcs" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c refit -n "__fish_refit_using_subcommand cfg" -s p -l program -d 'Process ID, or path of a program or library' -r
-complete -c refit -n "__fish_refit_using_subcommand cfg" -l module -d 'Select modules of the process whose path matches, or whose file name matches a pattern without a slash (default: the program itself)' -r
+complete -c refit -n "__fish_refit_using_subcommand cfg" -l module -d 'Select modules of the process by name (libc), or by a pattern over their file names or paths (default: the program itself)' -r
 complete -c refit -n "__fish_refit_using_subcommand cfg" -l svg -d 'Draw the graph to this file (SVG)' -r -F
 complete -c refit -n "__fish_refit_using_subcommand cfg" -l instance -d 'Ask only the instance with this process ID (default: every instance of this user)' -r
 complete -c refit -n "__fish_refit_using_subcommand cfg" -l log -d 'Log refit\'s own events to standard error: a level, or levels per module, e.g. warn,refit_migrate=debug [env: REFIT_LOG]' -r
