@@ -139,7 +139,7 @@ impl<'c> Writer<'c> {
         let next = member.instruction.next_ip();
         let follows = self.copied.members.get(number + 1).map(|member| member.instruction.ip());
         if member.goes_on() && follows != Some(next) {
-            self.code.stand_for(next);
+            self.code.stand_after(&[member.instruction]);
             self.jump(member, self.label(next))?;
         }
         Ok(())

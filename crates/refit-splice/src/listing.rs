@@ -1,6 +1,6 @@
 //! Instructions that are about to be encoded, with what an unwinder has to know at each of them.
 
-use iced_x86::Instruction;
+use iced_x86::{Instruction, InstructionInfoFactory, OpAccess};
 
 /// Where the program's value of a register is while generated code runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,10 @@ impl Values {
 pub(crate) enum Frame {
     /// That before the instruction at this address of the program, with these values moved.
     Of(u64, Values),
+    /// That before the instruction at `next`; where the program does not describe `next`, that
+    /// before `last`. Control falls through from `last` to `next`, and no instruction on the way
+    /// changes a general register, so both frames are the same.
+    After { last: u64, next: u64 },
     /// That at the first instruction of a called function.
     Called,
 }
@@ -69,4 +73,26 @@ impl Listing {
     pub(crate) fn stand_for(&mut self, original: u64) {
         self.frame(Frame::Of(original, Values::UNMOVED));
     }
+
+    /// Says that the next instruction runs in place of the one that follows the `passed` ones.
+    ///
+    /// A function can fall out of its end into code that its description does not cover, or that
+    /// has another function's: padding before the next function, or that function.
+    pub(crate) fn stand_after(&mut self, passed: &[Instruction]) {
+        let Some(next) = passed.last().map(Instruction::next_ip) else { return };
+        match passed.iter().rev().take_while(|one| changes_no_register(one)).last() {
+            Some(last) => self.frame(Frame::After { last: last.ip(), next }),
+            None => self.stand_for(next),
+        }
+    }
+}
+
+/// Whether all general registers, the stack pointer among them, are the same after an instruction.
+fn changes_no_register(instruction: &Instruction) -> bool {
+    let mut info = InstructionInfoFactory::new();
+    let used = info.info(instruction).used_registers();
+    used.iter().all(|one| {
+        let reads = matches!(one.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None);
+        reads || !one.register().is_gpr()
+    })
 }

@@ -57,9 +57,12 @@ impl Displaced {
     /// the address of each original with the position of its copy.
     pub(crate) fn write(&self, to: &mut Listing) -> Result<Vec<(u64, usize)>, Why> {
         let mut begins = Vec::new();
-        for instruction in &self.instructions {
+        for (number, instruction) in self.instructions.iter().enumerate() {
             begins.push((instruction.ip(), to.len()));
-            to.stand_for(instruction.ip());
+            match number {
+                0 => to.stand_for(instruction.ip()),
+                _ => to.stand_after(&self.instructions[..number]),
+            }
             match instruction.flow_control() {
                 FlowControl::Call | FlowControl::IndirectCall => write_call(instruction, to)?,
                 _ => {
@@ -73,7 +76,7 @@ impl Displaced {
             }
         }
         if let Some(next) = self.next {
-            to.stand_for(next);
+            to.stand_after(&self.instructions);
             to.push(made(
                 self.instructions[0].ip(),
                 Instruction::with_branch(Code::Jmp_rel32_64, next),

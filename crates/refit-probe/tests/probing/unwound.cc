@@ -84,8 +84,13 @@ __asm__(".pushsection .text\n.p2align 4\n.type t_short, @function\nt_short:\n.cf
 	"1: lea 3(%rax, %rax), %rax\nsub $1, %edi\njg 1b\nret\n.cfi_endproc\n.size t_short, . - t_short\n"
 	"t_room: .skip 40, 0xcc\n.p2align 4\n.popsection");
 extern "C" const unsigned char t_room[40];
+// A function that falls out of its end, and out of its description, into another one, as `__memcpy_chk` of glibc does.
+extern "C" long t_falls(long n);
+__asm__(".pushsection .text\n.p2align 4\n.type t_falls, @function\nt_falls:\n.cfi_startproc\ntest %rdi, %rdi\njs _Z6t_leafl\n"
+	".cfi_endproc\n.size t_falls, . - t_falls\n.type t_into, @function\nt_into:\n.cfi_startproc\n"
+	"lea 5(%rdi, %rdi), %rax\nnop\nret\n.cfi_endproc\n.size t_into, . - t_into\n.popsection");
 APART long t_round(long n) {
-	return t_short(n % 4) + t_switch(n) + t_after(n) + t_points(n) + t_passes(n) + (long)t_floats(1.5, n) + t_recurses(n % 6);
+	return t_short(n % 4) + t_falls(n - 3) + t_switch(n) + t_after(n) + t_points(n) + t_passes(n) + (long)t_floats(1.5, n) + t_recurses(n % 6);
 }
 
 // Faults become exceptions.

@@ -73,6 +73,10 @@ impl Tables {
             let found = match (frame, &run) {
                 (Frame::Of(original, values), _) => described(procedures, original, &values)
                     .map(|(procedure, rules)| (procedure, Some(original), rules)),
+                (Frame::After { last, next }, _) => [next, last].into_iter().find_map(|original| {
+                    let (procedure, rules) = described(procedures, original, &Values::UNMOVED)?;
+                    Some((procedure, Some(original), rules))
+                }),
                 (Frame::Called, Some((procedure, _))) => {
                     Some((*procedure, None, Rules::at_entry()))
                 }
