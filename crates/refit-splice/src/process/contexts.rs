@@ -16,11 +16,14 @@
 //!
 //! While a handler copies a context, its program counter may be in a register only. So where the
 //! result matters, [`stand_still`] stops the program at a moment at which no thread is in a
-//! handler. If some thread is in a handler at every attempt, the search is done nevertheless.
+//! handler. A thread that waits in a system call of its handler is not copying a context, so after
+//! some attempts that find such threads only, the search is done nevertheless. A thread that runs
+//! in a handler may just lack a processor, so attempts go on; when [`HANDLERS_TIMEOUT`] has passed,
+//! the search is done, and [`Still::is_switching`] says that it may have missed a context.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use refit_sys::maps::Mapping;
 use refit_sys::memory::PAGE_SIZE_U64;
@@ -43,10 +46,25 @@ const RED_ZONE: u64 = 128;
 /// frame's first word.
 const ALTERNATE: u64 = 8 + 16;
 
-/// Maximum number of stops in the search for a moment at which no thread is in a handler.
+/// Number of stops, one after the other, that find threads in handlers only where these wait in
+/// system calls, after which the search is done nevertheless.
 const TURNS: u32 = 10;
-/// Pause between the first and the second stop; after the nth stop it is n times as long.
+/// Pause between the first and the second stop; after the nth stop it is n times as long, up to
+/// [`TURNS`] times.
 const PAUSE: Duration = Duration::from_micros(700);
+/// Longest search for a moment at which no thread runs in a handler.
+const HANDLERS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The threads in signal handlers of a stopped program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Handlers {
+    /// There are none, or handlers of this program switch no threads.
+    None,
+    /// All of them wait in system calls.
+    Wait,
+    /// Some run code of the program.
+    Run,
+}
 
 /// Stops a program, as [`Program::stand_still`] does, at a moment at which no handler holds a
 /// context in registers.
@@ -56,11 +74,18 @@ pub(crate) fn stand_still<R: Send, E: From<Refusal> + Send>(
     work: impl FnOnce(&mut Still<'_>) -> Result<R, E> + Send,
 ) -> Result<(R, Duration), E> {
     let mut work = Some(work);
+    let began = Instant::now();
+    // Stops since the last one that found a thread running in a handler.
+    let mut waiting = 0;
     for turn in 1.. {
         let (done, stood) = program.stand_still(within, |still| {
-            if turn < TURNS && may_be_switching(still)? {
+            let handlers = handlers(still)?;
+            waiting = if handlers == Handlers::Run { 0 } else { waiting + 1 };
+            let is_last = began.elapsed() >= HANDLERS_TIMEOUT;
+            if handlers != Handlers::None && waiting < TURNS && !is_last {
                 return Ok(None);
             }
+            still.is_switching = handlers == Handlers::Run;
             let Some(work) = work.take() else { unreachable!("it is done once") };
             work(still).map(Some)
         })?;
@@ -68,18 +93,23 @@ pub(crate) fn stand_still<R: Send, E: From<Refusal> + Send>(
             return Ok((done, stood));
         }
         // Lets the handler end; the next stop looks again, so no result depends on the time.
-        std::thread::sleep(PAUSE * turn);
+        std::thread::sleep(PAUSE * turn.min(TURNS));
     }
     unreachable!("the last turn does the work")
 }
 
-/// Whether a thread is in a handler, and handlers may switch threads.
-fn may_be_switching(still: &Still<'_>) -> Result<bool, Refusal> {
+/// Returns whether threads are in handlers that may switch threads.
+fn handlers(still: &Still<'_>) -> Result<Handlers, Refusal> {
     let program = still.program();
     if !switches(program.face()) || signal_frames::is_go(still)? {
-        return Ok(false);
+        return Ok(Handlers::None);
     }
-    Ok(!signal_frames::of_handlers(still, &program.mappings()?)?.is_empty())
+    let mappings = program.mappings()?;
+    if signal_frames::of_handlers(still, &mappings)?.is_empty() {
+        return Ok(Handlers::None);
+    }
+    let runs = signal_frames::a_handler_runs(still, &mappings)?;
+    Ok(if runs { Handlers::Run } else { Handlers::Wait })
 }
 
 /// Result of a search for saved contexts.

@@ -133,7 +133,8 @@ impl<'p> Still<'p> {
         let (threads, asleep) = (BTreeMap::new(), BTreeMap::new());
         let (own, ended) = (BTreeSet::new(), BTreeSet::new());
         let limited = BTreeMap::new();
-        let mut still = Self { program, threads, asleep, own, ended, limited, began };
+        let is_switching = false;
+        let mut still = Self { program, threads, asleep, own, ended, limited, began, is_switching };
         let mut others = Vec::new();
         loop {
             while let fresh @ [_, ..] = &still.unheld(&others)[..] {

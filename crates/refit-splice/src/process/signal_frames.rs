@@ -66,37 +66,64 @@ pub(crate) fn of_handlers(
     let asleep = still.asleep().map(|(_, waits)| top(program, waits.counter, waits.stack));
     tops.extend(asleep.map(|top| (0, top)));
     for (base, top) in tops {
-        let goroutine = goroutine(program, base, top);
-        let mut stacks = vec![top];
-        let mut seen = BTreeSet::new();
-        while let Some(top) = stacks.pop() {
-            let Some(mut end) = end_of_stack(mappings, top).filter(|_| seen.insert(top)) else {
+        found.extend(of_stack(program, mappings, (base, top), &mut known));
+    }
+    Ok(found)
+}
+
+/// Whether a thread is in a signal handler and runs code of the program, rather than being in a
+/// system call.
+pub(crate) fn a_handler_runs(still: &Still<'_>, mappings: &[Mapping]) -> Result<bool, Refusal> {
+    let program = still.program();
+    let mut known = BTreeMap::new();
+    for thread in still.threads() {
+        let registers = still.registers(thread)?;
+        let is_in_call = registers.orig_rax.cast_signed() >= 0;
+        let top = (registers.fs_base, top(program, registers.rip, registers.rsp));
+        if !is_in_call && !of_stack(program, mappings, top, &mut known).is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns the saved program counters to which the handlers of one thread return; `base` is its
+/// thread pointer, `top` where the search begins.
+fn of_stack(
+    program: &Program,
+    mappings: &[Mapping],
+    (base, top): (u64, u64),
+    known: &mut BTreeMap<u64, bool>,
+) -> BTreeSet<Saved> {
+    let mut found = BTreeSet::new();
+    let goroutine = goroutine(program, base, top);
+    let mut stacks = vec![top];
+    let mut seen = BTreeSet::new();
+    while let Some(top) = stacks.pop() {
+        let Some(mut end) = end_of_stack(mappings, top).filter(|_| seen.insert(top)) else {
+            continue;
+        };
+        if let Some(own) = goroutine.clone().filter(|own| own.contains(&top)) {
+            end = end.min(own.end);
+        }
+        let words = words(program, top, end);
+        for (index, &word) in words.iter().enumerate() {
+            if !is_restorer(program, mappings, word, known) {
+                continue;
+            }
+            let (Some(&stack), Some(&counter)) =
+                (words.get(index + STACK_POINTER / 8), words.get(index + PROGRAM_COUNTER / 8))
+            else {
                 continue;
             };
-            if let Some(own) = goroutine.clone().filter(|own| own.contains(&top)) {
-                end = end.min(own.end);
-            }
-            let words = words(program, top, end);
-            for (index, &word) in words.iter().enumerate() {
-                if !is_restorer(program, mappings, word, &mut known) {
-                    continue;
-                }
-                let (Some(&stack), Some(&counter)) =
-                    (words.get(index + STACK_POINTER / 8), words.get(index + PROGRAM_COUNTER / 8))
-                else {
-                    continue;
-                };
-                found.insert(Saved {
-                    at: (top & !7) + (index * 8 + PROGRAM_COUNTER) as u64,
-                    counter,
-                });
-                if !(top..end).contains(&stack) {
-                    stacks.push(stack);
-                }
+            let at = (top & !7) + (index * 8 + PROGRAM_COUNTER) as u64;
+            found.insert(Saved { at, counter });
+            if !(top..end).contains(&stack) {
+                stacks.push(stack);
             }
         }
     }
-    Ok(found)
+    found
 }
 
 /// Returns where the search of a thread's stack begins. If the thread's handler has just returned

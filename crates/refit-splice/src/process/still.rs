@@ -36,12 +36,20 @@ pub struct Still<'p> {
     /// Calls with a time limit that an earlier stop has interrupted, by task.
     pub(super) limited: BTreeMap<u32, Limited>,
     pub(super) began: Instant,
+    /// Whether a thread runs in a handler that may have the context of another one in registers.
+    pub(super) is_switching: bool,
 }
 
 impl<'p> Still<'p> {
     /// Returns the program.
     pub fn program(&self) -> &'p Program {
         self.program
+    }
+
+    /// Whether a thread runs in a signal handler in which the program may be switching threads, so
+    /// that a program counter may be where no search finds it ([`contexts`](super::contexts)).
+    pub(crate) fn is_switching(&self) -> bool {
+        self.is_switching
     }
 
     /// Returns the threads that are stopped.

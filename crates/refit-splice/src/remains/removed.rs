@@ -35,6 +35,9 @@ pub enum KeptReason {
     /// A word of the program's memory, where a saved context would have its program counter, is an
     /// address in the area.
     Saved,
+    /// Whenever the program was stopped, a thread was running in a signal handler that may have had
+    /// the context of another one in registers.
+    Handler,
     /// There is too much memory to search for saved contexts.
     Large,
 }
@@ -54,6 +57,7 @@ impl std::fmt::Display for KeptReason {
             Self::Filtered => "the program limits its system calls (seccomp) and may not unmap it",
             Self::Restless => "the threads that could unmap it wait where nothing interrupts them",
             Self::Saved => "the program has saved the context of a thread that was in it",
+            Self::Handler => "a signal handler was running each time, and may be switching threads that were in it",
             Self::Large => "the program switches threads by itself, and its memory is too large to be searched for their contexts",
         })
     }

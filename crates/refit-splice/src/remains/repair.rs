@@ -149,6 +149,8 @@ fn remove(
     }
     for (one, result) in restored {
         let because = match finds && one.has_finders() {
+            // The handler has been waited for, so that no further attempt is made.
+            _ if still.is_switching() => Some(KeptReason::Handler),
             true => Some(KeptReason::InUse),
             false => one.release(still, &areas, &counters, result)?,
         };

@@ -120,6 +120,22 @@ static void *switched(void *handler) {
 	return 0;
 }
 
+// A handler that runs until it is told to return, and makes no call.
+static volatile int in_handler;
+static void runs(int signal) {
+	for (in_handler = 1; in_handler;) {}
+	(void)signal;
+}
+static void goes_in_or_out(pthread_t thread) {
+	if (in_handler) {
+		in_handler = 0;
+		return;
+	}
+	signal(SIGUSR1, runs);
+	pthread_kill(thread, SIGUSR1);
+	while (!in_handler) {}
+}
+
 // Faults and traps, whose handlers check everything that they are told.
 static char *volatile page;
 static volatile long traps;
@@ -204,7 +220,8 @@ static int shares(void *unused) {
 	return 0;
 }
 
-static void begin(const char *kind, pthread_t *other) {
+static pthread_t other;
+static void begin(const char *kind) {
 	if (!strcmp(kind, "shares")) {
 		char *stack = malloc(1 << 20);
 		if (clone(shares, stack + (1 << 20) - 64, CLONE_VM | SIGCHLD, 0) < 0) exit(6);
@@ -213,13 +230,13 @@ static void begin(const char *kind, pthread_t *other) {
 		sigemptyset(&alarm);
 		sigaddset(&alarm, SIGALRM);
 		pthread_sigmask(SIG_BLOCK, &alarm, 0);
-		pthread_create(other, 0, switched, *kind == 's' ? switches : holds);
+		pthread_create(&other, 0, switched, *kind == 's' ? switches : holds);
 	} else if (!strcmp(kind, "transfers")) {
-		transfers(other);
+		transfers(&other);
 	} else if (!strcmp(kind, "faults")) {
-		pthread_create(other, 0, faults, 0);
-	} else if (!strcmp(kind, "leader")) {
-		pthread_create(other, 0, works, 0);
+		pthread_create(&other, 0, faults, 0);
+	} else if (!strcmp(kind, "leader") || !strcmp(kind, "runs")) {
+		pthread_create(&other, 0, works, 0);
 	}
 }
 
@@ -231,6 +248,7 @@ static void *listens(void *unused) {
 		if (!strcmp(line, "go\n")) {
 			if (!strcmp(what, "leader")) gone_when_first_has_ended();
 			if (!strcmp(what, "pointer")) other_pointer();
+			if (!strcmp(what, "runs")) goes_in_or_out(other);
 			if (library) dlclose(library);
 			if (!strcmp(what, "limits")) {
 				limits();
@@ -252,14 +270,14 @@ static void *listens(void *unused) {
 }
 
 int main(int count, char **arguments) {
-	pthread_t other, reader;
+	pthread_t reader;
 	void *address = (void *)work;
 	what = arguments[1];
 	if (count > 2) {
 		library = dlopen(arguments[2], RTLD_NOW);
 		address = library ? dlsym(library, "lent") : 0;
 	}
-	begin(what, &other);
+	begin(what);
 	printf("work %p\n", address);
 	fflush(stdout);
 	if (strcmp(what, "leader")) listens(0);

@@ -150,6 +150,24 @@ fn contexts_that_a_handler_has_in_its_hands_are_waited_for() {
     assert_eq!(victim.ask("end"), "right");
 }
 
+/// A handler that runs at every stop may hold a program counter in a register, so what it may point
+/// to stays mapped.
+#[test]
+fn an_area_stays_while_a_handler_may_hold_a_context() {
+    let mut victim = Victim::with(program(), &["runs"]);
+    let program = victim.program();
+    let _installed = counted(&victim);
+    assert_eq!(victim.ask("go"), "gone");
+    let removed = remains::repair(&program).expect("taken out as far as can be");
+    assert_eq!((removed.sites, removed.areas, removed.kept), (1, 0, 1), "{removed:?}");
+    assert_eq!(removed.because, Some(KeptReason::Handler));
+    // Now it returns.
+    assert_eq!(victim.ask("go"), "gone");
+    let removed = remains::repair(&program).expect("taken out");
+    assert_eq!((removed.sites, removed.areas, removed.kept), (0, 1, 0), "{removed:?}");
+    assert_eq!(victim.ask("end"), "right");
+}
+
 #[test]
 fn faults_and_traps_are_told_as_they_were() {
     let mut victim = Victim::with(program(), &["faults"]);
