@@ -151,11 +151,22 @@ impl Area {
     /// Lists these areas for the code that finds frame descriptions, and names this one.
     pub(crate) fn list(&self, program: &Program, heads: &[Head]) -> Result<(), Why> {
         let at = self.base_word() + indices::AT;
-        let file = format!("/proc/{}/fd/{}", std::process::id(), self.memfd.as_raw_fd());
-        let described = debugger::describe(program, &self.head, &file);
+        let described = debugger::describe(program, &self.head, &self.path(program));
         described.and_then(|()| program.write(at, &indices::list(heads))).map_err(|source| {
             Refusal::System { id: program.id(), what: "write to the patch area", source }.into()
         })
+    }
+
+    /// Returns a path by which a debugger can open the file of the area. That of the mapping in
+    /// the program is there as long as the area, also when refit has been killed, but to open it
+    /// takes `CAP_CHECKPOINT_RESTORE` (proc(5)). Without that, it is a descriptor of this process.
+    fn path(&self, program: &Program) -> String {
+        let Head { address, code, .. } = self.head;
+        let mapped = format!("/proc/{}/map_files/{address:x}-{:x}", program.face(), address + code);
+        match File::open(&mapped) {
+            Ok(_) => mapped,
+            Err(_) => format!("/proc/{}/fd/{}", std::process::id(), self.memfd.as_raw_fd()),
+        }
     }
 
     /// Writes into the area, at an offset from its beginning.

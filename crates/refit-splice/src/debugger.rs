@@ -4,8 +4,9 @@
 //! `DT_DEBUG` of the program leads (`<link.h>`). From version 2.35 on, glibc has one such structure
 //! for each namespace of `dlmopen`, each with a pointer to the next. glibc only appends to this
 //! chain, and looks up nothing in it. An area is the only object of a namespace of its own, right
-//! after the first one. Debuggers open the file by its name in the list, which is a descriptor of
-//! the process that has made the area. Without that process the area has no symbols.
+//! after the first one. Debuggers open the file by its name in the list: that of its mapping in the
+//! program, which only root can open, or else a descriptor of the process that has made the area.
+//! Without that process the area then has no symbols.
 //!
 //! The structures are in a page of the area that is private to each process, since glibc may write
 //! to them ([`crate::area`]).

@@ -288,8 +288,16 @@ fn debuggers_find_every_frame_by_name() {
     let (copied, same) = walked(&mut victim);
     assert_eq!((copied[2], &same), (0, &result));
     assert!(copied[1] > 200, "{copied:?}");
-    remains::repair(&program).expect("taken out");
+    // As it is when refit has been killed: nothing of it has the files of the areas open.
     drop(installed);
+    let (left, same) = walked(&mut victim);
+    assert_eq!(same, result);
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(left, copied);
+    } else {
+        println!("skipped: only root can open what is mapped into the program");
+    }
+    remains::repair(&program).expect("taken out");
     assert_eq!(walked(&mut victim), (plain, result));
     assert_eq!(victim.traces(), before);
 }

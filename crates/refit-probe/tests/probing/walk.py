@@ -44,7 +44,7 @@ while True:
             print("wrong at", hex(gdb.newest_frame().pc()), name, before, now)
     if now is not None:
         before = now
-    if steps > 20000:
+    if steps > 20000 or wrong > 200:
         break
 print(f"{steps} steps, {spliced} in spliced code, {wrong} wrong", flush=True)
 gdb.execute("detach")
