@@ -10,9 +10,11 @@
 //   UNWIND_PAUSE   microseconds for which the program goes on by itself when it has come to nothing new for a while; 0: none.
 //                  With pauses, more of it is seen, but not the same at each run. So the log of the run without spliced code
 //                  lacks some of what the program itself describes wrongly (LLVM 14 moves the stack pointer before it says
-//                  so), and only steps from, in or to spliced code are judged. Spliced code without a description is
-//                  counted by itself: it may stand for code that the program does not describe either (`__memcpy_chk` of
-//                  glibc falls out of its end into padding)
+//                  so). A wrong stack at a step within the program's own code is therefore logged as `own`, to be examined
+//                  by a run with UNWIND_AGAIN. Spliced code without a description is counted by itself, and logged
+//   UNWIND_AGAIN   a log of the same program with `own` lines. The program is not stepped through: it has a breakpoint at each
+//                  instruction that these lines name, its stack is examined before and after such an instruction, and the
+//                  log gets a line for each one at which it is wrong without spliced code, too
 //   UNWIND_KNOWN   a log of the same program without spliced code; functions that were wrong there, or that led to code
 //                  without a description, are left out
 //   UNWIND_FUNCTIONS the file for the functions that led to spliced code: each by its file and its place there
@@ -64,7 +66,7 @@ static struct stack stacks[2];
 static struct set steps_at, functions, known, told;
 static struct range { uintptr_t from, to; bool area; } ranges[4096];
 static int range_count, log_file = -1, functions_file = -1, now, first_thread;
-static long steps, most, pause_for, nothing_new, undescribed, checked, inside, area_instructions, wrong;
+static long steps, most, pause_for, nothing_new, undescribed, own, checked, inside, area_instructions, wrong;
 static int awake;
 static bool valid, paused;
 static volatile bool unwinds;
@@ -177,8 +179,13 @@ static void unwind(ucontext_t *context, struct stack *into) {
 	into->count = 0;
 	if (unw_init_local2(&cursor, context, UNW_INIT_SIGNAL_FRAME) < 0) return;
 	do {
-		struct frame *frame = &into->frames[into->count++];
+		struct frame *frame = &into->frames[into->count];
 		unw_get_reg(&cursor, UNW_REG_IP, &frame->counter);
+		// The outermost function has a caller without an address, whose registers mean nothing.
+		if (into->count++ && !frame->counter) {
+			into->count--;
+			break;
+		}
 		unw_get_reg(&cursor, UNW_REG_SP, &frame->stack);
 		for (int at = 0; at < 6; at++) unw_get_reg(&cursor, NAMED[at], &frame->preserved[at]);
 	} while (into->count < DEEPEST && unw_step(&cursor) > 0);
@@ -190,7 +197,8 @@ static _Unwind_Reason_Code walked(struct _Unwind_Context *context, void *argumen
 	uintptr_t counter = _Unwind_GetIP(context);
 	if (!walk->seen && counter != walk->from) return _URC_NO_REASON;
 	walk->seen = true;
-	if (walk->into->count == DEEPEST) return _URC_END_OF_STACK;
+	// The outermost function has a caller without an address, whose registers mean nothing.
+	if (walk->into->count == DEEPEST || (walk->into->count && !counter)) return _URC_END_OF_STACK;
 	struct frame *frame = &walk->into->frames[walk->into->count++];
 	frame->counter = counter;
 	frame->stack = _Unwind_GetCFA(context);
@@ -216,19 +224,26 @@ static int equal(const struct frame *ones, int count, const struct frame *others
 	return *differs = count == other_count ? -1 : shared;
 }
 
+// Returns whether two stacks have the same frames, each from one of them on.
+static bool share(const struct stack *new, int from, const struct stack *old, int at, int *differs) {
+	int count = new->count - from, other = old->count - at;
+	*differs = 0;
+	if (count < 0 || other < 0) return false;
+	// The outer frames of such stacks are not known.
+	if (new->count == DEEPEST || old->count == DEEPEST) count = other = DEEPEST / 2;
+	return equal(new->frames + from, count, old->frames + at, other, differs), *differs < 0;
+}
+
 // Returns whether a step of this kind can have made one stack of the other.
 static bool follows(enum kind kind, const struct stack *old, const struct stack *new, const greg_t *registers, int *differs) {
-	const struct frame *frames = new->frames, *before = old->frames;
-	int full = old->count == DEEPEST || new->count == DEEPEST;
-	int count = full ? DEEPEST / 2 : new->count, other = full ? DEEPEST / 2 : old->count;
+	if (kind == RETURN) return share(new, 1, old, 2, differs);
+	if (kind == PLAIN) return share(new, 1, old, 1, differs);
 	*differs = 0;
-	if (kind == RETURN) return other > 1 ? equal(frames + 1, count - 1, before + 2, other - 2, differs), *differs < 0 : false;
-	if (kind == PLAIN) return equal(frames + 1, count - 1, before + 1, other - 1, differs), *differs < 0;
-	if (count < 2) return false;
+	if (new->count < 2) return false;
 	struct frame caller = {*(uintptr_t *)registers[REG_RSP], (uintptr_t)registers[REG_RSP] + 8, {0}};
 	for (int at = 0; at < 6; at++) caller.preserved[at] = (uintptr_t)registers[SAVED[at]];
-	if (memcmp(&caller, &frames[1], sizeof caller)) return false;
-	return equal(frames + 2, count - 2, before + 1, other - 1, differs), *differs < 0;
+	if (memcmp(&caller, &new->frames[1], sizeof caller)) return false;
+	return share(new, 2, old, 1, differs);
 }
 
 // Returns whether a short jump leads to a long one: its long half, which is not in the function.
@@ -258,8 +273,8 @@ static void report(void) {
 	read_maps();
 	for (size_t at = 0; functions_file >= 0 && at < ROOM; at++)
 		if (functions.keys[at]) say_place(functions.keys[at]);
-	say(log_file, "%ld steps, %ld examined, %ld in spliced code, at %ld instructions of %ld functions: %ld not described, %ld wrong\n",
-	    steps, checked, inside, area_instructions, functions.count, undescribed, wrong);
+	say(log_file, "%ld steps, %ld examined, %ld in spliced code, at %ld instructions of %ld functions: %ld not described, %ld wrong in its own code, %ld wrong\n",
+	    steps, checked, inside, area_instructions, functions.count, undescribed, own, wrong);
 }
 
 __attribute__((destructor)) static void finish(void) {
@@ -296,14 +311,12 @@ static void compare(const ucontext_t *context, bool area) {
 	if (right || has(&known, function) || has(&known, last_function)) return;
 	// Nobody finds the callers of code that the program does not describe; nor is it known of what came before a pause.
 	if (!described(origin) || !described(last_origin)) return;
-	if (pause_for && !area && !spliced && origin == counter && last_origin == last_counter) return;
-	if (pause_for && ((area && !described(counter)) || (spliced && !described(last_counter)))) {
-		undescribed++;
-		return;
-	}
-	wrong++;
+	const char *what = "wrong";
+	if (pause_for && !area && !spliced && origin == counter && last_origin == last_counter) own++, what = "own";
+	else if (pause_for && ((area && !described(counter)) || (spliced && !described(last_counter)))) undescribed++, what = "none";
+	else wrong++;
 	if (!put(&told, counter)) return;
-	say(log_file, "wrong %lx in %lx%s, after %lx in %lx, frame %d of %d, before %d: %lx %lx, before %lx %lx\n", counter, function,
+	say(log_file, "%s %lx in %lx%s, after %lx in %lx, frame %d of %d, before %d: %lx %lx, before %lx %lx\n", what, counter, function,
 	    area ? " [refit]" : "", last_counter, last_function, differs + 1, new->count, old->count,
 	    new->frames[differs + 1].counter, new->frames[differs + 1].stack, old->frames[differs + 1].counter,
 	    old->frames[differs + 1].stack);
@@ -333,11 +346,18 @@ static bool made(ucontext_t *context) {
 	return true;
 }
 
+#include "unwind_again.h"
+
 static void stepped(int number_of_signal, siginfo_t *info, void *argument) {
 	(void)number_of_signal;
 	ucontext_t *context = argument;
 	greg_t *registers = context->uc_mcontext.gregs;
 	int error = errno;
+	if (own_memory >= 0) {
+		broke(context);
+		errno = error;
+		return;
+	}
 	if (info->si_code == SI_TIMER && steps < most) {
 		// The first step is that after the next instruction.
 		registers[REG_EFL] |= TRAP_FLAG;
@@ -450,6 +470,10 @@ __attribute__((constructor)) static void begin(void) {
 	ucontext_t here;
 	getcontext(&here);
 	unwind(&here, &stacks[0]);
+	if (getenv("UNWIND_AGAIN")) {
+		read_again(getenv("UNWIND_AGAIN"));
+		return;
+	}
 	most = limit ? atol(limit) : 5000000;
 	__asm__ volatile("pushfq\n\torl %0, (%%rsp)\n\tpopfq" ::"i"(TRAP_FLAG) : "memory", "cc");
 }

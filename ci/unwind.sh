@@ -1,7 +1,9 @@
 #!/bin/sh
 # Programs unwind their stack at every instruction that they execute, without spliced code and then with it at every function
 # (unwind.c says how a stack is known to be right). Prints what was examined; fails if a stack is wrong in or near spliced
-# code.
+# code. The long form also examines steps within the program's own code while other code of it is spliced; a stack that is
+# wrong there is counted apart if it is wrong at the same instruction without spliced code, too: the program describes itself
+# wrongly. Otherwise, it is wrong.
 #   ci/unwind.sh          some programs with many kinds of probes; five to ten minutes
 #   ci/unwind.sh long     more programs, each that is installed, with fewer kinds of probes; fails below 10,000 functions
 #
@@ -32,11 +34,25 @@ trap 'exit 130' INT TERM
 cc -O2 -Wall -Wextra -shared -fPIC -o "$folder/unwind.so" ci/unwind.c $with
 mkfifo "$folder/begin"
 export UNWIND_STEPS="${UNWIND_STEPS:-$steps}" UNWIND_PAUSE="${UNWIND_PAUSE:-$pause}"
-functions=0 wrong=0
+functions=0 wrong=0 examined=0 inside=0 own=0
 : >"$folder/functions"
 
 # Both runs have the same addresses, so that functions can be compared.
 stepping() { setarch -R env LD_PRELOAD="$folder/unwind.so" "$@" <"$input" >"$folder/output" 2>&1; }
+
+# again COMMAND…: where a stack was wrong at a step within the program's own code, examines whether it is wrong there without
+# spliced code, too. If it is not, it counts as wrong.
+after() { sed -n 's/^own [0-9a-f]* in [0-9a-f]*, after \([0-9a-f]*\) .*/\1/p' "$1"; }
+again() {
+	after "$folder/log" | sort -u >"$folder/own"
+	[ -s "$folder/own" ] || return 0
+	rm -f "$folder/again"
+	UNWIND_LOG=$folder/again UNWIND_AGAIN=$folder/log stepping "$@" || true
+	{ sed -n 's/^again //p' "$folder/again"; after "$folder/known"; } | sort -u | comm -13 - "$folder/own" >"$folder/only"
+	echo "  wrong in its own code after $(wc -l <"$folder/own") instructions, only with spliced code after $(wc -l <"$folder/only")"
+	sed 's/^/  only with spliced code, after /' "$folder/only"
+	wrong=$((wrong + $(wc -l <"$folder/only")))
+}
 
 # watch ACTIONS COMMAND…: runs it twice. Its exit codes and its output have to be the same.
 watch() {
@@ -65,9 +81,12 @@ watch() {
 	result=$(sed -n 's/^\([0-9]* steps.*\)/\1/p' "$folder/log")
 	[ -n "$result" ] || die "$1: $actions: it has not said what it has done"
 	echo "$(basename "$1") $actions: $result"
-	grep '^wrong' "$folder/log" || true
-	functions=$((functions + $(echo "$result" | sed 's/.* instructions of \([0-9]*\) functions.*/\1/')))
-	wrong=$((wrong + $(echo "$result" | sed 's/.* \([0-9]*\) wrong/\1/')))
+	grep '^wrong\|^none' "$folder/log" || true
+	again "$@"
+	set -- $(echo "$result" | sed 's/[^0-9]\{1,\}/ /g')
+	examined=$((examined + $2)) inside=$((inside + $3)) functions=$((functions + $5))
+	# Spliced code without a description is as bad as one that is wrong.
+	own=$((own + $7)) wrong=$((wrong + $6 + $8))
 }
 
 cat >"$folder/a.py" <<'END'
@@ -223,5 +242,6 @@ long() {
 "${1:-short}"
 sort -u "$folder/functions" >"$folder/distinct"
 distinct=$(wc -l <"$folder/distinct")
-echo "$functions functions (counted once for each program and actions), $distinct distinct ones, $wrong wrong stacks"
+echo "$functions functions (counted once for each program and actions), $distinct distinct ones"
+echo "$examined stacks, $inside of them in spliced code, $own wrong in the programs' own code as without spliced code, $wrong wrong"
 [ $wrong = 0 ] && [ "$distinct" -ge $least ]
