@@ -17,13 +17,19 @@ use std::ops::Range;
 
 use memchr::memmem;
 use refit_sys::auxv;
+use refit_sys::memory::PAGE_SIZE_U64;
 
+use crate::libunwind;
 use crate::process::{Program, Refusal, Still, general};
 use crate::record::Head;
 
-/// Offset of `struct r_debug_extended` in the data of an area, followed by a `struct link_map` and
-/// the name of the file.
+/// Offset of `struct r_debug_extended` in the data of an area, followed by a `struct link_map`.
 const AT: u64 = 3648;
+/// Offset of the name of the file, which is at the end of the page.
+const NAME_AT: u64 = 4016;
+const _: () = assert!(AT + R_DEBUG + LINK_MAP <= libunwind::AT && libunwind::END <= NAME_AT);
+/// Most bytes of the name, with the zero at its end.
+const MOST_NAME: usize = (PAGE_SIZE_U64 - NAME_AT) as usize;
 /// Offsets in `struct r_debug_extended`, and its length.
 const R_MAP: u64 = 8;
 const R_BRK: u64 = 16;
@@ -49,11 +55,14 @@ const DYNAMIC: u64 = 1 << 14;
 
 /// Writes the object of an area; `file` is the path of the area's file.
 pub(crate) fn describe(program: &Program, head: &Head, file: &str) -> std::io::Result<()> {
-    let name = link_map(head) + LINK_MAP;
+    let name = head.address + head.data + NAME_AT;
+    let bytes: Vec<u8> = file.bytes().chain([0]).collect();
+    if bytes.len() > MOST_NAME {
+        return Err(std::io::ErrorKind::InvalidFilename.into());
+    }
+    program.write(name, &bytes)?;
     // The object's load bias, name, dynamic section (none), and neighbours (none).
-    let words = [head.address, name, 0, 0, 0].into_iter().flat_map(u64::to_le_bytes);
-    let bytes: Vec<u8> = words.chain(file.bytes()).chain([0]).collect();
-    program.write(link_map(head), &bytes)
+    program.write(link_map(head), &[head.address, name, 0, 0, 0].map(u64::to_le_bytes).concat())
 }
 
 /// Returns the address of an area's `struct link_map`.

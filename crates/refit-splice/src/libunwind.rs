@@ -33,11 +33,13 @@ use crate::process::{Program, Refusal};
 use crate::record::Head;
 
 /// Offset of [`Words`] in the data of an area, followed by the first and the last entry.
-const AT: u64 = 3776;
+pub(crate) const AT: u64 = 3776;
 /// Number of words: the list, and three for each [`Walker`].
 const WORDS: usize = 1 + 3 * WALKERS;
 /// Bytes of an entry (`unw_dyn_info_t`).
 pub(crate) const ENTRY: usize = 88;
+/// End of these entries.
+pub(crate) const END: u64 = AT + (WORDS * 8 + 2 * ENTRY) as u64;
 /// Offset of the pointer to the previous entry; that to the next one comes first.
 const PREVIOUS: u64 = 8;
 /// Offsets of the number of changes and of the first entry in the list (`unw_dyn_info_list_t`).
