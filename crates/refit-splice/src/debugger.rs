@@ -24,7 +24,7 @@ use crate::process::{Program, Refusal, Still, general};
 use crate::record::Head;
 
 /// Offset of `struct r_debug_extended` in the data of an area, followed by a `struct link_map`.
-const AT: u64 = 3648;
+pub(crate) const AT: u64 = 3648;
 /// Offset of the name of the file, which is at the end of the page.
 const NAME_AT: u64 = 4016;
 const _: () = assert!(AT + R_DEBUG + LINK_MAP <= libunwind::AT && libunwind::END <= NAME_AT);

@@ -10,7 +10,7 @@
 //! leads there; such a frame is one to which a signal handler returns, and the area stays mapped,
 //! too.
 
-use crate::debugger::link_map;
+use crate::debugger::{self, link_map};
 use crate::process::{Program, Refusal};
 use crate::record::Head;
 
@@ -21,6 +21,7 @@ const MOST: usize = 96;
 /// Bytes of an entry: address and length of the code, addresses of the index and of the area's
 /// `struct link_map`.
 pub(crate) const BYTES: usize = 32;
+const _: () = assert!(AT + 8 + (MOST * BYTES) as u64 <= debugger::AT);
 
 /// Returns the list of these areas: the number of entries, and the entries.
 pub(crate) fn list(heads: &[Head]) -> Vec<u8> {
