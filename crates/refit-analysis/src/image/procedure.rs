@@ -140,6 +140,16 @@ impl Image {
         Some(Procedure { language_data, ..found })
     }
 
+    /// Returns where the canonical frame address is before the instruction at `address`, if a frame
+    /// description says.
+    pub(crate) fn frame_address_at(&self, address: u64) -> Option<Cfa> {
+        let section = self.frames.section();
+        let length = usize::try_from(section.end - section.start).ok()?;
+        let frame = self.frame_at(address)?;
+        let found = self.frames.procedure(self.bytes(section.start, length)?, frame, u64::MAX)?;
+        found.row(address).map(|row| row.cfa.clone())
+    }
+
     /// Returns the unwinding rules of all code, by ascending address, without language-specific
     /// data; without those of code that [`procedure_at`](Self::procedure_at) returns `None` for.
     pub fn procedures(&self) -> impl IndexedParallelIterator<Item = Option<Procedure>> + '_ {
