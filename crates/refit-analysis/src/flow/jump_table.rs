@@ -9,12 +9,12 @@
 //! # Tables without a bound
 //!
 //! Compilers leave out the comparison if they know all values, such as those of an enumeration in
-//! Rust. Then a table of distances is read up to the first entry that cannot be its own: one that
-//! leads to no code, into another function that is called or has a name, or to where frame
-//! descriptions have another frame. This finds every entry, since those of a switch lead to
-//! instructions of its function. It may find some of the next table as well; an address to which
-//! control never jumps only costs room for sites. If an entry leads into the middle of an
-//! instruction, or to code of no known function, the table is not accepted.
+//! Rust. Then a table of distances is read up to the first entry that cannot be its own: one at
+//! which another table begins, or that leads to no code, into another function that is called or
+//! has a name, or to where frame descriptions have another frame. This finds every entry, since
+//! those of a switch lead to instructions of its function. It may find some of the next table as
+//! well; an address to which control never jumps only costs room for sites. If an entry leads into
+//! the middle of an instruction, or to code of no known function, the table is not accepted.
 //!
 //! # Tail calls
 //!
@@ -282,6 +282,7 @@ impl Resolver<'_> {
         targets: &mut Vec<u64>,
     ) -> Option<()> {
         let before = targets.len();
+        let others = self.world.image.distance_tables();
         let frame = |address: u64| self.world.image.frame_address_at(address);
         let here = frame(self.trace.code(table.at).ip());
         // Where frame descriptions say so, control cannot come to a target by a jump from here.
@@ -289,7 +290,8 @@ impl Resolver<'_> {
             here.as_ref().is_some_and(|here| frame(target).is_some_and(|f| f != *here))
         };
         for i in 0..most {
-            let begins = self.begins.contains(&table.place(i)?);
+            let place = table.place(i)?;
+            let begins = self.begins.contains(&place) || others.binary_search(&place).is_ok();
             let target = self.entry(table, i).filter(|target| self.is_code(*target));
             match target {
                 _ if i > 0 && begins => break,

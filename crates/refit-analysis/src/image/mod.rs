@@ -6,6 +6,7 @@
 //! kernel would run it on this machine.
 
 mod contents;
+mod distance_tables;
 mod elf;
 mod error;
 pub mod expression;
@@ -24,6 +25,7 @@ mod tracepoints;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use refit_sys::memory::PAGE_SIZE_U64;
 
@@ -96,6 +98,8 @@ pub struct Image {
     relocations: relocations::Relocations,
     sequences: Vec<Sequence>,
     tracepoints: Vec<Tracepoint>,
+    /// Addresses at which tables of distances begin, once they are asked for.
+    distance_tables: OnceLock<Vec<u64>>,
 }
 
 impl Image {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use object::LittleEndian as LE;
 use object::elf;
@@ -76,6 +77,7 @@ fn read(path: &Path, data: Vec<u8>) -> Result<Image, OpenError> {
         relocations: relocations::read(&elf),
         sequences: Vec::new(),
         tracepoints: tracepoints::read(&elf),
+        distance_tables: OnceLock::new(),
     };
     let arrays = initialisers(&elf);
     let entry = elf.header.e_entry(LE);
