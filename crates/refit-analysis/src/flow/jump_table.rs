@@ -347,7 +347,8 @@ impl Resolver<'_> {
             there.is_some_and(|i| i.next_ip() > target)
         };
         let middle = (1..LONGEST).filter_map(|back| target.checked_sub(back)).any(covered);
-        self.function.contains(target) && (walk.index_of(target).is_some() || !middle)
+        // What begins there may have been read because of this very entry.
+        self.function.contains(target) && !middle
     }
 
     fn is_tail_call(&self, jump: u32) -> bool {

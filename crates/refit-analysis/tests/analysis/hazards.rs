@@ -63,6 +63,11 @@ fn a_table_without_a_bound_is_read_to_its_end() {
 
 /// A table of two cases without a bound, behind which this data follows.
 fn followed_by(data: &str) -> (usize, bool) {
+    followed_by_and(data, "")
+}
+
+/// The same, with this code besides.
+fn followed_by_and(data: &str, code: &str) -> (usize, bool) {
     let source = format!(
         "
 FUNC before
@@ -71,6 +76,7 @@ FUNC before
 8: mov $6, %eax
    ret
 END before
+{code}
 FUNC picks
    lea 7f(%rip), %rdx
    movslq (%rdx,%rdi,4), %rax
@@ -109,6 +115,14 @@ fn a_table_without_a_bound_ends_where_its_entries_lead_into_other_functions() {
     assert!(!followed_by(".long 4b-7b").1);
     // Control does not arrive within an instruction.
     assert!(!followed_by(".long 0b-7b+2").1);
+    // Unless another function has a table there.
+    let another = "FUNC another
+   lea 5f(%rip), %rcx
+   movslq (%rcx,%rdi,4), %rax
+   add %rcx, %rax
+   jmp *%rax
+END another";
+    assert_eq!(followed_by_and("5: .long 0b-7b+2", another), (4, true), "of another function");
     // The entries of the next table, relative to this one, are 8 bytes less: some may be taken for
     // its own, and none of its own is missing.
     let (targets, known) = followed_by("");
