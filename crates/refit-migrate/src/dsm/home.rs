@@ -189,6 +189,9 @@ impl PageHome {
         drop(counts);
         if let Err(error) = self.fetch(by, page, count, access) {
             self.report_lost(page, &error);
+            if by == self.group.home() {
+                self.store.poison(page);
+            }
         }
     }
 

@@ -429,6 +429,20 @@ fn what_only_a_lost_holder_had_is_lost_and_said() {
 }
 
 #[test]
+fn a_system_call_that_waits_for_a_lost_page_fails() {
+    let Some(world) = World::new(1) else { return };
+    let one = &world.remote[0];
+    one.fetch(world.at(0), 1, Access::Write);
+    one.held.0.lock().wrong = Some((None, Vec::new()));
+    // A tracer has pages of its program brought like this.
+    let page = world.at(0);
+    let read = thread::spawn(move || refit_sys::foreign::bring(std::process::id(), page));
+    let error = join(read).expect_err("its page is lost");
+    assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+    assert_eq!(world.lost.lock().len(), 1, "killed before");
+}
+
+#[test]
 fn a_closed_page_home_answers_nobody() {
     let Some(world) = World::new(1) else { return };
     world.home.close();

@@ -155,6 +155,32 @@ impl Store {
         self.userfault.wake(whole)
     }
 
+    /// Makes each access to a page that is lost fail, and wakes the threads that wait for it, which
+    /// may be threads of refit: a tracer that reads the memory of its program. The program has been
+    /// killed.
+    pub(crate) fn poison(&self, page: u64) {
+        let mut protected = self.lock();
+        protected.remove(&page);
+        let whole = page..page + PAGE_SIZE;
+        loop {
+            // A mark of protection would count as a page. None is there if this fails.
+            let _ = self.userfault.unprotect(whole.clone(), Wake::Later);
+            let poisoned = self.userfault.poison(whole.clone(), Wake::Later);
+            match poisoned.map_err(|short| short.cause()) {
+                // The process is changing its memory.
+                Err(Cause::Again) => thread::yield_now(),
+                // Kernels before 6.6 cannot do this. The killed program does not see the zeros.
+                Err(Cause::Other) => {
+                    let _ = self.put(page, &ZEROS, false);
+                    break;
+                }
+                Ok(()) | Err(_) => break,
+            }
+        }
+        // This fails only if nothing is served there any more.
+        let _ = self.userfault.wake(whole);
+    }
+
     /// Maps an empty page that the holder may write to and has not touched. Returns whether it did.
     pub(crate) fn fresh(&self, page: u64) -> bool {
         let protected = self.lock();

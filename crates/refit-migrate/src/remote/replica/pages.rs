@@ -33,9 +33,11 @@ impl Pages {
         Ok(Self { store, pager, waits: Mutex::default() })
     }
 
-    /// Ends the pager.
+    /// Ends the pager. Accesses that wait for a page fail: it will not come.
     pub(super) fn end(&self) {
         self.pager.end();
+        let awaited: Vec<u64> = self.waits().since.keys().copied().collect();
+        awaited.into_iter().for_each(|page| self.store.poison(page));
     }
 
     /// Returns the number of pages that threads have waited for and received, and the times that
