@@ -24,7 +24,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::client::{Client, post};
 use crate::context::Shared;
 use crate::refusal::{Refusal, no_process};
-use crate::rejection::rejected;
+use crate::rejection::{blocking, rejected};
 use crate::streams;
 use crate::wire::LendRequest;
 
@@ -61,9 +61,10 @@ pub(crate) async fn lend(
     let LendRequest { within_ms } = serde_json::from_slice(&body)
         .map_err(|e| rejected(&operation, StatusCode::BAD_REQUEST, &e.to_string()))?;
     let system = Arc::clone(&shared.core.system);
-    if !system.processes().iter().any(|one| one.pid == process) {
-        return Err(no_process(&operation));
-    }
+    // Not on this thread, which a loan under way needs: the memory of a program may have to come.
+    let (unknown, followed) = (no_process(&operation), Arc::clone(&system));
+    let find = move || followed.process(process).map(drop).ok_or(unknown);
+    blocking(&operation, find).await?;
     let (say, said) = unbounded_channel();
     let (ask, mut asked) = unbounded_channel();
     streams::begin(&operation, move || {

@@ -30,6 +30,16 @@ fn agents(id: &str) -> usize {
     all.count()
 }
 
+/// Removes what refit has left in a program, as it says to: on a busy host, each of its stops may
+/// have been in a signal handler.
+fn repaired(id: &str) {
+    let gone = (0..100).any(|_| {
+        let repaired = run(&["repair", "-p", id]);
+        text(&repaired.stdout).trim() == "nothing of refit is in the process"
+    });
+    assert!(gone, "what refit has left stays");
+}
+
 #[test]
 fn a_program_that_an_instance_follows_can_be_probed() {
     for way in WAYS {
@@ -56,6 +66,10 @@ fn a_program_that_an_instance_follows_can_be_probed() {
             assert!(probed.status.success(), "{way:?} {probe}: {said}");
             assert!(!probed.stdout.is_empty(), "{way:?} {probe}: {said}");
             victim.check();
+            eprintln!("{way:?} {probe}: {said}");
+            if said.contains(" left mapped, which no code enters") {
+                repaired(&id);
+            }
             verified(&id);
         }
         assert_eq!((files(&id), code(&id), agents(&id)), before, "{way:?}");

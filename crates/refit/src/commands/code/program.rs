@@ -58,8 +58,8 @@ fn with_lender(
         Err(refusal @ Refusal::Traced { .. }) => refusal,
         opened => return opened.map_err(failed),
     };
-    let Ok(found) = process::find("lend a process", id, None) else { return Err(failed(refusal)) };
-    let RunningProcess { client, process, .. } = found;
+    let RunningProcess { client, process, .. } =
+        process::search(id)?.ok_or_else(|| failed(refusal))?;
     open_lent(id, Arc::new(InstanceLender(client)), process.process.filters).map_err(failed)
 }
 

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::commands::moves::totals;
 use crate::failure::Failure;
 use crate::format;
-use crate::instances;
+use crate::instances::{self, Live};
 use crate::output::Output;
 use crate::table::{Align, Table};
 
@@ -58,12 +58,26 @@ pub(crate) fn find(
         Some(_) => instances::live(operation, only)?,
         None => instances::answering(None)?,
     };
+    among(all, pid)?.ok_or_else(|| nobody(operation, pid))
+}
+
+/// Finds the instance of this user under which a process runs; `None` if it runs under none.
+///
+/// # Errors
+///
+/// An instance does not answer.
+pub(crate) fn search(pid: u32) -> Result<Option<RunningProcess>, Failure> {
+    among(instances::answering(None)?, pid)
+}
+
+fn among(all: Vec<Live>, pid: u32) -> Result<Option<RunningProcess>, Failure> {
     for live in all {
         if let Some(Some(process)) = live.says(|client| client.process(pid))? {
-            return Ok(RunningProcess { instance: live.pid, client: live.client, process });
+            let found = RunningProcess { instance: live.pid, client: live.client, process };
+            return Ok(Some(found));
         }
     }
-    Err(nobody(operation, pid))
+    Ok(None)
 }
 
 fn nobody(operation: &str, pid: u32) -> Failure {
