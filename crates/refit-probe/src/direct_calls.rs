@@ -20,13 +20,15 @@ const CONDITION: u8 = 0x80;
 /// Bytes that may be a call, by their addresses in the file.
 struct Candidate {
     instruction: u64,
-    displacement: u64,
+    /// Address of the displacement.
+    place: u64,
+    displacement: [u8; DISPLACEMENT],
     target: u64,
 }
 
 /// Returns the calls of a file, mapped `bias` bytes from its addresses, that lead to an entry of
-/// `sites`; these say at which address of the program the site of each entry is. `runs` says
-/// whether it is worth while to look into a function.
+/// `sites`, which has the address in the program of the site of each entry. Calls by functions
+/// that never run are left out; `runs` tells which run.
 pub(crate) fn find(
     program: &Program,
     module: &Module,
@@ -34,7 +36,7 @@ pub(crate) fn find(
     sites: &BTreeMap<u64, u64>,
     runs: impl Fn(FunctionId) -> bool,
 ) -> Vec<DirectCall> {
-    let mut of = BTreeMap::<FunctionId, Vec<(Candidate, [u8; DISPLACEMENT])>>::new();
+    let mut of = BTreeMap::<FunctionId, Vec<Candidate>>::new();
     for code in module.image().code() {
         let addresses = &code.addresses;
         let mut bytes = vec![0; (addresses.end - addresses.start) as usize];
@@ -42,25 +44,25 @@ pub(crate) fn find(
         if program.read(addresses.start.wrapping_add(bias), &mut bytes).is_err() {
             continue;
         }
-        for (found, displacement) in candidates(&bytes, addresses.start, sites) {
+        for found in candidates(&bytes, addresses.start, sites) {
             if let Some(function) = module.function_at(found.instruction).filter(|one| runs(*one)) {
-                of.entry(function).or_default().push((found, displacement));
+                of.entry(function).or_default().push(found);
             }
         }
     }
     let all: Vec<_> = of.into_iter().collect();
-    let real = |(function, found): (FunctionId, Vec<(Candidate, [u8; DISPLACEMENT])>)| {
+    let real = |(function, found): (FunctionId, Vec<Candidate>)| {
         let flow = module.flow(function);
-        let real = found.into_iter().filter(|(found, displacement)| {
-            let end = found.displacement + DISPLACEMENT as u64;
+        let real = found.into_iter().filter(|found| {
+            let end = found.place + DISPLACEMENT as u64;
             let known = flow
                 .instruction_at(found.instruction)
                 .is_some_and(|one| one.end() == end && !one.marks.contains(Marks::OVERLAPPED));
-            let as_in_file = module.bytes(found.displacement, DISPLACEMENT);
-            known && as_in_file.is_some_and(|bytes| bytes == displacement)
+            let as_in_file = module.bytes(found.place, DISPLACEMENT);
+            known && as_in_file.is_some_and(|bytes| bytes == found.displacement)
         });
-        let calls = real.filter_map(|(found, displacement)| {
-            let address = found.displacement.wrapping_add(bias);
+        let calls = real.filter_map(|found| {
+            let (address, displacement) = (found.place.wrapping_add(bias), found.displacement);
             Some(DirectCall { address, displacement, site: *sites.get(&found.target)? })
         });
         calls.collect::<Vec<_>>()
@@ -68,13 +70,12 @@ pub(crate) fn find(
     all.into_par_iter().flat_map_iter(real).collect()
 }
 
-/// Returns what may be a call of one of these entries, with its displacement, among bytes that
-/// begin at `begin`.
+/// Returns what may be a call of one of these entries, among bytes that begin at `begin`.
 fn candidates<'b>(
     bytes: &'b [u8],
     begin: u64,
     sites: &'b BTreeMap<u64, u64>,
-) -> impl Iterator<Item = (Candidate, [u8; DISPLACEMENT])> + 'b {
+) -> impl Iterator<Item = Candidate> + 'b {
     let opcode = |at: &usize| match bytes[*at] {
         CALL | JUMP => Some((*at, 1)),
         TWO_BYTES if bytes.get(at + 1).is_some_and(|one| one & 0xf0 == CONDITION) => Some((*at, 2)),
@@ -89,7 +90,7 @@ fn candidates<'b>(
         let place = instruction + opcode as u64;
         let distance = i64::from(i32::from_le_bytes(displacement));
         let target = (place + DISPLACEMENT as u64).wrapping_add_signed(distance);
-        let found = Candidate { instruction, displacement: place, target };
-        sites.contains_key(&target).then_some((found, displacement))
+        let found = Candidate { instruction, place, displacement, target };
+        sites.contains_key(&target).then_some(found)
     })
 }

@@ -129,10 +129,8 @@ impl Image {
 
     /// Returns the unwinding rules of the code around `address`, as far as they are before `end`.
     pub fn procedure_until(&self, address: u64, end: u64) -> Option<Procedure> {
-        let section = self.frames.section();
-        let length = usize::try_from(section.end - section.start).ok()?;
         let frame = self.frame_at(address)?;
-        let found = self.frames.procedure(self.bytes(section.start, length)?, frame, end)?;
+        let found = self.rules_of(frame, end)?;
         let language_data = frame.language_data.and_then(|address| {
             let part = &frame.addresses;
             LanguageData::read(self, address, part.start, part.end - part.start)
@@ -143,11 +141,16 @@ impl Image {
     /// Returns where the canonical frame address is before the instruction at `address`, if a frame
     /// description says.
     pub(crate) fn frame_address_at(&self, address: u64) -> Option<Cfa> {
+        let found = self.rules_of(self.frame_at(address)?, u64::MAX)?;
+        found.row(address).map(|row| row.cfa.clone())
+    }
+
+    /// Returns the unwinding rules of a frame description as far as they are before `end`, without
+    /// language-specific data.
+    fn rules_of(&self, frame: &frames::Frame, end: u64) -> Option<Procedure> {
         let section = self.frames.section();
         let length = usize::try_from(section.end - section.start).ok()?;
-        let frame = self.frame_at(address)?;
-        let found = self.frames.procedure(self.bytes(section.start, length)?, frame, u64::MAX)?;
-        found.row(address).map(|row| row.cfa.clone())
+        self.frames.procedure(self.bytes(section.start, length)?, frame, end)
     }
 
     /// Returns the unwinding rules of all code, by ascending address, without language-specific

@@ -148,11 +148,13 @@ fn remove(
         counters = signal_frames::counters(still)?;
     }
     for (one, result) in restored {
-        let because = match finds && one.has_finders() {
+        let because = if still.is_switching() {
             // The handler has been waited for, so that no further attempt is made.
-            _ if still.is_switching() => Some(KeptReason::Handler),
-            true => Some(KeptReason::InUse),
-            false => one.release(still, &areas, &counters, result)?,
+            Some(KeptReason::Handler)
+        } else if finds && one.has_finders() {
+            Some(KeptReason::InUse)
+        } else {
+            one.release(still, &areas, &counters, result)?
         };
         let (kept, gone) = (usize::from(because.is_some()), usize::from(because.is_none()));
         removed = removed.and(Removed {

@@ -1,11 +1,11 @@
 //! Values that are kept from one probe to the next, and what is computed of them, in a program that
 //! nobody here has written.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use super::probes::objects;
-use super::shell::{Shell, interrupt, refit, run, text, verified, watching};
+use super::shell::{Shell, ended, refit, run, text, verified, watching};
 
 const COMMAND: [&str; 4] = ["--", "sqlite3", ":memory:", "select 6 * 7; selec 1;"];
 
@@ -135,11 +135,7 @@ END { clear(@last) }"#;
         number += 1;
         output.read_line(&mut printed).expect("a result");
     }
-    interrupt(&child);
-    output.read_to_string(&mut printed).expect("the end");
-    let mut said = String::new();
-    told.read_to_string(&mut said).expect("the end");
-    assert!(child.wait().expect("refit").success(), "{said}");
+    ended(child, &mut output, &mut told, &mut printed);
     let records = objects(printed.as_bytes());
     let sum = |map: &str, field: &str| -> u64 {
         let of = records.iter().filter(|one| one["map"] == map);

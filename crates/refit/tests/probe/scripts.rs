@@ -1,11 +1,11 @@
 //! Scripts with constants, sizes and types, whose places are patterns over files.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use super::probes::objects;
-use super::shell::{interrupt, refit, run, text, verified, watching};
+use super::shell::{ended, refit, run, text, verified, watching};
 
 /// Handles a request for each line: of the length of the line, and with this line as its name.
 const SERVER: &str = r#"
@@ -157,11 +157,7 @@ END { delete(@sizes, 2); delete(@none[7]); }"#;
         number += 1;
         output.read_line(&mut printed).expect("a result");
     }
-    interrupt(&child);
-    output.read_to_string(&mut printed).expect("the end");
-    let mut said = String::new();
-    told.read_to_string(&mut said).expect("the end");
-    assert!(child.wait().expect("refit").success(), "{said}");
+    ended(child, &mut output, &mut told, &mut printed);
     let records = objects(printed.as_bytes());
     let of = |map: &str, key: &str| {
         let has = |one: &&serde_json::Value| {

@@ -1,6 +1,6 @@
 //! A program that is watched, and the command that watches it.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 
 /// A database at work: 200010000.
@@ -84,4 +84,18 @@ pub(crate) fn watching(child: &mut Child) -> BufReader<std::process::ChildStderr
 pub(crate) fn interrupt(child: &Child) {
     let process = rustix::process::Pid::from_raw(child.id().cast_signed()).expect("a number");
     rustix::process::kill_process(process, rustix::process::Signal::INT).expect("it runs");
+}
+
+/// Ends refit by Ctrl-C, which has to succeed; adds what it still prints.
+pub(crate) fn ended(
+    mut child: Child,
+    output: &mut impl Read,
+    errors: &mut impl Read,
+    printed: &mut String,
+) {
+    interrupt(&child);
+    output.read_to_string(printed).expect("the end");
+    let mut said = String::new();
+    errors.read_to_string(&mut said).expect("the end");
+    assert!(child.wait().expect("refit").success(), "{said}");
 }

@@ -62,7 +62,7 @@ pub(super) enum Key {
 /// The maps, and the keys of maps, of which everything is taken that can be ([`Do::is_taken`]).
 #[derive(Debug, Default)]
 pub(super) struct Takes<'s> {
-    /// Whole maps.
+    /// Names of maps that are taken with all their keys.
     pub(super) maps: BTreeSet<&'s str>,
     /// Maps, each with one of its keys.
     pub(super) keys: Vec<(&'s str, &'s [Datum])>,
