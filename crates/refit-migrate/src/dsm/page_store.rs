@@ -155,9 +155,9 @@ impl Store {
         self.userfault.wake(whole)
     }
 
-    /// Makes each access to a page that is lost fail, and wakes the threads that wait for it, which
-    /// may be threads of refit: a tracer that reads the memory of its program. The program has been
-    /// killed.
+    /// Makes each access to a page that will not come fail, and wakes the threads that wait for it,
+    /// which may be threads of refit: a tracer that reads the memory of its program. No thread runs
+    /// the program's code here any more: it has been killed, or the replica ends.
     pub(crate) fn poison(&self, page: u64) {
         let mut protected = self.lock();
         protected.remove(&page);
@@ -169,7 +169,7 @@ impl Store {
             match poisoned.map_err(|short| short.cause()) {
                 // The process is changing its memory.
                 Err(Cause::Again) => thread::yield_now(),
-                // Kernels before 6.6 cannot do this. The killed program does not see the zeros.
+                // Kernels before 6.6 cannot do this. No thread of the program sees the zeros.
                 Err(Cause::Other) => {
                     let _ = self.put(page, &ZEROS, false);
                     break;
