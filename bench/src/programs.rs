@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use refit_probe::cover::{self, Blocks, Tally};
+use refit_probe::cover::{self, Blocks, Tally, Watching};
 use refit_probe::watch;
 use refit_splice::StopTimes;
 use refit_splice::process::Program;
@@ -198,7 +198,7 @@ fn functions(program: &Program, into: &mut Measured) -> Result<StopTimes, String
 }
 
 fn blocks(program: &Program, into: &mut Measured) -> Result<StopTimes, String> {
-    let prepared = cover::prepare(program, &["*".to_owned()], Blocks::All);
+    let prepared = cover::prepare(program, &["*".to_owned()], Blocks::All, Watching::Flags);
     let cover =
         prepared.and_then(|prepared| prepared.install(program)).map_err(|e| e.to_string())?;
     let functions = cover.files.iter().flat_map(|file| &file.functions);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use refit_probe::cover::{self, Blocks};
+use refit_probe::cover::{self, Blocks, Watching};
 use refit_probe::watch;
 use refit_splice::process::Program;
 
@@ -91,7 +91,7 @@ fn put_in(program: &Program, number: usize, served: &mut Served) -> Result<Insid
         2 => "uprobe:*:* { count }".to_owned(),
         _ => {
             let (which, place) = if number == 3 { (Blocks::Roomy, 1) } else { (Blocks::All, 2) };
-            let prepared = cover::prepare(program, &["*".to_owned()], which);
+            let prepared = cover::prepare(program, &["*".to_owned()], which, Watching::Flags);
             let cover = prepared.and_then(|flags| flags.install(program));
             let cover = cover.map_err(|e| e.to_string())?;
             let functions = cover.files.iter().flat_map(|file| &file.functions);

@@ -3,9 +3,11 @@
 //! Debug information is read on demand only, never in order to set a probe: it may be many times
 //! the size of the code.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use addr2line::Loader;
+use addr2line::{Loader, Location};
 
 use crate::image::{Image, OpenError};
 
@@ -73,6 +75,16 @@ impl Lines {
         }
         origins.retain(|origin| *origin != Origin::default());
         origins
+    }
+
+    /// Returns the source files and lines of which the code in a range of addresses has parts.
+    pub fn within(&self, range: Range<u64>) -> BTreeSet<(String, u32)> {
+        let Ok(rows) = self.loader.find_location_range(range.start, range.end) else {
+            return BTreeSet::new();
+        };
+        let line = |place: Location<'_>| Some((place.file?.to_owned(), place.line?));
+        let lines = rows.filter_map(|(_, _, place)| line(place));
+        lines.filter(|(_, line)| *line > 0).collect()
     }
 }
 

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use iced_x86::{Decoder, DecoderOptions};
 
 use refit_analysis::Module;
-use refit_analysis::flow::{EdgeKind, Flow, Target};
+use refit_analysis::flow::{EdgeKind, Flow, Marks, Target};
 use refit_analysis::functions::{Convention, Function};
 use refit_splice::{Body, Part, Procedures};
 
 use crate::code::{decode, entered_inside, fills, padding};
+use crate::sequences::Sequences;
 
 /// Returns the function as it is in the program, `bias` bytes from its address in the file; `None`
 /// if it cannot be copied: some ways to it or within it are unknown, or its faults are part of its
@@ -131,6 +132,20 @@ pub(crate) fn entered_from_elsewhere(
         found.extend(referenced_instruction(module, flow, instruction.address));
     }
     found
+}
+
+/// Whether control passes from block to block of the function as its flow says, and to no code of
+/// another function.
+pub(crate) fn is_understood(module: &Module, flow: &Flow) -> bool {
+    let function = module.function(flow.function());
+    let own = |address| function.ranges.iter().any(|range| range.contains(&address));
+    let overlap = |marks: Marks| marks.contains(Marks::OVERLAPPED);
+    flow.edges().iter().all(|edge| edge.to != Target::Unknown)
+        && flow.instructions().iter().all(|one| own(one.address) && !overlap(one.marks))
+        // A goroutine that recovers from a panic goes on where no edge leads to.
+        && function.convention != Convention::Go
+        // From any instruction of a restartable sequence, the kernel leads control elsewhere.
+        && Sequences::of(module, flow).first().is_none()
 }
 
 /// Returns the instruction of the function that the instruction at `address` refers to: by

@@ -6,6 +6,9 @@
 //! stops become rarer as fewer new flags are set (`Pace`). A long-running program soon runs as if
 //! it were not watched.
 //!
+//! With [`Watching::Counters`], blocks are counted instead, and their counters stay. A block has no
+//! counter if its count follows from those of others.
+//!
 //! A block without room for a jump is reported, and not watched. With [`Blocks::All`], its function
 //! is copied instead, with the stores of its blocks in it, and the copy stays until the end.
 
@@ -16,11 +19,11 @@ use rayon::prelude::*;
 use refit_analysis::{FunctionId, Module};
 use refit_splice::process::{Program, Refusal};
 use refit_splice::remains::Removed;
-use refit_splice::{Installed, StopTimes, Why, Withdrawn};
+use refit_splice::{AHEAD, Installed, StopTimes, Why, Withdrawn};
 use refit_sys::memory::PAGE_SIZE_U64;
 
-pub use crate::blocks::{Block, Blocks, File, Function, Prepared};
-use crate::blocks::{FunctionSites, Wanted};
+pub use crate::blocks::{Block, Blocks, File, Function, Prepared, Watching};
+use crate::blocks::{Derived, FunctionSites, Wanted};
 use crate::error::Error;
 use crate::file_pattern::FilePattern;
 use crate::files::{Files, open};
@@ -42,6 +45,8 @@ pub struct Tally {
     pub watched: u64,
     /// All blocks.
     pub blocks: u64,
+    /// How often they ran, all together; how many were reached, if they are flagged.
+    pub runs: u64,
 }
 
 impl Tally {
@@ -52,11 +57,12 @@ impl Tally {
             reached: self.reached + other.reached,
             watched: self.watched + other.watched,
             blocks: self.blocks + other.blocks,
+            runs: self.runs.saturating_add(other.runs),
         }
     }
 }
 
-/// Flags that are installed in a program. They stay until [`remove`](Self::remove) or
+/// Flags or counters that are installed in a program. They stay until [`remove`](Self::remove) or
 /// [`remains::repair`](refit_splice::remains::repair).
 #[derive(Debug)]
 pub struct Cover {
@@ -69,9 +75,10 @@ pub struct Cover {
     session: ProbeSession,
     installed: Installed,
     addresses: Vec<u64>,
-    implied: Vec<Vec<u32>>,
-    /// Flags that were seen set, then the implied blocks that were reached.
-    reached: Vec<bool>,
+    watching: Watching,
+    /// The flags or counts as of the last [`look`](Self::look), then the derived ones.
+    values: Vec<u64>,
+    derived: Derived,
     /// Flags that are set, and whose sites are still installed.
     pending: Vec<u32>,
     /// Number of sites that are still installed.
@@ -85,20 +92,25 @@ pub struct Cover {
 /// # Errors
 /// [`Error`]: a pattern that matches no file, a file that cannot be read, no block that can be
 /// watched.
-pub fn prepare(program: &Program, modules: &[String], which: Blocks) -> Result<Prepared, Error> {
+pub fn prepare(
+    program: &Program,
+    modules: &[String],
+    which: Blocks,
+    watching: Watching,
+) -> Result<Prepared, Error> {
     let mut wanted = Wanted::default();
     for mapped in chosen(program, modules)? {
         let (module, bias) = open(&mapped)?;
         let ids: Vec<_> = (0..module.functions().len() as u32).map(FunctionId).collect();
         let found: Vec<_> = ids
             .into_par_iter()
-            .filter_map(|id| FunctionSites::new(&module, id, bias, which))
+            .filter_map(|id| FunctionSites::new(&module, id, bias, which, watching))
             .collect();
         let functions = found.into_iter().map(|function| wanted.add(function)).collect();
         let (name, path, span) = (mapped.name(), mapped.path.clone(), span(&module));
-        wanted.files.push(File { name, path, bias, span, functions });
+        wanted.files.push(File { name, path, mapped, bias, span, functions });
     }
-    wanted.decide()
+    wanted.decide(watching)
 }
 
 /// Returns the files of the program that match the patterns.
@@ -137,12 +149,12 @@ impl Prepared {
         self.plan.lines()
     }
 
-    /// Installs the flags in the program.
+    /// Installs the flags or counters in the program.
     ///
     /// # Errors
     /// [`Error`]; the program is unchanged then.
     pub fn install(self, program: &Program) -> Result<Cover, Error> {
-        let Self { files, plan, addresses, implied, watched, .. } = self;
+        let Self { files, plan, addresses, derived, watching, watched, .. } = self;
         let mut mapped = Files::new(program)?;
         let (session, installed) = ProbeSession::install(
             "cover",
@@ -158,9 +170,10 @@ impl Prepared {
             stops: 0,
             session,
             installed,
-            reached: vec![false; addresses.len() + implied.len()],
             addresses,
-            implied,
+            watching,
+            values: vec![0; derived.values()],
+            derived,
             pending: Vec::new(),
             left: watched,
             pace: Pace::new(Instant::now()),
@@ -187,7 +200,29 @@ impl Cover {
 
     /// Whether a block was reached, as of the last [`look`](Self::look).
     pub fn is_reached(&self, block: &Block) -> bool {
-        block.flag.is_some_and(|flag| self.reached[flag as usize])
+        self.runs(block) > Some(0)
+    }
+
+    /// Returns how often a block ran, as of the last [`look`](Self::look); 1 if it was reached, if
+    /// blocks are flagged. `None` if the block is not watched.
+    pub fn runs(&self, block: &Block) -> Option<u64> {
+        block.value.map(|value| self.values[value as usize])
+    }
+
+    /// Returns the blocks that ran most often, at most this many, with what they belong to.
+    pub fn hottest(&self, most: usize) -> Vec<(&File, &Function, &Block)> {
+        let functions = self.files.iter().flat_map(|file| {
+            file.functions.iter().map(move |function| (file, function))
+        });
+        let mut all: Vec<_> = functions
+            .flat_map(|(file, function)| {
+                function.blocks.iter().map(move |block| (file, function, block))
+            })
+            .filter(|(_, _, block)| self.is_reached(block))
+            .collect();
+        all.sort_by_key(|(_, _, block)| std::cmp::Reverse(self.runs(block)));
+        all.truncate(most);
+        all
     }
 
     /// Counts the blocks of a function.
@@ -197,27 +232,38 @@ impl Cover {
         };
         Tally {
             reached: count(&|block| self.is_reached(block)),
-            watched: count(&|block| block.flag.is_some()),
+            watched: count(&|block| block.value.is_some()),
             blocks: function.blocks.len() as u64,
+            runs: function.blocks.iter().filter_map(|block| self.runs(block)).sum(),
         }
     }
 
-    /// Reads which blocks have been reached, without stopping the program.
+    /// Reads which blocks have been reached, or how often they ran, without stopping the program.
     ///
     /// # Errors
-    /// The error of reading the flags.
+    /// The error of reading the flags or counters.
     pub fn look(&mut self) -> io::Result<()> {
-        let flags = self.installed.flags()?;
-        let flags = (0..).zip(flags);
+        match self.watching {
+            Watching::Flags => self.look_at_flags()?,
+            Watching::Counters => {
+                let mut lanes = self.installed.lanes(AHEAD);
+                for (cell, value) in (0..).zip(&mut self.values[..self.addresses.len()]) {
+                    *value = lanes.cell(cell)?;
+                }
+            }
+        }
+        self.derived.derive(&mut self.values);
+        Ok(())
+    }
+
+    fn look_at_flags(&mut self) -> io::Result<()> {
+        let flags = (0..).zip(self.installed.flags()?);
         for (flag, _) in flags.filter(|&(_, set)| set) {
-            if !std::mem::replace(&mut self.reached[flag as usize], true)
+            if std::mem::replace(&mut self.values[flag as usize], 1) == 0
                 && self.installed.is_removable(self.addresses[flag as usize])
             {
                 self.pending.push(flag);
             }
-        }
-        for (number, by) in (self.addresses.len()..).zip(&self.implied) {
-            self.reached[number] |= by.iter().any(|&other| self.reached[other as usize]);
         }
         Ok(())
     }
@@ -268,7 +314,7 @@ impl Cover {
         Ok(mapped.iter().filter(|file| wanted(file) && !known(file)).map(Mapped::name).collect())
     }
 
-    /// Removes all flags, and reads them a last time. Returns what has been removed from the
+    /// Removes all flags or counters, and reads them a last time. Returns what has been removed from the
     /// program.
     ///
     /// # Errors

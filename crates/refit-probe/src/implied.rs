@@ -13,7 +13,6 @@ use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::{DiGraph, NodeIndex};
 use refit_analysis::Module;
 use refit_analysis::flow::{Block, Flow, Marks, Target};
-use refit_analysis::functions::Convention;
 
 use crate::body;
 
@@ -30,11 +29,7 @@ pub struct Implied {
 pub fn implied(module: &Module, flow: &Flow) -> Vec<Implied> {
     let function = module.function(flow.function());
     let blocks = flow.blocks();
-    let known = flow.edges().iter().all(|edge| edge.to != Target::Unknown);
-    let overlap = |marks: Marks| marks.contains(Marks::OVERLAPPED);
-    let apart = !flow.instructions().iter().any(|one| overlap(one.marks));
-    // A goroutine that recovers from a panic goes on where no edge leads to.
-    if !known || !apart || function.convention == Convention::Go {
+    if !body::is_understood(module, flow) {
         return Vec::new();
     }
     let mut graph = DiGraph::<(), ()>::with_capacity(blocks.len() + 1, flow.edges().len());

@@ -27,7 +27,7 @@ use crate::stacks::{Stacks, Walk};
 use crate::store::Store;
 use crate::unwind;
 use crate::why::Why;
-use crate::{debugger, generate, indices, libunwind, remains, semaphores, steady};
+use crate::{debugger, early_copies, generate, indices, libunwind, remains, semaphores, steady};
 
 /// Modules at least this distance in bytes apart get patch areas of their own.
 const SPREAD: u64 = 1 << 30;
@@ -167,6 +167,7 @@ pub(crate) fn put_in(
     })?;
     let generated = generate(program, plan, &groups, &mut areas, setting, moving);
     let changed = generated.and_then(|changes| {
+        early_copies::make(program, &changes.records);
         let first = debugger::first(program);
         let work = |still: &mut Still<'_>| {
             for head in areas.iter().map(|area| &area.head) {

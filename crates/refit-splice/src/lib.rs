@@ -118,6 +118,7 @@ mod body;
 mod copy;
 mod counted;
 mod debugger;
+mod early_copies;
 mod encode;
 #[cfg(test)]
 mod fold_model;

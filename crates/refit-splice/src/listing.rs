@@ -80,7 +80,8 @@ impl Listing {
     /// has another function's: padding before the next function, or that function.
     pub(crate) fn stand_after(&mut self, passed: &[Instruction]) {
         let Some(next) = passed.last().map(Instruction::next_ip) else { return };
-        match passed.iter().rev().take_while(|one| changes_no_register(one)).last() {
+        let mut info = InstructionInfoFactory::new();
+        match passed.iter().rev().take_while(|one| changes_no_register(&mut info, one)).last() {
             Some(last) => self.frame(Frame::After { last: last.ip(), next }),
             None => self.stand_for(next),
         }
@@ -88,8 +89,7 @@ impl Listing {
 }
 
 /// Whether all general registers, the stack pointer among them, are the same after an instruction.
-fn changes_no_register(instruction: &Instruction) -> bool {
-    let mut info = InstructionInfoFactory::new();
+fn changes_no_register(info: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let used = info.info(instruction).used_registers();
     used.iter().all(|one| {
         let reads = matches!(one.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None);

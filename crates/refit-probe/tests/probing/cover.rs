@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use refit_analysis::FunctionId;
-use refit_probe::cover::{self, Blocks, Cover, Tally};
+use refit_probe::cover::{self, Blocks, Cover, Tally, Watching};
 use refit_probe::implied::implied;
 use refit_probe::sites::Place;
 use refit_probe::{drcov, modules, watch};
@@ -16,7 +16,7 @@ use super::program::Routes;
 
 fn covered(program: &Program, modules: &[&str]) -> Cover {
     let modules: Vec<String> = modules.iter().map(|&name| name.to_owned()).collect();
-    let prepared = cover::prepare(program, &modules, Blocks::Roomy).expect("prepared");
+    let prepared = cover::prepare(program, &modules, Blocks::Roomy, Watching::Flags).expect("prepared");
     prepared.install(program).expect("installed")
 }
 
@@ -86,7 +86,7 @@ fn all_blocks_are_watched_where_functions_are_copied() {
     let mut routes = Routes::start();
     let program = routes.program();
     let share = |which| {
-        let prepared = cover::prepare(&program, &["*".to_owned()], which).expect("prepared");
+        let prepared = cover::prepare(&program, &["*".to_owned()], which, Watching::Flags).expect("prepared");
         let mut cover = prepared.install(&program).expect("installed");
         let functions = cover.files.iter().flat_map(|file| &file.functions);
         let tally = functions.fold(Tally::default(), |all, one| all.and(cover.tally(one)));
@@ -97,7 +97,7 @@ fn all_blocks_are_watched_where_functions_are_copied() {
     assert_eq!(roomy.blocks, all.blocks);
     // The rest are functions whose ways are not all known.
     assert!(all.watched > roomy.watched && all.watched * 100 > all.blocks * 97, "{all:?}");
-    let prepared = cover::prepare(&program, &["*".to_owned()], Blocks::All).expect("prepared");
+    let prepared = cover::prepare(&program, &["*".to_owned()], Blocks::All, Watching::Flags).expect("prepared");
     let mut cover = prepared.install(&program).expect("installed");
     assert_eq!(routes.ask("route 2"), "15");
     cover.look().expect("read");
@@ -119,7 +119,7 @@ fn constants_within_instructions_stay() {
     let mut routes = Routes::start();
     let program = routes.program();
     for which in [Blocks::Roomy, Blocks::All] {
-        let prepared = cover::prepare(&program, &[], which).expect("prepared");
+        let prepared = cover::prepare(&program, &[], which, Watching::Flags).expect("prepared");
         let mut cover = prepared.install(&program).expect("installed");
         assert_eq!(routes.ask("constant 0"), "1122334455667788", "{which:?}");
         assert_eq!(routes.ask("constant 1"), "22446688aaccef11", "{which:?}");
@@ -173,7 +173,7 @@ fn files_are_named_by_patterns() {
     let all = cover.arrivals(&program, &["*".to_owned()]).expect("its files");
     assert!(all.contains(&"routes".to_owned()) && !all.contains(&"libc.so.6".to_owned()));
     remains::repair(&program).expect("taken out");
-    let error = cover::prepare(&program, &["nothing*".to_owned()], Blocks::Roomy)
+    let error = cover::prepare(&program, &["nothing*".to_owned()], Blocks::Roomy, Watching::Flags)
         .expect_err("no such file");
     assert!(error.to_string().contains("no code of a file called nothing*"), "{error}");
     routes.is_untouched();

@@ -1,6 +1,7 @@
 //! Probes of a program whose blocks and times are known.
 
 mod copies;
+mod counts;
 mod cover;
 mod declared;
 mod drill;

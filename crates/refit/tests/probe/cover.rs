@@ -1,6 +1,6 @@
 //! `refit cover` and `refit drill`, on a database program that knows nothing of it.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -48,6 +48,58 @@ fn a_program_says_the_same_with_all_blocks_of_all_its_files_watched() {
     let sum: u64 = all.map(|object| number(object, "reached")).sum();
     assert_eq!(number(library, "reached"), sum);
     assert!(text(&std::fs::read(file).expect("written")).starts_with("DRCOV VERSION: 2\n"));
+}
+
+#[test]
+fn lines_of_source_are_counted() {
+    const SOURCE: &str = "\
+int odd, even;
+static void one(int number)
+{
+	if (number % 2)
+		odd++;
+	else
+		even++;
+}
+int main(int count, char **words)
+{
+	for (int i = 0; i < 1000; i++)
+		one(i);
+	if (count > 1)
+		odd = words[1][0];
+	return odd - even;
+}
+";
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a path").to_owned();
+    let (source, program, tracefile) = (path("lines.c"), path("lines"), path("lines.info"));
+    std::fs::write(&source, SOURCE).expect("written");
+    let built = Command::new("cc").args(["-O0", "-g", "-o", &program, &source]).status();
+    assert!(built.expect("a C compiler").success());
+    let options = ["cover", "--counts", "--all", "--lcov", &tracefile, "--hottest", "1"];
+    let output = run(&[&options[..], &["--json", "--", &program]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines = text(&output.stdout);
+    let lines: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let [file, block] = &lines[..] else { panic!("{lines:?}") };
+    assert!(number(file, "runs") > 5000 && number(file, "watched") > number(file, "reached"));
+    assert_eq!((number(block, "runs"), &block["function"]), (1001, &Value::from("main")));
+    let told = std::fs::read_to_string(&tracefile).expect("written");
+    let own = told.split("end_of_record\n").find(|part| part.contains("/lines.c\n"));
+    let own = own.expect("the source");
+    for line in [
+        "FNDA:1000,one", "FNDA:1,main", "FN:3,one", "FNF:2", "FNH:2", "DA:4,1000", "DA:5,500",
+        "DA:7,500", "DA:8,1000", "DA:11,1001", "DA:12,1000", "DA:13,1", "DA:14,0", "DA:15,1",
+    ] {
+        assert!(own.lines().any(|one| one == line), "{line}: {own}");
+    }
+    let output = run(&[&options[..6], &["1", "--", &program]].concat());
+    let lines = text(&output.stdout);
+    assert!(lines.contains("RUNS") && lines.contains("1 001") && lines.contains("lines:main+0x"));
+    for arguments in [&["cover", "--hottest", "1", "--", "true"][..], &["cover", "--hottest", "x"]] {
+        assert_eq!(run(arguments).status.code(), Some(2), "{arguments:?}");
+    }
 }
 
 #[test]

@@ -1,15 +1,16 @@
 //! `refit cover`: reports the basic blocks of a program that are reached.
 
-use std::io::Write;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::ValueHint;
-use refit_probe::cover::{self, Blocks, Cover, File, Function, Prepared, Tally};
-use refit_probe::drcov;
+use refit_probe::cover::{self, Blocks, Cover, Function, Prepared, Tally, Watching};
 use refit_probe::watch::Error;
+use refit_probe::{drcov, lcov};
 use refit_splice::process::Program;
 use serde::Serialize;
 
@@ -24,6 +25,8 @@ use crate::table::{Align, Table};
 
 /// The interval at which flags are checked, and newly loaded files.
 const LOOK: Duration = Duration::from_millis(100);
+/// Number of blocks that are reported if they are counted.
+const HOTTEST: usize = 20;
 
 /// Arguments of `refit cover`.
 #[derive(Debug, Args)]
@@ -32,6 +35,7 @@ Example:
   refit cover -p 4711
   refit cover --module '*' --functions -- sqlite3 data.db 'select count(*) from t'
   refit cover --drcov run.drcov -- ./server
+  refit cover --counts --lcov run.info -- ./server
 
 cover watches each block until it is reached, and then removes the probe. It does not watch blocks without room for a jump; SHARE is the share \
 of watched blocks. It reports, but does not watch, libraries that the program loads later. Ctrl-C prints the result and removes all probes.")]
@@ -51,6 +55,14 @@ pub(crate) struct CoverArgs {
     #[arg(long)]
     all: bool,
 
+    /// Count how often each block runs, as RUNS; the probes stay until the end
+    #[arg(long)]
+    counts: bool,
+
+    /// Report this many of the blocks that run most often (default: 20)
+    #[arg(long, value_name = "N", requires = "counts")]
+    hottest: Option<usize>,
+
     /// Report also each function
     #[arg(long)]
     functions: bool,
@@ -58,6 +70,11 @@ pub(crate) struct CoverArgs {
     /// Write the reached blocks to this file in drcov format, for Lighthouse, Ghidra and others
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     drcov: Option<PathBuf>,
+
+    /// Write the lines of source that were run to this file in LCOV format, for genhtml and others;
+    /// needs debug information
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    lcov: Option<PathBuf>,
 
     /// Print the result so far at this interval
     #[arg(long, value_parser = format::parse_duration, value_name = "TIME")]
@@ -87,7 +104,8 @@ fn watch(
     let failed = |error: Error| failure(id, &error);
     let program = open(id)?;
     let which = if args.all { Blocks::All } else { Blocks::Roomy };
-    let prepared = cover::prepare(&program, &args.modules, which).map_err(failed)?;
+    let watching = if args.counts { Watching::Counters } else { Watching::Flags };
+    let prepared = cover::prepare(&program, &args.modules, which, watching).map_err(failed)?;
     tell_refused(&prepared);
     let mut cover = prepared.install(&program).map_err(failed)?;
     let stood = cover.stood();
@@ -100,39 +118,46 @@ fn watch(
     let course = Course { launched: args.pid.is_none(), time: args.time, interval: args.interval };
     let mut next = Instant::now();
     let followed = course.follow(std::slice::from_ref(&program), interrupted, |turn| match turn {
-        Turn::Tell => print(&cover, args.functions, out).and_then(|()| out.flush()),
+        Turn::Tell => {
+            look(&mut cover)?;
+            print(&cover, args, out).and_then(|()| out.flush())
+        }
         Turn::Look if Instant::now() < next => Ok(()),
         Turn::Look => {
             next = Instant::now() + LOOK;
-            look(&mut cover, &program, &args.modules, &mut arrived)
+            // Counters stay, so they are read when they are printed.
+            if !args.counts {
+                look(&mut cover)?;
+                // A thread that cannot be stopped now (it waits for a vfork, a debugger has it) can
+                // be later; failures are reported at the end.
+                let _ = cover.relieve(&program, Instant::now());
+            }
+            tell_arrivals(&cover, &program, &args.modules, &mut arrived);
+            Ok(())
         }
     });
     // In spite of errors of the output, the program gets its code back.
     let removed = cover.remove(&program);
     followed?;
     tell_relieved(&cover);
-    print(&cover, args.functions, out)?;
-    if let Some(path) = &args.drcov {
-        write_drcov(&cover, path)?;
-    }
+    print(&cover, args, out)?;
+    write_files(&cover, args)?;
     tell_kept(program.id(), &removed.map_err(|why| failed(why.into()))?);
     out.flush()
 }
 
-fn look(
-    cover: &mut Cover,
+fn look(cover: &mut Cover) -> Result<(), Failure> {
+    cover.look().map_err(|e| Failure::new("read the reached blocks", e.to_string(), "try again"))
+}
+
+fn tell_arrivals(
+    cover: &Cover,
     program: &Program,
     modules: &[String],
     arrived: &mut Vec<String>,
-) -> Result<(), Failure> {
-    cover
-        .look()
-        .map_err(|e| Failure::new("read the reached blocks", e.to_string(), "try again"))?;
-    // A thread that cannot be stopped now (it waits for a vfork, a debugger has it) can be later;
-    // failures are reported at the end.
-    let _ = cover.relieve(program, Instant::now());
+) {
     if modules.is_empty() {
-        return Ok(());
+        return;
     }
     for name in cover.arrivals(program, modules).unwrap_or_default() {
         if !arrived.contains(&name) {
@@ -140,7 +165,6 @@ fn look(
             arrived.push(name);
         }
     }
-    Ok(())
 }
 
 fn tell_refused(prepared: &Prepared) {
@@ -177,17 +201,29 @@ struct CoverageRecord<'c> {
     reached: u64,
     watched: u64,
     blocks: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runs: Option<u64>,
+}
+
+/// A block that was counted, for programs.
+#[derive(Serialize)]
+struct BlockRecord<'c> {
+    module: &'c str,
+    function: &'c str,
+    block: u64,
+    size: u64,
+    runs: u64,
 }
 
 /// A file, with the coverage of its functions and their total.
 struct Seen<'c> {
-    file: &'c File,
+    file: &'c cover::File,
     functions: Vec<(&'c Function, Tally)>,
     all: Tally,
 }
 
 impl<'c> Seen<'c> {
-    fn of(cover: &'c Cover, file: &'c File) -> Self {
+    fn of(cover: &'c Cover, file: &'c cover::File) -> Self {
         let functions: Vec<_> =
             file.functions.iter().map(|function| (function, cover.tally(function))).collect();
         let all = functions.iter().fold(Tally::default(), |sum, (_, tally)| sum.and(*tally));
@@ -198,7 +234,7 @@ impl<'c> Seen<'c> {
         self.functions.iter().filter(|(_, tally)| tally.reached > 0).count() as u64
     }
 
-    fn objects(&self, each: bool, out: &mut Output) -> Result<(), Failure> {
+    fn objects(&self, args: &CoverArgs, out: &mut Output) -> Result<(), Failure> {
         let record = |tally: Tally| CoverageRecord {
             module: &self.file.name,
             function: None,
@@ -208,13 +244,14 @@ impl<'c> Seen<'c> {
             reached: tally.reached,
             watched: tally.watched,
             blocks: tally.blocks,
+            runs: args.counts.then_some(tally.runs),
         };
         out.object(&CoverageRecord {
             functions: Some(self.functions.len() as u64),
             functions_reached: Some(self.entered()),
             ..record(self.all)
         })?;
-        let functions = if each { &self.functions[..] } else { &[] };
+        let functions = if args.functions { &self.functions[..] } else { &[] };
         functions.iter().try_for_each(|(function, tally)| {
             let (name, address) = (Some(&*function.name), Some(function.address));
             out.object(&CoverageRecord { function: name, address, ..record(*tally) })
@@ -222,36 +259,79 @@ impl<'c> Seen<'c> {
     }
 }
 
-fn print(cover: &Cover, each: bool, out: &mut Output) -> Result<(), Failure> {
+fn print(cover: &Cover, args: &CoverArgs, out: &mut Output) -> Result<(), Failure> {
     let seen: Vec<Seen<'_>> = cover.files.iter().map(|file| Seen::of(cover, file)).collect();
     if out.json() {
-        return seen.iter().try_for_each(|seen| seen.objects(each, out));
+        seen.iter().try_for_each(|seen| seen.objects(args, out))?;
+    } else {
+        print_files(&seen, args, out)?;
+        for seen in seen.iter().filter(|_| args.functions) {
+            print_functions(seen, args, out)?;
+        }
     }
-    let right = |title| (title, Align::Right);
-    let numbers = [right("SHARE"), right("REACHED"), right("WATCHED"), right("BLOCKS")];
-    let cells = |tally: Tally| {
-        let counts = [tally.reached, tally.watched, tally.blocks].map(format::count);
-        [vec![share(tally)], counts.to_vec()].concat()
-    };
-    let mut table =
-        Table::new(&[&numbers[..], &[("FUNCTIONS", Align::Right), ("FILE", Align::Left)]].concat());
-    for seen in &seen {
+    if args.counts { print_hottest(cover, args.hottest.unwrap_or(HOTTEST), out) } else { Ok(()) }
+}
+
+/// Returns a table with the columns of numbers, and these.
+fn table(args: &CoverArgs, others: &[(&'static str, Align)]) -> Table {
+    let columns = ["SHARE", "REACHED", "WATCHED", "BLOCKS", "RUNS"].map(|it| (it, Align::Right));
+    let numbers = if args.counts { &columns[..] } else { &columns[..4] };
+    Table::new(&[numbers, others].concat())
+}
+
+fn numbers(args: &CoverArgs, tally: Tally) -> Vec<String> {
+    let counts = [tally.reached, tally.watched, tally.blocks, tally.runs].map(format::count);
+    let counts = if args.counts { &counts[..] } else { &counts[..3] };
+    [&[share(tally)], counts].concat()
+}
+
+fn print_files(seen: &[Seen<'_>], args: &CoverArgs, out: &mut Output) -> Result<(), Failure> {
+    let mut table = table(args, &[("FUNCTIONS", Align::Right), ("FILE", Align::Left)]);
+    for seen in seen {
         let of = [format::count(seen.entered()), format::count(seen.functions.len() as u64)];
-        table.row([cells(seen.all), vec![of.join(" of "), seen.file.name.clone()]].concat());
+        table.row([numbers(args, seen.all), vec![of.join(" of "), seen.file.name.clone()]].concat());
+    }
+    table.lines().iter().try_for_each(|line| out.line(line))
+}
+
+fn print_functions(seen: &Seen<'_>, args: &CoverArgs, out: &mut Output) -> Result<(), Failure> {
+    out.line("")?;
+    let mut table = table(args, &[("FUNCTION", Align::Left)]);
+    for (function, tally) in seen.functions.iter().filter(|(_, tally)| tally.reached > 0) {
+        let name = format!("{}:{}", seen.file.name, function.name);
+        table.row([numbers(args, *tally), vec![name]].concat());
     }
     table.lines().iter().try_for_each(|line| out.line(line))?;
-    for seen in seen.iter().filter(|_| each) {
-        out.line("")?;
-        let mut table = Table::new(&[&numbers[..], &[("FUNCTION", Align::Left)]].concat());
-        for (function, tally) in seen.functions.iter().filter(|(_, tally)| tally.reached > 0) {
-            let name = format!("{}:{}", seen.file.name, function.name);
-            table.row([cells(*tally), vec![name]].concat());
-        }
-        table.lines().iter().try_for_each(|line| out.line(line))?;
-        let never = seen.functions.len() as u64 - seen.entered();
-        out.line(&format!("{} never reached", format::counted(never, "function")))?;
+    let never = seen.functions.len() as u64 - seen.entered();
+    out.line(&format!("{} never reached", format::counted(never, "function")))
+}
+
+fn print_hottest(cover: &Cover, most: usize, out: &mut Output) -> Result<(), Failure> {
+    let hottest = cover.hottest(most);
+    let runs = |block| cover.runs(block).unwrap_or(0);
+    if out.json() {
+        return hottest.iter().try_for_each(|(file, function, block)| {
+            out.object(&BlockRecord {
+                module: &file.name,
+                function: &function.name,
+                block: block.address,
+                size: block.size,
+                runs: runs(block),
+            })
+        });
     }
-    Ok(())
+    out.line("")?;
+    let right = |title| (title, Align::Right);
+    let mut table =
+        Table::new(&[right("RUNS"), right("BYTES"), right("ADDRESS"), ("BLOCK", Align::Left)]);
+    for (file, function, block) in hottest {
+        let distance = block.address.wrapping_sub(function.address).cast_signed();
+        let sign = if distance < 0 { '-' } else { '+' };
+        let name = format!("{}:{}{sign}{:#x}", file.name, function.name, distance.unsigned_abs());
+        let numbers = [format::count(runs(block)), format::count(block.size)];
+        table.row([&numbers[..], &[format!("{:#x}", block.address), name]].concat());
+    }
+    table.lines().iter().try_for_each(|line| out.line(line))
 }
 
 /// Returns the share of watched blocks that were reached.
@@ -260,10 +340,27 @@ fn share(tally: Tally) -> String {
     tenths.map_or("-".to_owned(), |tenths| format!("{}.{} %", tenths / 10, tenths % 10))
 }
 
-fn write_drcov(cover: &Cover, path: &std::path::Path) -> Result<(), Failure> {
-    let written = std::fs::File::create(path).map(std::io::BufWriter::new).and_then(|mut to| {
-        drcov::write(cover, &mut to)?;
-        to.flush()
+/// Writes the files that are asked for.
+fn write_files(cover: &Cover, args: &CoverArgs) -> Result<(), Failure> {
+    if let Some(path) = &args.drcov {
+        write_to(path, |to| drcov::write(cover, to))?;
+    }
+    let Some(path) = &args.lcov else { return Ok(()) };
+    let without = write_to(path, |to| lcov::write(cover, to))?;
+    for name in without {
+        say!("refit: no lines of {name}: it has no debug information; install its -dbgsym package");
+    }
+    Ok(())
+}
+
+fn write_to<R>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<R>,
+) -> Result<R, Failure> {
+    let written = File::create(path).map(BufWriter::new).and_then(|mut to| {
+        let written = write(&mut to)?;
+        to.flush()?;
+        Ok(written)
     });
     written.map_err(|e| {
         Failure::new(
