@@ -5,10 +5,9 @@
 //! makes the first change of each page while the program runs, and writes a byte that is there
 //! already.
 //!
-//! Between reading and writing it, the program itself cannot change the byte: it may not write to
-//! the mapping, and the page is still that of the file, so it has not done so before. If another
-//! tool puts a breakpoint there, it changes the first byte of an instruction: the byte that is
-//! written is the last one of a site.
+//! The byte is as it was analysed if the page is still that of the file, and the program cannot change
+//! it, since it may not write to the mapping. If another tool puts a breakpoint there at that moment,
+//! it changes the first byte of an instruction: the byte that is written is the last one of a site.
 
 use std::collections::BTreeMap;
 
@@ -27,18 +26,18 @@ pub(crate) fn make(program: &Program, records: &[Record]) {
     let mut bytes = BTreeMap::new();
     for record in records.iter().filter(|record| record.changes()) {
         let last = record.address + record.new.len() as u64 - 1;
-        bytes.entry(last / PAGE_SIZE_U64 * PAGE_SIZE_U64).or_insert(last);
+        let byte = record.old[record.old.len() - 1];
+        bytes.entry(last / PAGE_SIZE_U64 * PAGE_SIZE_U64).or_insert((last, byte));
     }
     for mapping in mappings.iter().filter(|mapping| !mapping.writable && !mapping.shared) {
         let mut own = bytes.range(mapping.range.clone());
         let (Some((&first, _)), last) = (own.next(), own.next_back()) else { continue };
         let last = last.map_or(first, |(&page, _)| page);
         let Ok(pages) = pagemap.pages(first..last + PAGE_SIZE_U64) else { continue };
-        for (&page, &at) in bytes.range(first..=last) {
+        for (&page, &(at, byte)) in bytes.range(first..=last) {
             let state = pages.get(((page - first) / PAGE_SIZE_U64) as usize);
             if state.is_some_and(|state| is_of_the_file(*state)) {
-                let mut byte = [0];
-                let _ = program.read(at, &mut byte).and_then(|()| program.write(at, &byte));
+                let _ = program.write(at, &[byte]);
             }
         }
     }

@@ -1,16 +1,16 @@
 //! Changes many places of a stopped program so that refit may be killed at any moment.
 //!
-//! The kernel writes to the memory of another process page by page, and may stop between two pages
-//! when the writer is killed. So every write is within one page, and the program can run with any
-//! prefix of the writes done:
+//! The kernel writes to the memory of another process page by page, in the order of their addresses,
+//! and may stop between two pages when the writer is killed. The program can run with any prefix of
+//! the pages written:
 //!
 //! - a jump lies within one page ([`in_one_page`]), so it is written wholly or not at all;
 //! - records are written in their order and undone in reverse order: the target of a short jump is
 //!   written before the jump and removed after it. The bytes of a copied function that have to
 //!   change at once are in one page, and change last ([`crate::layout`]).
 //!
-//! Successive records in the same page are read and written together, since each access costs a
-//! system call, whatever its length.
+//! Successive records in the same page, and in the page after it, are read and written together, with
+//! the bytes in between: each access costs a system call, which takes longer than a page does.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -22,7 +22,10 @@ use crate::process::{Program, Refusal};
 
 use crate::record::Record;
 
-/// A part of a page, with the places in it that change.
+/// Maximum number of pages that are read and written together.
+const TOGETHER: u64 = 64;
+
+/// A range of memory, with the places in it that change, by ascending pages.
 struct Stretch<'r> {
     begin: u64,
     length: usize,
@@ -35,7 +38,7 @@ struct Stretch<'r> {
 
 /// Whether the `length` bytes from an address on are in one page.
 pub(crate) fn in_one_page(address: u64, length: usize) -> bool {
-    address / PAGE_SIZE_U64 == (address + length as u64 - 1) / PAGE_SIZE_U64
+    page(address) == page(address + length as u64 - 1)
 }
 
 /// The present state of a place.
@@ -68,14 +71,12 @@ pub(crate) fn decide<'r, E: From<Refusal>>(
     records: impl IntoIterator<Item = &'r Record>,
     mut wanted: impl FnMut(&'r Record, Now) -> Result<Option<&'r [u8]>, E>,
 ) -> Result<Change<'r>, E> {
-    let mut stretches = stretches(records);
+    let mut stretches = read(program, stretches(records));
     for stretch in &mut stretches {
-        stretch.found = vec![0; stretch.length];
-        let found = &mut stretch.found;
-        let readable = program.read(stretch.begin, found).is_ok();
+        let readable = stretch.found.len() == stretch.length;
         for record in &stretch.records {
             let at = (record.address - stretch.begin) as usize;
-            let now = match &found[at..at + record.new.len()] {
+            let now = match stretch.found.get(at..at + record.new.len()).unwrap_or_default() {
                 _ if !readable => Now::Gone,
                 // A short jump can have the same bytes as the one that it replaced.
                 bytes if bytes == record.old => Now::Old,
@@ -89,11 +90,32 @@ pub(crate) fn decide<'r, E: From<Refusal>>(
                 stretch.puts.push((at, bytes));
             }
         }
-        if !readable {
-            stretch.found.clear();
-        }
     }
     Ok(Change { stretches })
+}
+
+/// Reads what is there, page by page where not all pages of a stretch can be read.
+fn read<'r>(program: &Program, stretches: Vec<Stretch<'r>>) -> Vec<Stretch<'r>> {
+    let mut all = Vec::with_capacity(stretches.len());
+    for mut stretch in stretches {
+        stretch.found = vec![0; stretch.length];
+        if program.read(stretch.begin, &mut stretch.found).is_ok() {
+            all.push(stretch);
+            continue;
+        }
+        stretch.found.clear();
+        let pages = stretch.records.chunk_by(|one, next| page(one.address) == page(next.address));
+        let mut pages: Vec<_> =
+            pages.flat_map(|records| joined(records.iter().copied(), 1)).collect();
+        for page in &mut pages {
+            page.found = vec![0; page.length];
+            if program.read(page.begin, &mut page.found).is_err() {
+                page.found.clear();
+            }
+        }
+        all.append(&mut pages);
+    }
+    all
 }
 
 impl Change<'_> {
@@ -110,19 +132,19 @@ impl Change<'_> {
                 for &(at, bytes) in &stretch.puts {
                     after[at..at + bytes.len()].copy_from_slice(bytes);
                 }
-                program.write(stretch.begin, &after).map(|()| before)
+                done.push((stretch.begin, before));
+                program.write(stretch.begin, &after)
             });
-            match written {
-                Ok(before) => done.push((stretch.begin, before)),
-                Err(source) => {
-                    for (begin, before) in done.iter().rev() {
-                        // Memory that was writable a moment ago can be restored.
-                        let _ = program.write(*begin, before);
-                    }
-                    let id = program.id();
-                    return Err(Refusal::System { id, what: "change its code", source });
+            let Err(source) = written else { continue };
+            for (begin, before) in done.iter().rev() {
+                // Memory that was writable a moment ago can be restored. Of the last stretch, some
+                // pages may have been written.
+                for page in pieces(*begin, before) {
+                    let _ = program.write(page.0, page.1);
                 }
             }
+            let id = program.id();
+            return Err(Refusal::System { id, what: "change its code", source });
         }
         Ok(())
     }
@@ -134,11 +156,19 @@ impl<'r> Stretch<'r> {
         Self { begin, length, found: Vec::new(), records: vec![record], puts: Vec::new() }
     }
 
+    /// Whether a record of this place can be the next one: no page that was passed is written
+    /// again.
+    fn takes(&self, begin: u64, length: usize, most: u64) -> bool {
+        let last = page(self.begin + self.length as u64 - 1);
+        let whole = in_one_page(self.records[0].address, self.records[0].new.len());
+        let next = last..=last + u64::from(page(self.begin) + most > last + 1);
+        whole && in_one_page(begin, length) && next.contains(&page(begin))
+    }
+
     /// Returns the bytes before its change; `pages` are those that have been changed.
     fn before(&self, program: &Program, pages: &mut BTreeSet<u64>) -> io::Result<Cow<'_, [u8]>> {
-        let last = (self.begin + self.length as u64 - 1) / PAGE_SIZE_U64;
         let mut again = false;
-        for page in self.begin / PAGE_SIZE_U64..=last {
+        for page in page(self.begin)..=page(self.begin + self.length as u64 - 1) {
             again |= !pages.insert(page);
         }
         // Earlier changes may have changed the bytes in between.
@@ -151,24 +181,82 @@ impl<'r> Stretch<'r> {
     }
 }
 
+/// Divides bytes at the ends of pages.
+fn pieces(begin: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    let first = (PAGE_SIZE_U64 - begin % PAGE_SIZE_U64) as usize;
+    let (head, rest) = bytes.split_at(first.min(bytes.len()));
+    let behind = (begin + head.len() as u64..).step_by(PAGE_SIZE_U64 as usize);
+    [(begin, head)].into_iter().chain(behind.zip(rest.chunks(PAGE_SIZE_U64 as usize)))
+}
+
+fn page(address: u64) -> u64 {
+    address / PAGE_SIZE_U64
+}
+
 fn stretches<'r>(records: impl IntoIterator<Item = &'r Record>) -> Vec<Stretch<'r>> {
+    joined(records, TOGETHER)
+}
+
+/// Joins successive records in the same page, or in the next one, up to this many pages.
+fn joined<'r>(records: impl IntoIterator<Item = &'r Record>, most: u64) -> Vec<Stretch<'r>> {
     let mut stretches: Vec<Stretch<'_>> = Vec::new();
     for record in records.into_iter().filter(|record| record.changes()) {
         let (begin, length) = (record.address, record.new.len());
-        let whole = in_one_page(begin, length);
-        match stretches.last_mut() {
-            Some(last)
-                if whole
-                    && last.begin / PAGE_SIZE_U64 == begin / PAGE_SIZE_U64
-                    && last.length > 0 =>
-            {
+        match stretches.last_mut().filter(|last| last.takes(begin, length, most)) {
+            Some(last) => {
                 let end = (last.begin + last.length as u64).max(begin + length as u64);
                 last.begin = last.begin.min(begin);
                 last.length = (end - last.begin) as usize;
                 last.records.push(record);
             }
-            _ => stretches.push(Stretch::new(record)),
+            None => stretches.push(Stretch::new(record)),
         }
     }
     stretches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(address: u64) -> Record {
+        Record { address, old: vec![0; 5], new: vec![1; 5], copies: Vec::new() }
+    }
+
+    /// Returns the addresses of each stretch, and its length.
+    fn joined_at(addresses: &[u64]) -> Vec<(Vec<u64>, usize)> {
+        let records: Vec<Record> = addresses.iter().copied().map(at).collect();
+        let stretches = stretches(&records);
+        let addresses = |one: &Stretch<'_>| one.records.iter().map(|one| one.address).collect();
+        stretches.iter().map(|one| (addresses(one), one.length)).collect()
+    }
+
+    #[test]
+    fn pages_are_written_in_the_order_of_the_records() {
+        assert_eq!(
+            joined_at(&[0x1100, 0x1010, 0x2000, 0x3ff0, 0x5000, 0x4000]),
+            [
+                (vec![0x1100, 0x1010, 0x2000, 0x3ff0], 0x2fe5),
+                (vec![0x5000], 5),
+                // Its page is written later.
+                (vec![0x4000], 5),
+            ]
+        );
+        // A page that another one has followed is not written before that.
+        assert_eq!(joined_at(&[0x1000, 0x2000, 0x1010]).len(), 2);
+        let many: Vec<u64> = (1..=1 + TOGETHER).map(|page| page * PAGE_SIZE_U64).collect();
+        assert_eq!(joined_at(&many)[1], (vec![*many.last().expect("some")], 5));
+        // What lies in two pages is alone.
+        assert_eq!(joined_at(&[0x1000, 0x1ffe, 0x2010]).len(), 3);
+    }
+
+    #[test]
+    fn bytes_are_divided_at_the_ends_of_pages() {
+        let bytes = [7; 0x1020];
+        let pieces: Vec<_> = pieces(0x1ff0, &bytes).map(|(at, part)| (at, part.len())).collect();
+        assert_eq!(pieces, [(0x1ff0, 0x10), (0x2000, 0x1000), (0x3000, 0x10)]);
+        assert_eq!(super::pieces(0x1ff0, &bytes[..3]).map(|(at, _)| at).collect::<Vec<_>>(), [
+            0x1ff0
+        ]);
+    }
 }
