@@ -18,7 +18,7 @@ use crate::assemble::assemble;
 use crate::kept;
 use crate::move_threads::{move_contexts, move_counters};
 use crate::moving::Moving;
-use crate::patches::{self, Now};
+use crate::patches::{Now, Places};
 use crate::plan::{Plan, Ready};
 use crate::process::{Program, Refusal, STOP_TIMEOUT, Still, contexts};
 use crate::record::{Head, Record};
@@ -168,6 +168,7 @@ pub(crate) fn put_in(
     let generated = generate(program, plan, &groups, &mut areas, setting, moving);
     let changed = generated.and_then(|changes| {
         early_copies::make(program, &changes.records);
+        let places = Places::new(&changes.records);
         let first = debugger::first(program);
         let work = |still: &mut Still<'_>| {
             for head in areas.iter().map(|area| &area.head) {
@@ -175,7 +176,7 @@ pub(crate) fn put_in(
                 first.and_then(|first| debugger::show(still, first, head));
                 libunwind::register(still.program(), head);
             }
-            change(still, &changes, areas.first())
+            change(still, &changes, places, areas.first())
         };
         let ((), changing) = contexts::stand_still(program, STOP_TIMEOUT, work)?;
         Ok((changes.removable, changes.calls, changing))
@@ -436,8 +437,13 @@ fn refuse_changed(program: &Program, plan: &Plan, moving: &Moving<'_>) -> Result
 ///
 /// Program counters move first. The copies that they move to lead back to the original, whether it
 /// has changed by then or not. Semaphores, which the `first` area counts, are raised last.
-fn change(still: &mut Still<'_>, changes: &Changes, first: Option<&Area>) -> Result<(), Why> {
-    let change = patches::decide(still.program(), &changes.records, |record, now| match now {
+fn change(
+    still: &mut Still<'_>,
+    changes: &Changes,
+    places: Places<'_>,
+    first: Option<&Area>,
+) -> Result<(), Why> {
+    let change = places.decide(still.program(), |record, now| match now {
         Now::Old => Ok(Some(&*record.new)),
         _ => Err(Why::Changed { address: record.address }),
     })?;

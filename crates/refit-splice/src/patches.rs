@@ -12,9 +12,9 @@
 //! Successive records in the same page, and in the page after it, are read and written together, with
 //! the bytes in between: each access costs a system call, which takes longer than a page does.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 
 use refit_sys::memory::PAGE_SIZE_U64;
 
@@ -23,14 +23,19 @@ use crate::process::{Program, Refusal};
 use crate::record::Record;
 
 /// Maximum number of pages that are read and written together.
-const TOGETHER: u64 = 64;
+const TOGETHER: u64 = 16;
+
+/// Places that are to change, with room for what is there.
+pub(crate) struct Places<'r> {
+    stretches: Vec<Stretch<'r>>,
+}
 
 /// A range of memory, with the places in it that change, by ascending pages.
 struct Stretch<'r> {
     begin: u64,
-    length: usize,
-    /// The bytes that are there, if they can be read.
-    found: Vec<u8>,
+    /// The bytes that are there; some others before they were read.
+    bytes: Vec<u8>,
+    readable: bool,
     records: Vec<&'r Record>,
     /// Offsets from the beginning, and the bytes to write there.
     puts: Vec<(usize, &'r [u8])>,
@@ -61,61 +66,45 @@ pub(crate) struct Change<'r> {
     stretches: Vec<Stretch<'r>>,
 }
 
-/// Decides on changes: for each place, `wanted` receives its present state and returns the bytes to
-/// write, or `None` to leave it. The changes are made in the order of the records.
-///
-/// # Errors
-/// The error of `wanted`.
-pub(crate) fn decide<'r, E: From<Refusal>>(
-    program: &Program,
-    records: impl IntoIterator<Item = &'r Record>,
-    mut wanted: impl FnMut(&'r Record, Now) -> Result<Option<&'r [u8]>, E>,
-) -> Result<Change<'r>, E> {
-    let mut stretches = read(program, stretches(records));
-    for stretch in &mut stretches {
-        let readable = stretch.found.len() == stretch.length;
-        for record in &stretch.records {
-            let at = (record.address - stretch.begin) as usize;
-            let now = match stretch.found.get(at..at + record.new.len()).unwrap_or_default() {
-                _ if !readable => Now::Gone,
-                // A short jump can have the same bytes as the one that it replaced.
-                bytes if bytes == record.old => Now::Old,
-                bytes if bytes == record.new => Now::New,
-                // Another tool has put a breakpoint over the first byte. When it restores the byte,
-                // the place leads to the patch area again.
-                bytes if bytes[1..] == record.new[1..] => Now::Foreign,
-                _ => Now::Replaced,
-            };
-            if let Some(bytes) = wanted(record, now)? {
-                stretch.puts.push((at, bytes));
-            }
-        }
+impl<'r> Places<'r> {
+    /// Returns the places of these changes, in their order. This needs no stopped program.
+    pub(crate) fn new(records: impl IntoIterator<Item = &'r Record>) -> Self {
+        Self { stretches: joined(records, TOGETHER) }
     }
-    Ok(Change { stretches })
-}
 
-/// Reads what is there, page by page where not all pages of a stretch can be read.
-fn read<'r>(program: &Program, stretches: Vec<Stretch<'r>>) -> Vec<Stretch<'r>> {
-    let mut all = Vec::with_capacity(stretches.len());
-    for mut stretch in stretches {
-        stretch.found = vec![0; stretch.length];
-        if program.read(stretch.begin, &mut stretch.found).is_ok() {
-            all.push(stretch);
-            continue;
-        }
-        stretch.found.clear();
-        let pages = stretch.records.chunk_by(|one, next| page(one.address) == page(next.address));
-        let mut pages: Vec<_> =
-            pages.flat_map(|records| joined(records.iter().copied(), 1)).collect();
-        for page in &mut pages {
-            page.found = vec![0; page.length];
-            if program.read(page.begin, &mut page.found).is_err() {
-                page.found.clear();
+    /// Decides on changes: for each place, `wanted` receives its present state and returns the bytes
+    /// to write, or `None` to leave it. The changes are made in the order of the records.
+    ///
+    /// # Errors
+    /// The error of `wanted`.
+    pub(crate) fn decide<E: From<Refusal>>(
+        self,
+        program: &Program,
+        mut wanted: impl FnMut(&'r Record, Now) -> Result<Option<&'r [u8]>, E>,
+    ) -> Result<Change<'r>, E> {
+        let mut stretches = Vec::with_capacity(self.stretches.len());
+        self.stretches.into_iter().for_each(|stretch| stretch.read(program, &mut stretches));
+        for Stretch { begin, bytes, readable, records, puts } in &mut stretches {
+            for &record in &*records {
+                let at = (record.address - *begin) as usize;
+                let now = match &bytes[at..at + record.new.len()] {
+                    _ if !*readable => Now::Gone,
+                    // A short jump can have the same bytes as the one that it replaced.
+                    bytes if bytes == record.old => Now::Old,
+                    bytes if bytes == record.new => Now::New,
+                    // Another tool has put a breakpoint over the first byte. When it restores the
+                    // byte, the place leads to the patch area again.
+                    bytes if bytes[1..] == record.new[1..] => Now::Foreign,
+                    _ => Now::Replaced,
+                };
+                if let Some(bytes) = wanted(record, now)? {
+                    puts.push((at, bytes));
+                }
             }
         }
-        all.append(&mut pages);
+        stretches.retain(|stretch| !stretch.puts.is_empty());
+        Ok(Change { stretches })
     }
-    all
 }
 
 impl Change<'_> {
@@ -123,24 +112,21 @@ impl Change<'_> {
     ///
     /// # Errors
     /// [`Refusal`]: the program's memory cannot be written.
-    pub(crate) fn make(&self, program: &Program) -> Result<(), Refusal> {
-        let mut done: Vec<(u64, Cow<'_, [u8]>)> = Vec::new();
-        let mut pages = BTreeSet::new();
-        for stretch in self.stretches.iter().filter(|stretch| !stretch.puts.is_empty()) {
-            let written = stretch.before(program, &mut pages).and_then(|before| {
-                let mut after = before.to_vec();
-                for &(at, bytes) in &stretch.puts {
-                    after[at..at + bytes.len()].copy_from_slice(bytes);
-                }
-                done.push((stretch.begin, before));
-                program.write(stretch.begin, &after)
+    pub(crate) fn make(mut self, program: &Program) -> Result<(), Refusal> {
+        let mut changed = BTreeSet::new();
+        let mut done = Vec::with_capacity(self.stretches.len());
+        for stretch in &mut self.stretches {
+            let written = stretch.renew(program, &mut changed).and_then(|()| {
+                done.push(stretch.put());
+                program.write(stretch.begin, &stretch.bytes)
             });
             let Err(source) = written else { continue };
-            for (begin, before) in done.iter().rev() {
+            for (stretch, before) in self.stretches.iter_mut().zip(&done).rev() {
+                stretch.put_back(before);
                 // Memory that was writable a moment ago can be restored. Of the last stretch, some
                 // pages may have been written.
-                for page in pieces(*begin, before) {
-                    let _ = program.write(page.0, page.1);
+                for (begin, page) in pages(stretch.begin, &stretch.bytes) {
+                    let _ = program.write(begin, page);
                 }
             }
             let id = program.id();
@@ -151,38 +137,53 @@ impl Change<'_> {
 }
 
 impl<'r> Stretch<'r> {
-    fn new(record: &'r Record) -> Self {
-        let (begin, length) = (record.address, record.new.len());
-        Self { begin, length, found: Vec::new(), records: vec![record], puts: Vec::new() }
+    fn end(&self) -> u64 {
+        self.begin + self.bytes.len() as u64
     }
 
-    /// Whether a record of this place can be the next one: no page that was passed is written
-    /// again.
-    fn takes(&self, begin: u64, length: usize, most: u64) -> bool {
-        let last = page(self.begin + self.length as u64 - 1);
-        let whole = in_one_page(self.records[0].address, self.records[0].new.len());
-        let next = last..=last + u64::from(page(self.begin) + most > last + 1);
-        whole && in_one_page(begin, length) && next.contains(&page(begin))
+    /// Reads what is there, page by page if not all pages can be read.
+    fn read(mut self, program: &Program, into: &mut Vec<Self>) {
+        self.readable = program.read(self.begin, &mut self.bytes).is_ok();
+        if self.readable || page(self.begin) == page(self.end() - 1) {
+            into.push(self);
+            return;
+        }
+        let pages = joined(self.records.iter().copied(), 1);
+        pages.into_iter().for_each(|page| page.read(program, into));
     }
 
-    /// Returns the bytes before its change; `pages` are those that have been changed.
-    fn before(&self, program: &Program, pages: &mut BTreeSet<u64>) -> io::Result<Cow<'_, [u8]>> {
-        let mut again = false;
-        for page in page(self.begin)..=page(self.begin + self.length as u64 - 1) {
-            again |= !pages.insert(page);
+    /// Reads it again if earlier changes, in pages of `changed`, may have changed the bytes between
+    /// those that change.
+    fn renew(&mut self, program: &Program, changed: &mut BTreeSet<u64>) -> io::Result<()> {
+        let mut again = !self.readable;
+        for page in page(self.begin)..=page(self.end() - 1) {
+            again |= !changed.insert(page);
         }
-        // Earlier changes may have changed the bytes in between.
-        if !again && self.found.len() == self.length {
-            return Ok(Cow::Borrowed(&self.found));
+        if again { program.read(self.begin, &mut self.bytes) } else { Ok(()) }
+    }
+
+    /// Changes the bytes that were read; returns those that were there.
+    fn put(&mut self) -> Vec<u8> {
+        let mut before = Vec::with_capacity(self.puts.iter().map(|(_, put)| put.len()).sum());
+        for &(at, put) in &self.puts {
+            let bytes = &mut self.bytes[at..at + put.len()];
+            before.extend_from_slice(bytes);
+            bytes.copy_from_slice(put);
         }
-        let mut before = vec![0; self.length];
-        program.read(self.begin, &mut before)?;
-        Ok(Cow::Owned(before))
+        before
+    }
+
+    fn put_back(&mut self, mut before: &[u8]) {
+        for &(at, put) in self.puts.iter().rev() {
+            let (rest, bytes) = before.split_at(before.len() - put.len());
+            self.bytes[at..at + put.len()].copy_from_slice(bytes);
+            before = rest;
+        }
     }
 }
 
 /// Divides bytes at the ends of pages.
-fn pieces(begin: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+fn pages(begin: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let first = (PAGE_SIZE_U64 - begin % PAGE_SIZE_U64) as usize;
     let (head, rest) = bytes.split_at(first.min(bytes.len()));
     let behind = (begin + head.len() as u64..).step_by(PAGE_SIZE_U64 as usize);
@@ -193,26 +194,33 @@ fn page(address: u64) -> u64 {
     address / PAGE_SIZE_U64
 }
 
-fn stretches<'r>(records: impl IntoIterator<Item = &'r Record>) -> Vec<Stretch<'r>> {
-    joined(records, TOGETHER)
-}
-
 /// Joins successive records in the same page, or in the next one, up to this many pages.
 fn joined<'r>(records: impl IntoIterator<Item = &'r Record>, most: u64) -> Vec<Stretch<'r>> {
-    let mut stretches: Vec<Stretch<'_>> = Vec::new();
+    let mut ranges: Vec<(Range<u64>, Vec<&Record>)> = Vec::new();
     for record in records.into_iter().filter(|record| record.changes()) {
-        let (begin, length) = (record.address, record.new.len());
-        match stretches.last_mut().filter(|last| last.takes(begin, length, most)) {
-            Some(last) => {
-                let end = (last.begin + last.length as u64).max(begin + length as u64);
-                last.begin = last.begin.min(begin);
-                last.length = (end - last.begin) as usize;
-                last.records.push(record);
+        let own = record.address..record.address + record.new.len() as u64;
+        match ranges.last_mut().filter(|(range, _)| follows(range, &own, most)) {
+            Some((range, records)) => {
+                *range = range.start.min(own.start)..range.end.max(own.end);
+                records.push(record);
             }
-            None => stretches.push(Stretch::new(record)),
+            None => ranges.push((own, vec![record])),
         }
     }
-    stretches
+    let stretch = |(Range { start: begin, end }, records)| {
+        // Bytes other than 0 make the kernel provide the memory now, and not in the stop.
+        let bytes = vec![0xff; (end - begin) as usize];
+        Stretch { begin, bytes, readable: false, records, puts: Vec::new() }
+    };
+    ranges.into_iter().map(stretch).collect()
+}
+
+/// Whether a place can be joined to a range: no page that was passed is written again, and what lies
+/// in two pages stays alone.
+fn follows(range: &Range<u64>, own: &Range<u64>, most: u64) -> bool {
+    let (first, last) = (page(range.start), page(range.end - 1));
+    let next = last..=last + u64::from(first + most > last + 1);
+    page(own.start) == page(own.end - 1) && next.contains(&page(own.start))
 }
 
 #[cfg(test)]
@@ -226,9 +234,9 @@ mod tests {
     /// Returns the addresses of each stretch, and its length.
     fn joined_at(addresses: &[u64]) -> Vec<(Vec<u64>, usize)> {
         let records: Vec<Record> = addresses.iter().copied().map(at).collect();
-        let stretches = stretches(&records);
         let addresses = |one: &Stretch<'_>| one.records.iter().map(|one| one.address).collect();
-        stretches.iter().map(|one| (addresses(one), one.length)).collect()
+        let joined = joined(&records, TOGETHER);
+        joined.iter().map(|one| (addresses(one), one.bytes.len())).collect()
     }
 
     #[test]
@@ -253,9 +261,9 @@ mod tests {
     #[test]
     fn bytes_are_divided_at_the_ends_of_pages() {
         let bytes = [7; 0x1020];
-        let pieces: Vec<_> = pieces(0x1ff0, &bytes).map(|(at, part)| (at, part.len())).collect();
-        assert_eq!(pieces, [(0x1ff0, 0x10), (0x2000, 0x1000), (0x3000, 0x10)]);
-        assert_eq!(super::pieces(0x1ff0, &bytes[..3]).map(|(at, _)| at).collect::<Vec<_>>(), [
+        let divided: Vec<_> = pages(0x1ff0, &bytes).map(|(at, part)| (at, part.len())).collect();
+        assert_eq!(divided, [(0x1ff0, 0x10), (0x2000, 0x1000), (0x3000, 0x10)]);
+        assert_eq!(pages(0x1ff0, &bytes[..3]).map(|(at, _)| at).collect::<Vec<_>>(), [
             0x1ff0
         ]);
     }

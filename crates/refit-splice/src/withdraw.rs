@@ -25,7 +25,7 @@ use tracing::debug;
 use crate::area::Area;
 use crate::encode::{SETS_FLAG, SKIPS};
 use crate::install::Installed;
-use crate::patches::{self, Now};
+use crate::patches::{Now, Places};
 use crate::process::{Program, Refusal, Still, contexts};
 use crate::record::Record;
 use crate::why::Why;
@@ -64,9 +64,10 @@ impl Installed {
             addresses.iter().filter_map(|&address| self.change_at(address)).collect();
         changes.sort_by_key(|record| record.address);
         let stores: Vec<u64> = addresses.iter().filter_map(|one| self.store_at(*one)).collect();
+        let places = Places::new(changes);
         let work = |still: &mut Still<'_>| {
             let mut withdrawn = Withdrawn::default();
-            let change = patches::decide(still.program(), changes, |record, now| {
+            let change = places.decide(still.program(), |record, now| {
                 match now {
                     Now::New => withdrawn.sites += 1,
                     Now::Foreign | Now::Replaced | Now::Gone => withdrawn.foreign += 1,

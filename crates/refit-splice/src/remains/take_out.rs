@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::found::Remains;
 use super::removed::KeptReason;
 use crate::area::unmap;
-use crate::patches::{self, Now};
+use crate::patches::{Now, Places};
 use crate::process::{Refusal, Still, contexts, signal_frames};
 use crate::record::{Head, Record};
 use crate::why::Why;
@@ -92,7 +92,7 @@ impl Remains {
         let program = still.program();
         let records = self.records_of(part);
         let mut restored = Restored::default();
-        let change = patches::decide(program, records.iter().rev().copied(), |record, now| {
+        let change = Places::new(records.iter().rev().copied()).decide(program, |record, now| {
             // A site with a springboard has two records; the one with copies is counted.
             let site = usize::from(record.is_place());
             match now {
