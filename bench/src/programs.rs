@@ -111,7 +111,7 @@ fn program(command: &[&str], into: &mut Measured) -> Result<(), String> {
             }
             into.took[number].push(took);
             if number > 0 {
-                let stood = stood.preparing + stood.changing;
+                let stood = stood.all();
                 into.stood[number - 1].push(stood.as_secs_f64() * 1e3);
             }
         }

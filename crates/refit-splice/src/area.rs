@@ -25,6 +25,7 @@ use refit_sys::maps::Mapping;
 use refit_sys::memory::PAGE_SIZE_U64;
 use refit_sys::patch_area::{NAME, is_area};
 use refit_sys::words::Window;
+use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::debugger;
 use crate::indices;
@@ -200,6 +201,16 @@ impl Area {
     /// of the first lane.
     pub(crate) fn index(&self, at: u64) -> usize {
         ((self.head.data + PAGE_SIZE_U64 + at) / 8) as usize
+    }
+
+    /// Sets this many bytes from the beginning of the first lane on to 0.
+    pub(crate) fn clear(&self, program: &Program, bytes: u64) -> Result<(), Why> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let at = self.head.data + PAGE_SIZE_U64;
+        fallocate(&self.memfd, flags, at, bytes).map_err(|error| {
+            let (id, what) = (program.id(), "clear the patch area");
+            Refusal::System { id, what, source: error.into() }.into()
+        })
     }
 
     /// Reads words of the data, from an offset after the beginning of the first lane.

@@ -16,18 +16,17 @@ use tracing::debug;
 use crate::area::{Area, Room, unmap};
 use crate::assemble::assemble;
 use crate::kept;
-use crate::move_threads::{move_contexts, move_counters};
 use crate::moving::Moving;
-use crate::patches::{Now, Places};
 use crate::plan::{Plan, Ready};
 use crate::process::{Program, Refusal, STOP_TIMEOUT, Still, contexts};
 use crate::record::{Head, Record};
 use crate::snippet::{Cells, Lane, Rings, Setting};
 use crate::stacks::{Stacks, Walk};
+use crate::stops::Stops;
 use crate::store::Store;
 use crate::unwind;
 use crate::why::Why;
-use crate::{debugger, early_copies, generate, indices, libunwind, remains, semaphores, steady};
+use crate::{early_copies, generate, indices, remains, steady};
 
 /// Modules at least this distance in bytes apart get patch areas of their own.
 const SPREAD: u64 = 1 << 30;
@@ -46,8 +45,17 @@ const MOST_DATA: u64 = 1 << 28;
 pub struct StopTimes {
     /// The time for making the patch areas.
     pub preparing: Duration,
-    /// The time for changing the program's bytes.
+    /// The time for changing the program's bytes, in one or several stops.
     pub changing: Duration,
+    /// The longest time of a single stop.
+    pub longest: Duration,
+}
+
+impl StopTimes {
+    /// Returns the time of all stops together.
+    pub fn all(&self) -> Duration {
+        self.preparing + self.changing
+    }
 }
 
 /// Sites installed in a program, and the cells that they count into.
@@ -168,22 +176,20 @@ pub(crate) fn put_in(
     let generated = generate(program, plan, &groups, &mut areas, setting, moving);
     let changed = generated.and_then(|changes| {
         early_copies::make(program, &changes.records);
-        let places = Places::new(&changes.records);
-        let first = debugger::first(program);
-        let work = |still: &mut Still<'_>| {
-            for head in areas.iter().map(|area| &area.head) {
-                // A program without such a list is spliced as well.
-                first.and_then(|first| debugger::show(still, first, head));
-                libunwind::register(still.program(), head);
-            }
-            change(still, &changes, places, areas.first())
+        let in_parts = plan.only_counts() && !contexts::are_switched(program);
+        let stops = Stops {
+            records: &changes.records,
+            moves: &changes.moves,
+            in_parts,
+            cells: (in_parts && moving.from.is_empty()).then(|| shape.bytes()),
         };
-        let ((), changing) = contexts::stand_still(program, STOP_TIMEOUT, work)?;
-        Ok((changes.removable, changes.calls, changing))
+        let stood = stops.make(program, &areas)?;
+        Ok((changes.removable, changes.calls, stood))
     });
     match changed {
-        Ok((removable, calls, changing)) => {
-            let stood = StopTimes { preparing, changing };
+        Ok((removable, calls, (changing, longest))) => {
+            let longest = longest.max(preparing);
+            let stood = StopTimes { preparing, changing, longest };
             debug!(process = program.id(), sites = plan.len(), ?stood, "spliced");
             Ok(PutIn { areas, removable, stood, calls })
         }
@@ -427,31 +433,6 @@ fn refuse_changed(program: &Program, plan: &Plan, moving: &Moving<'_>) -> Result
         if let Some(at) = if read.is_err() { Some(0) } else { differs } {
             return Err(Why::Changed { address: part.address + at as u64 });
         }
-    }
-    Ok(())
-}
-
-/// Changes the program's bytes while it is stopped. If this fails, the bytes are as before, but
-/// program counters may have moved: those threads continue in a copy. Only if a semaphore cannot be
-/// raised, the caller has to take out what was changed.
-///
-/// Program counters move first. The copies that they move to lead back to the original, whether it
-/// has changed by then or not. Semaphores, which the `first` area counts, are raised last.
-fn change(
-    still: &mut Still<'_>,
-    changes: &Changes,
-    places: Places<'_>,
-    first: Option<&Area>,
-) -> Result<(), Why> {
-    let change = places.decide(still.program(), |record, now| match now {
-        Now::Old => Ok(Some(&*record.new)),
-        _ => Err(Why::Changed { address: record.address }),
-    })?;
-    move_counters(still, &changes.moves)?;
-    move_contexts(still, &changes.moves)?;
-    change.make(still.program())?;
-    if let Some(Area { head, .. }) = first {
-        semaphores::raise(still.program(), head, &changes.records)?;
     }
     Ok(())
 }

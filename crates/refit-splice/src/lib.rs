@@ -149,6 +149,7 @@ mod site;
 mod snippet;
 mod stacks;
 mod steady;
+mod stops;
 mod store;
 mod taken;
 mod unwind;

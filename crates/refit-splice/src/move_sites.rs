@@ -84,7 +84,7 @@ impl Installed {
         places.retain(|place| !sites.contains(&place.address));
         places.extend(removable.places);
         places.sort_by_key(|place| place.address);
-        let stood = stood.preparing.max(stood.changing);
+        let stood = stood.longest;
         let moved = Moved { sites: sites.len(), copies: plan.copies(), calls, stood };
         debug!(process = program.id(), ?moved, "sites moved");
         Ok(moved)

@@ -72,6 +72,25 @@ impl<'r> Places<'r> {
         Self { stretches: joined(records, TOGETHER) }
     }
 
+    /// Divides the changes, in their order, so that each part is in about this many pages. There is at
+    /// least one part.
+    pub(crate) fn divide(self, most: usize) -> Vec<Self> {
+        let mut parts = vec![Self { stretches: Vec::new() }];
+        let mut pages = 0;
+        for stretch in self.stretches {
+            let own = (page(stretch.end() - 1) - page(stretch.begin) + 1) as usize;
+            if pages > 0 && pages + own > most {
+                parts.push(Self { stretches: Vec::new() });
+                pages = 0;
+            }
+            pages += own;
+            if let Some(part) = parts.last_mut() {
+                part.stretches.push(stretch);
+            }
+        }
+        parts
+    }
+
     /// Decides on changes: for each place, `wanted` receives its present state and returns the bytes
     /// to write, or `None` to leave it. The changes are made in the order of the records.
     ///
@@ -215,8 +234,8 @@ fn joined<'r>(records: impl IntoIterator<Item = &'r Record>, most: u64) -> Vec<S
     ranges.into_iter().map(stretch).collect()
 }
 
-/// Whether a place can be joined to a range: no page that was passed is written again, and what lies
-/// in two pages stays alone.
+/// Whether a place, which has to lie in one page, can be joined to a range: no page that was passed is
+/// written again.
 fn follows(range: &Range<u64>, own: &Range<u64>, most: u64) -> bool {
     let (first, last) = (page(range.start), page(range.end - 1));
     let next = last..=last + u64::from(first + most > last + 1);
@@ -254,8 +273,17 @@ mod tests {
         assert_eq!(joined_at(&[0x1000, 0x2000, 0x1010]).len(), 2);
         let many: Vec<u64> = (1..=1 + TOGETHER).map(|page| page * PAGE_SIZE_U64).collect();
         assert_eq!(joined_at(&many)[1], (vec![*many.last().expect("some")], 5));
-        // What lies in two pages is alone.
-        assert_eq!(joined_at(&[0x1000, 0x1ffe, 0x2010]).len(), 3);
+        // What lies in two pages is not joined.
+        assert_eq!(joined_at(&[0x1000, 0x1ffe]).len(), 2);
+    }
+
+    #[test]
+    fn parts_are_as_long_as_a_stop_may_be() {
+        let records: Vec<Record> = (1..=100).map(|page| at(page * 2 * PAGE_SIZE_U64)).collect();
+        let parts = Places::new(&records).divide(40);
+        let lengths: Vec<_> = parts.iter().map(|part| part.stretches.len()).collect();
+        assert_eq!(lengths, [40, 40, 20]);
+        assert_eq!(Places::new(&[]).divide(40).len(), 1);
     }
 
     #[test]

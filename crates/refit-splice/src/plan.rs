@@ -127,6 +127,14 @@ impl Plan {
         sites.flat_map(|site| &site.actions)
     }
 
+    /// Whether nothing but plain counters and flags tells what sites have done.
+    pub(crate) fn only_counts(&self) -> bool {
+        self.steps().all(|step| {
+            let plain = matches!(step.action, Action::Count { .. } | Action::Flag { .. });
+            plain && step.key.is_none() || step.action.finds()
+        })
+    }
+
     /// Whether actions walk the stack.
     pub fn walks_stacks(&self) -> bool {
         self.steps().any(Step::walks_stack)

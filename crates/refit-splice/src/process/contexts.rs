@@ -186,6 +186,11 @@ pub(super) fn counters(
 /// Bytes that are read at once: whole pages.
 const CHUNK: usize = 1 << 20;
 
+/// Whether handlers of a program may switch threads.
+pub(crate) fn are_switched(program: &Program) -> bool {
+    switches(program.face())
+}
+
 /// Whether a program catches signals that switch threads in user space: those of timers, those free
 /// for programs, real-time ones.
 fn switches(thread: u32) -> bool {

@@ -15,7 +15,7 @@ use refit_splice::process::Program;
 use serde::Serialize;
 
 use super::probe::tell_kept;
-use super::program::{failure, open};
+use super::program::{failure, open, stopped};
 use super::watching::{self, Course, Turn};
 use crate::commands::interruption::interruption;
 use crate::failure::Failure;
@@ -108,11 +108,10 @@ fn watch(
     let prepared = cover::prepare(&program, &args.modules, which, watching).map_err(failed)?;
     tell_refused(&prepared);
     let mut cover = prepared.install(&program).map_err(failed)?;
-    let stood = cover.stood();
     say!(
         "refit: watching {} of process {id}, which was stopped for {}; Ctrl-C ends",
         format::counted(cover.left() as u64, "block"),
-        format::nanos((stood.preparing + stood.changing).as_nanos() as u64),
+        stopped(cover.stood()),
     );
     let mut arrived = Vec::new();
     let course = Course { launched: args.pid.is_none(), time: args.time, interval: args.interval };

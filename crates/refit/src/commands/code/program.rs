@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use refit_instance::{Client, Kind, LentProgram};
 use refit_probe::watch::Error;
+use refit_splice::StopTimes;
 use refit_splice::process::{Lender, Loan, Program, Refusal};
 use refit_tracer::loan::{LoanAnswer, LoanRequest};
 
 use crate::commands::programs::process::{self, RunningProcess};
 use crate::failure::Failure;
+use crate::format;
 
 /// Opens a process in which calls can be made.
 ///
@@ -46,6 +48,12 @@ pub(crate) fn failure(id: u32, error: &Error) -> Failure {
         _ => "list functions with `refit funcs`",
     };
     Failure::new(format!("watch process {id}"), error.to_string(), remedy)
+}
+
+/// Describes for how long a program was stopped.
+pub(crate) fn stopped(stood: StopTimes) -> String {
+    let [all, longest] = [stood.all(), stood.longest].map(|time| time.as_nanos() as u64);
+    format!("{}, at most {} at once", format::nanos(all), format::nanos(longest))
 }
 
 fn with_lender(

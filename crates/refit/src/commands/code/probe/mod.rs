@@ -28,7 +28,7 @@ use refit_probe::watch::{self, Error, Watch};
 use refit_splice::process::Program;
 use serde::Serialize;
 
-use super::program::{failure, open};
+use super::program::{failure, open, stopped};
 use super::watching::{self, Course, Turn};
 use crate::commands::interruption::interruption;
 use crate::failure::Failure;
@@ -262,12 +262,11 @@ pub(crate) fn install(
     let prepared = watch::prepare(program, probes, session).map_err(failed)?;
     tell_refused(&prepared);
     let watch = prepared.install(program).map_err(failed)?;
-    let stood = watch.stood();
     say!(
         "refit: watching {} of process {}, which was stopped for {}; Ctrl-C ends",
         format::counted(watch.watched.len() as u64, "place"),
         program.id(),
-        format::nanos((stood.preparing + stood.changing).as_nanos() as u64),
+        stopped(watch.stood()),
     );
     Ok(watch)
 }
