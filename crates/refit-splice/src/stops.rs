@@ -16,8 +16,8 @@ use crate::record::Record;
 use crate::why::Why;
 use crate::{debugger, libunwind, semaphores};
 
-/// Number of pages that change in one of several stops: about three milliseconds.
-const PAGES_AT_ONCE: usize = 768;
+/// Number of pages that change in one of several stops: some three milliseconds.
+const PAGES_AT_ONCE: usize = 512;
 
 /// The changes of a program, and how they are made.
 pub(crate) struct Stops<'c> {

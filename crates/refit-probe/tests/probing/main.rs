@@ -8,6 +8,7 @@ mod drill;
 mod kept;
 mod members;
 mod messages;
+mod paged;
 mod program;
 mod sequences;
 mod stacks;
