@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use refit_analysis::FunctionId;
+use refit_analysis::flow::Marks;
 use refit_probe::conservation::Conservation;
 use refit_probe::cover::{self, Blocks, Watching};
 use refit_probe::modules;
@@ -38,12 +39,20 @@ impl Counted {
             let bias = mapped.bias(module.image()).expect("the same file");
             for id in (0..module.functions().len() as u32).map(FunctionId) {
                 let place = Place::new(&module, id, bias);
-                let blocks = place.flow().blocks();
-                for block in blocks {
-                    let site = place.site(block.start, At::Before, Vec::new());
-                    sites.extend(site.ok().map(|site| (site.address, site)));
+                let flow = place.flow();
+                let mut blocks = Vec::new();
+                for block in flow.blocks() {
+                    // The mark of a target stays where it is, and control may pass a copy there.
+                    let first = flow.instruction_at(block.start).expect("its first instruction");
+                    let marks = first.marks.contains(Marks::LANDING);
+                    let at = if marks { first.end() } else { block.start };
+                    // What consists of a mark has no place of its own.
+                    blocks.push(if at < block.end { at.wrapping_add(bias) } else { 0 });
+                    if at < block.end {
+                        let site = place.site(at, At::Before, Vec::new());
+                        sites.extend(site.ok().map(|site| (site.address, site)));
+                    }
                 }
-                let blocks = blocks.iter().map(|block| block.start.wrapping_add(bias)).collect();
                 let laws = Conservation::new(&module, place.flow());
                 functions.push(Function { name: module.function(id).name(), laws, blocks });
             }
@@ -72,7 +81,7 @@ impl Counted {
             .collect();
         let (mut derived, mut counters, mut blocks) = (0, 0, 0);
         for Function { name, laws, blocks: all } in &self.functions {
-            let own: Vec<Option<u64>> = all.iter().map(|block| own.get(block).copied()).collect();
+            let own: Vec<_> = all.iter().map(|block| own.get(block).copied()).collect();
             let counted = laws.counted(|block| u32::from(own[block].is_none()));
             let mut counts: Vec<Option<u64>> =
                 own.iter().zip(&counted).map(|(own, counted)| own.filter(|_| *counted)).collect();
@@ -173,7 +182,7 @@ fn blocks_are_counted_with_few_counters() {
         let tally = cover.tally(route);
         assert!(cover.left() < cover.files[0].functions.iter().map(|one| one.blocks.len()).sum());
         let runs: Vec<_> = route.blocks.iter().map(|block| cover.runs(block)).collect();
-        assert_eq!(tally.runs, runs.iter().flatten().sum(), "{runs:?}");
+        assert_eq!(tally.runs, runs.iter().flatten().sum::<u64>(), "{runs:?}");
         assert_eq!(runs, [6, 3, 3, 6, 3, 6].map(Some), "{which:?}");
     }
     routes.is_untouched();
