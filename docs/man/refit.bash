@@ -634,7 +634,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__cover)
-            opts="-p -h --pid --module --all --functions --drcov --interval --for --json --instance --log --log-format --help"
+            opts="-p -h --pid --module --all --counts --hottest --functions --drcov --lcov --interval --for --json --instance --log --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -652,7 +652,26 @@ _refit() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --hottest)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --drcov)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --lcov)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
                         oldifs="$IFS"

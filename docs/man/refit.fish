@@ -293,7 +293,9 @@ complete -c refit -n "__fish_refit_using_subcommand probe" -l json -d 'Print one
 complete -c refit -n "__fish_refit_using_subcommand probe" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c refit -n "__fish_refit_using_subcommand cover" -s p -l pid -d 'Watch the process with this ID' -r
 complete -c refit -n "__fish_refit_using_subcommand cover" -l module -d 'Watch mapped files whose path or file name matches; may be repeated (default: the program itself)' -r
+complete -c refit -n "__fish_refit_using_subcommand cover" -l hottest -d 'Report this many of the blocks that run most often (default: 20)' -r
 complete -c refit -n "__fish_refit_using_subcommand cover" -l drcov -d 'Write the reached blocks to this file in drcov format, for Lighthouse, Ghidra and others' -r -F
+complete -c refit -n "__fish_refit_using_subcommand cover" -l lcov -d 'Write the lines of source that were run to this file in LCOV format, for genhtml and others; needs debug information' -r -F
 complete -c refit -n "__fish_refit_using_subcommand cover" -l interval -d 'Print the result so far at this interval' -r
 complete -c refit -n "__fish_refit_using_subcommand cover" -l for -d 'End after this time (default: when the program ends, or at Ctrl-C)' -r
 complete -c refit -n "__fish_refit_using_subcommand cover" -l instance -d 'Ask only the instance with this process ID (default: every instance of this user)' -r
@@ -302,6 +304,7 @@ complete -c refit -n "__fish_refit_using_subcommand cover" -l log-format -d 'For
 json\t'One JSON object per event'
 journal\t'One line per event, with the priority prefix that systemd-journald reads'"
 complete -c refit -n "__fish_refit_using_subcommand cover" -l all -d 'Watch also blocks without room for a jump: their functions run in copies, whose probes stay until the end'
+complete -c refit -n "__fish_refit_using_subcommand cover" -l counts -d 'Count how often each block runs, as RUNS; the probes stay until the end'
 complete -c refit -n "__fish_refit_using_subcommand cover" -l functions -d 'Report also each function'
 complete -c refit -n "__fish_refit_using_subcommand cover" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand cover" -s h -l help -d 'Print help (see more with \'--help\')'

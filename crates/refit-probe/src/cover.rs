@@ -211,9 +211,10 @@ impl Cover {
 
     /// Returns the blocks that ran most often, at most this many, with what they belong to.
     pub fn hottest(&self, most: usize) -> Vec<(&File, &Function, &Block)> {
-        let functions = self.files.iter().flat_map(|file| {
-            file.functions.iter().map(move |function| (file, function))
-        });
+        let functions = self
+            .files
+            .iter()
+            .flat_map(|file| file.functions.iter().map(move |function| (file, function)));
         let mut all: Vec<_> = functions
             .flat_map(|(file, function)| {
                 function.blocks.iter().map(move |block| (file, function, block))

@@ -57,12 +57,7 @@ pub fn write(cover: &Cover, to: &mut dyn Write) -> io::Result<Vec<String>> {
     Ok(without)
 }
 
-fn add(
-    sources: &mut BTreeMap<String, Source>,
-    cover: &Cover,
-    lines: &Lines,
-    function: &Function,
-) {
+fn add(sources: &mut BTreeMap<String, Source>, cover: &Cover, lines: &Lines, function: &Function) {
     for block in &function.blocks {
         let Some(runs) = cover.runs(block) else { continue };
         for (path, line) in lines.within(block.address..block.address + block.size) {

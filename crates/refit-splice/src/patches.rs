@@ -291,8 +291,6 @@ mod tests {
         let bytes = [7; 0x1020];
         let divided: Vec<_> = pages(0x1ff0, &bytes).map(|(at, part)| (at, part.len())).collect();
         assert_eq!(divided, [(0x1ff0, 0x10), (0x2000, 0x1000), (0x3000, 0x10)]);
-        assert_eq!(pages(0x1ff0, &bytes[..3]).map(|(at, _)| at).collect::<Vec<_>>(), [
-            0x1ff0
-        ]);
+        assert_eq!(pages(0x1ff0, &bytes[..3]).map(|(at, _)| at).collect::<Vec<_>>(), [0x1ff0]);
     }
 }

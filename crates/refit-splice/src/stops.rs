@@ -35,7 +35,11 @@ impl Stops<'_> {
     ///
     /// # Errors
     /// [`Why`]; the caller has to take out what was changed.
-    pub(crate) fn make(&self, program: &Program, areas: &[Area]) -> Result<(Duration, Duration), Why> {
+    pub(crate) fn make(
+        &self,
+        program: &Program,
+        areas: &[Area],
+    ) -> Result<(Duration, Duration), Why> {
         let list = debugger::first(program);
         let pages = if self.in_parts { PAGES_AT_ONCE } else { usize::MAX };
         let parts = Places::new(self.records).divide(pages);

@@ -90,7 +90,8 @@ impl Counted {
                 let (Some(own), Some(count)) = (own, count) else { continue };
                 assert_eq!(count, own, "{name}: {block:#x}");
             }
-            let ran = counted.iter().zip(&counts).filter(|(own, count)| !**own && **count > Some(0));
+            let ran =
+                counted.iter().zip(&counts).filter(|(own, count)| !**own && **count > Some(0));
             derived += ran.count();
             counters += counted.iter().filter(|counted| **counted).count();
             blocks += all.len();
@@ -132,7 +133,8 @@ fn exceptions_make_no_count_wrong() {
 /// Perl's `die` is a `longjmp` past many functions.
 #[test]
 fn long_jumps_make_no_count_wrong() {
-    const PROGRAM: &str = "$| = 1; print qq(ready\n); while (<STDIN>) { eval $_; print qq($@$x\n) }";
+    const PROGRAM: &str =
+        "$| = 1; print qq(ready\n); while (<STDIN>) { eval $_; print qq($@$x\n) }";
     let mut perl = Command::new("perl")
         .args(["-e", PROGRAM])
         .stdin(Stdio::piped())

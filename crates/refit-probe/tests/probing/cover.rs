@@ -16,7 +16,8 @@ use super::program::Routes;
 
 fn covered(program: &Program, modules: &[&str]) -> Cover {
     let modules: Vec<String> = modules.iter().map(|&name| name.to_owned()).collect();
-    let prepared = cover::prepare(program, &modules, Blocks::Roomy, Watching::Flags).expect("prepared");
+    let prepared =
+        cover::prepare(program, &modules, Blocks::Roomy, Watching::Flags).expect("prepared");
     prepared.install(program).expect("installed")
 }
 
@@ -86,7 +87,8 @@ fn all_blocks_are_watched_where_functions_are_copied() {
     let mut routes = Routes::start();
     let program = routes.program();
     let share = |which| {
-        let prepared = cover::prepare(&program, &["*".to_owned()], which, Watching::Flags).expect("prepared");
+        let prepared =
+            cover::prepare(&program, &["*".to_owned()], which, Watching::Flags).expect("prepared");
         let mut cover = prepared.install(&program).expect("installed");
         let functions = cover.files.iter().flat_map(|file| &file.functions);
         let tally = functions.fold(Tally::default(), |all, one| all.and(cover.tally(one)));
@@ -97,7 +99,8 @@ fn all_blocks_are_watched_where_functions_are_copied() {
     assert_eq!(roomy.blocks, all.blocks);
     // The rest are functions whose ways are not all known.
     assert!(all.watched > roomy.watched && all.watched * 100 > all.blocks * 97, "{all:?}");
-    let prepared = cover::prepare(&program, &["*".to_owned()], Blocks::All, Watching::Flags).expect("prepared");
+    let prepared = cover::prepare(&program, &["*".to_owned()], Blocks::All, Watching::Flags)
+        .expect("prepared");
     let mut cover = prepared.install(&program).expect("installed");
     assert_eq!(routes.ask("route 2"), "15");
     cover.look().expect("read");

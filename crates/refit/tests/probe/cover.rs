@@ -89,15 +89,28 @@ int main(int count, char **words)
     let own = told.split("end_of_record\n").find(|part| part.contains("/lines.c\n"));
     let own = own.expect("the source");
     for line in [
-        "FNDA:1000,one", "FNDA:1,main", "FN:3,one", "FNF:2", "FNH:2", "DA:4,1000", "DA:5,500",
-        "DA:7,500", "DA:8,1000", "DA:11,1001", "DA:12,1000", "DA:13,1", "DA:14,0", "DA:15,1",
+        "FNDA:1000,one",
+        "FNDA:1,main",
+        "FN:3,one",
+        "FNF:2",
+        "FNH:2",
+        "DA:4,1000",
+        "DA:5,500",
+        "DA:7,500",
+        "DA:8,1000",
+        "DA:11,1001",
+        "DA:12,1000",
+        "DA:13,1",
+        "DA:14,0",
+        "DA:15,1",
     ] {
         assert!(own.lines().any(|one| one == line), "{line}: {own}");
     }
     let output = run(&[&options[..6], &["1", "--", &program]].concat());
     let lines = text(&output.stdout);
     assert!(lines.contains("RUNS") && lines.contains("1 001") && lines.contains("lines:main+0x"));
-    for arguments in [&["cover", "--hottest", "1", "--", "true"][..], &["cover", "--hottest", "x"]] {
+    for arguments in [&["cover", "--hottest", "1", "--", "true"][..], &["cover", "--hottest", "x"]]
+    {
         assert_eq!(run(arguments).status.code(), Some(2), "{arguments:?}");
     }
 }

@@ -149,12 +149,7 @@ fn look(cover: &mut Cover) -> Result<(), Failure> {
     cover.look().map_err(|e| Failure::new("read the reached blocks", e.to_string(), "try again"))
 }
 
-fn tell_arrivals(
-    cover: &Cover,
-    program: &Program,
-    modules: &[String],
-    arrived: &mut Vec<String>,
-) {
+fn tell_arrivals(cover: &Cover, program: &Program, modules: &[String], arrived: &mut Vec<String>) {
     if modules.is_empty() {
         return;
     }
@@ -288,7 +283,8 @@ fn print_files(seen: &[Seen<'_>], args: &CoverArgs, out: &mut Output) -> Result<
     let mut table = table(args, &[("FUNCTIONS", Align::Right), ("FILE", Align::Left)]);
     for seen in seen {
         let of = [format::count(seen.entered()), format::count(seen.functions.len() as u64)];
-        table.row([numbers(args, seen.all), vec![of.join(" of "), seen.file.name.clone()]].concat());
+        table
+            .row([numbers(args, seen.all), vec![of.join(" of "), seen.file.name.clone()]].concat());
     }
     table.lines().iter().try_for_each(|line| out.line(line))
 }
