@@ -1,4 +1,5 @@
-//! Blocks of functions, and the flags or counters that tell whether they were reached, or how often.
+//! Blocks of functions, and the flags or counters that tell whether they were reached, or how
+//! often.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -80,7 +81,7 @@ pub(crate) struct FunctionSites {
     derivation: Derivation,
 }
 
-/// How values of blocks of a function follow from those of others.
+/// The way in which values of blocks of a function follow from those of others.
 enum Derivation {
     Implied(Vec<Implied>),
     /// Of the blocks that have no counter of their own.

@@ -45,7 +45,7 @@ pub struct Tally {
     pub watched: u64,
     /// All blocks.
     pub blocks: u64,
-    /// How often they ran, all together; how many were reached, if they are flagged.
+    /// Number of times that they ran, all together; how many were reached, if they are flagged.
     pub runs: u64,
 }
 
@@ -315,8 +315,8 @@ impl Cover {
         Ok(mapped.iter().filter(|file| wanted(file) && !known(file)).map(Mapped::name).collect())
     }
 
-    /// Removes all flags or counters, and reads them a last time. Returns what has been removed from the
-    /// program.
+    /// Removes all flags or counters, and reads them a last time. Returns what has been removed
+    /// from the program.
     ///
     /// # Errors
     /// [`Why`]: the program can no longer be changed.

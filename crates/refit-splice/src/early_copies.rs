@@ -5,9 +5,10 @@
 //! makes the first change of each page while the program runs, and writes a byte that is there
 //! already.
 //!
-//! The byte is as it was analysed if the page is still that of the file, and the program cannot change
-//! it, since it may not write to the mapping. If another tool puts a breakpoint there at that moment,
-//! it changes the first byte of an instruction: the byte that is written is the last one of a site.
+//! The byte is as it was analysed if the page is still that of the file, and the program cannot
+//! change it, since it may not write to the mapping. If another tool puts a breakpoint there at
+//! that moment, it changes the first byte of an instruction: the byte that is written is the last
+//! one of a site.
 
 use std::collections::BTreeMap;
 

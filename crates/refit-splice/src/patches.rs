@@ -1,16 +1,16 @@
 //! Changes many places of a stopped program so that refit may be killed at any moment.
 //!
-//! The kernel writes to the memory of another process page by page, in the order of their addresses,
-//! and may stop between two pages when the writer is killed. The program can run with any prefix of
-//! the pages written:
+//! The kernel writes to the memory of another process page by page, in the order of their
+//! addresses, and may stop between two pages when the writer is killed. The program can run with
+//! any prefix of the pages written:
 //!
 //! - a jump lies within one page ([`in_one_page`]), so it is written wholly or not at all;
 //! - records are written in their order and undone in reverse order: the target of a short jump is
 //!   written before the jump and removed after it. The bytes of a copied function that have to
 //!   change at once are in one page, and change last ([`crate::layout`]).
 //!
-//! Successive records in the same page, and in the page after it, are read and written together, with
-//! the bytes in between: each access costs a system call, which takes longer than a page does.
+//! Successive records in the same page, and in the page after it, are read and written together,
+//! with the bytes in between: each access costs a system call.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -72,8 +72,8 @@ impl<'r> Places<'r> {
         Self { stretches: joined(records, TOGETHER) }
     }
 
-    /// Divides the changes, in their order, so that each part is in about this many pages. There is at
-    /// least one part.
+    /// Divides the changes, in their order, so that each part is in about this many pages. There is
+    /// at least one part.
     pub(crate) fn divide(self, most: usize) -> Vec<Self> {
         let mut parts = vec![Self { stretches: Vec::new() }];
         let mut pages = 0;
@@ -91,8 +91,8 @@ impl<'r> Places<'r> {
         parts
     }
 
-    /// Decides on changes: for each place, `wanted` receives its present state and returns the bytes
-    /// to write, or `None` to leave it. The changes are made in the order of the records.
+    /// Decides on changes: for each place, `wanted` receives its present state and returns the
+    /// bytes to write, or `None` to leave it. The changes are made in the order of the records.
     ///
     /// # Errors
     /// The error of `wanted`.
@@ -234,8 +234,8 @@ fn joined<'r>(records: impl IntoIterator<Item = &'r Record>, most: u64) -> Vec<S
     ranges.into_iter().map(stretch).collect()
 }
 
-/// Whether a place, which has to lie in one page, can be joined to a range: no page that was passed is
-/// written again.
+/// Whether a place, which has to lie in one page, can be joined to a range: no page that was passed
+/// is written again.
 fn follows(range: &Range<u64>, own: &Range<u64>, most: u64) -> bool {
     let (first, last) = (page(range.start), page(range.end - 1));
     let next = last..=last + u64::from(first + most > last + 1);

@@ -92,20 +92,20 @@ impl Remains {
         let program = still.program();
         let records = self.records_of(part);
         let mut restored = Restored::default();
-        let change =
-            Places::new(records.iter().rev().copied()).decide(program, |record, now| {
-                // A site with a springboard has two records; the one with copies is counted.
-                let site = usize::from(record.is_place());
-                match now {
-                    Now::New => restored.sites += site,
-                    Now::Foreign | Now::Replaced => restored.foreign += site,
-                    // The process that made the record was killed before it changed the site, or the
-                    // changed code is no longer mapped.
-                    Now::Old | Now::Gone => {}
-                }
-                restored.comes_back |= now == Now::Foreign;
-                Ok::<_, Refusal>((now == Now::New).then_some(&*record.old))
-            })?;
+        let places = Places::new(records.iter().rev().copied());
+        let change = places.decide(program, |record, now| {
+            // A site with a springboard has two records; the one with copies is counted.
+            let site = usize::from(record.is_place());
+            match now {
+                Now::New => restored.sites += site,
+                Now::Foreign | Now::Replaced => restored.foreign += site,
+                // The process that made the record was killed before it changed the site, or the
+                // changed code is no longer mapped.
+                Now::Old | Now::Gone => {}
+            }
+            restored.comes_back |= now == Now::Foreign;
+            Ok::<_, Refusal>((now == Now::New).then_some(&*record.old))
+        })?;
         clear_hops(&records, still, all)?;
         change.make(program)?;
         if part == Part::Others {
