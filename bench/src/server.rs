@@ -288,7 +288,7 @@ pub(crate) fn memcached(_: &Path) -> Result<Serving, String> {
         load.arg(format!("--servers=127.0.0.1:{port}"));
         load.args([
             "--concurrency=2",
-            "--execute-number=100000",
+            "--execute-number=30000",
             "--test=get",
             "--initial-load=1000",
         ]);
