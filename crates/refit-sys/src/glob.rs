@@ -21,6 +21,8 @@ pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match pattern.get(p) {
+            // The last character matches all the rest.
+            Some(b'*') if p + 1 == pattern.len() => return true,
             Some(b'*') => {
                 star = Some((p, n));
                 p += 1;
