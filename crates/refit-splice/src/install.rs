@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use refit_instruments::session::Session;
 use refit_sys::memory::PAGE_SIZE_U64;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::area::{Area, Room, unmap};
 use crate::assemble::assemble;
@@ -195,8 +195,11 @@ pub(crate) fn put_in(
         }
         Err(why) => {
             let heads: Vec<u64> = areas.iter().map(|area| area.head.address).collect();
-            // The first error says more than a failure to unmap the area.
-            drop(remains::give_back(program, &heads));
+            match remains::give_back(program, &heads) {
+                Ok(removed) if removed.kept == 0 => {}
+                // The first error says more.
+                left => warn!(process = program.id(), ?left, "a part is left; repair it later"),
+            }
             Err(why)
         }
     }

@@ -8,7 +8,6 @@ mod drill;
 mod kept;
 mod members;
 mod messages;
-mod paged;
 mod program;
 mod sequences;
 mod stacks;

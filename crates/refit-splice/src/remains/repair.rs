@@ -26,8 +26,19 @@ const AGAIN: [(usize, Duration); 2] =
 /// [`Why`]: the program cannot be changed, or a thread does not leave the spliced code.
 pub fn repair(program: &Program) -> Result<Removed, Why> {
     let files: BTreeSet<_> = find(program)?.iter().map(|remains| remains.file).collect();
-    let mut removed = repair_once(program, &files, false)?;
-    let again = |removed: Removed, last: bool| match repair_once(program, &files, last) {
+    let removed = until_gone(program, |last| repair_once(program, &files, last))?;
+    debug!(process = program.id(), kept = removed.kept, because = ?removed.because, "repaired");
+    Ok(removed)
+}
+
+/// Takes out areas again while threads are in them, or return there: `once` does it, and receives
+/// whether it is the last time.
+fn until_gone(
+    program: &Program,
+    mut once: impl FnMut(bool) -> Result<Removed, Why>,
+) -> Result<Removed, Why> {
+    let mut removed = once(false)?;
+    let mut again = |removed: Removed, last: bool| match once(last) {
         // The memory of a program ends with it.
         Err(_) if program.ended() => Ok(removed.again(Removed::default())),
         more => more.map(|more| removed.again(more)),
@@ -45,7 +56,6 @@ pub fn repair(program: &Program) -> Result<Removed, Why> {
         // A handler does not end, or an area stays for another reason.
         removed = again(removed, true)?;
     }
-    debug!(process = program.id(), kept = removed.kept, because = ?removed.because, "repaired");
     Ok(removed)
 }
 
@@ -114,15 +124,19 @@ fn take_out(program: &Program, last: bool) -> Result<Removed, Why> {
     Ok(Removed { stood, ..removed })
 }
 
-/// Takes out the areas at these addresses, which were just made, if they can be unmapped.
-pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<(), Why> {
-    let work = |still: &mut Still<'_>| {
-        let remains = find(program)?;
-        remove(still, &remains, |one| areas.contains(&one.head.address), true)?;
-        process::clean(still)?;
-        Ok::<_, Why>(())
+/// Takes out the areas at these addresses, which were just made, with the changes that lead there.
+pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<Removed, Why> {
+    let once = |last: bool| {
+        let work = |still: &mut Still<'_>| {
+            let remains = find(program)?;
+            let wanted = |one: &Remains| areas.contains(&one.head.address);
+            let removed = remove(still, &remains, wanted, last)?;
+            process::clean(still)?;
+            Ok::<_, Why>(removed)
+        };
+        contexts::stand_still(program, STOP_TIMEOUT, work).map(|(removed, _)| removed)
     };
-    contexts::stand_still(program, STOP_TIMEOUT, work).map(drop)
+    until_gone(program, once)
 }
 
 /// Takes out those of all areas of a program that are wanted, as far as no thread is in them.
