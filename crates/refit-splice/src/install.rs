@@ -26,7 +26,7 @@ use crate::stops::Stops;
 use crate::store::Store;
 use crate::unwind;
 use crate::why::Why;
-use crate::{early_copies, generate, indices, remains, steady};
+use crate::{generate, indices, remains, steady};
 
 /// Modules at least this distance in bytes apart get patch areas of their own.
 const SPREAD: u64 = 1 << 30;
@@ -175,7 +175,6 @@ pub(crate) fn put_in(
     })?;
     let generated = generate(program, plan, &groups, &mut areas, setting, moving);
     let changed = generated.and_then(|changes| {
-        early_copies::make(program, &changes.records);
         let in_parts = plan.only_counts() && !contexts::are_switched(program);
         let stops = Stops {
             records: &changes.records,

@@ -118,7 +118,6 @@ mod body;
 mod copy;
 mod counted;
 mod debugger;
-mod early_copies;
 mod encode;
 #[cfg(test)]
 mod fold_model;

@@ -16,8 +16,7 @@ fn all_functions_are_counted_from_one_moment_on() {
     let id = victim.id();
     victim.check();
     let mut command = refit(&["probe", "-p", &id, "-e", PROBE, "--json"]);
-    let mut child =
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("refit");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("refit");
     let _told = watching(&mut child);
     victim.check();
     let rounds: u64 = victim.tell("end").parse().expect("a number");
