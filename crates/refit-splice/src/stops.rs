@@ -17,7 +17,7 @@ use crate::why::Why;
 use crate::{debugger, libunwind, semaphores};
 
 /// Number of pages that change in one of several stops: some three milliseconds.
-const PAGES_AT_ONCE: usize = 512;
+const PAGES_AT_ONCE: usize = 384;
 
 /// The changes of a program, and how they are made.
 pub(crate) struct Stops<'c> {
