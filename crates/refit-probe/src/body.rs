@@ -7,7 +7,7 @@ use std::sync::Arc;
 use iced_x86::{Decoder, DecoderOptions};
 
 use refit_analysis::Module;
-use refit_analysis::flow::{EdgeKind, Flow, Marks, Target};
+use refit_analysis::flow::{Block, EdgeKind, Flow, Marks, Target};
 use refit_analysis::functions::{Convention, Function};
 use refit_splice::{Body, Part, Procedures};
 
@@ -146,6 +146,14 @@ pub(crate) fn is_understood(module: &Module, flow: &Flow) -> bool {
         && function.convention != Convention::Go
         // From any instruction of a restartable sequence, the kernel leads control elsewhere.
         && Sequences::of(module, flow).first().is_none()
+}
+
+/// Whether control that enters a block gets to its end at once: no call or system call is within,
+/// which may last or not return, and nothing that faults.
+pub(crate) fn runs_through(flow: &Flow, block: &Block) -> bool {
+    let stays = [Marks::CALL, Marks::SYSCALL, Marks::TRAP];
+    let mut own = flow.block_instructions(block);
+    !own.any(|one| stays.iter().any(|mark| one.marks.contains(*mark)))
 }
 
 /// Returns the instruction of the function that the instruction at `address` refers to: by

@@ -17,7 +17,7 @@
 
 use petgraph::unionfind::UnionFind;
 use refit_analysis::Module;
-use refit_analysis::flow::{Flow, Marks, Target};
+use refit_analysis::flow::{Flow, Target};
 
 use crate::body;
 
@@ -89,11 +89,8 @@ impl Conservation {
         let mut junctions = Junctions::new(flow.blocks().len());
         let known = body::is_understood(module, flow);
         for (index, block) in (0_u32..).zip(flow.blocks()) {
-            let away = [Marks::CALL, Marks::SYSCALL, Marks::TRAP];
-            let mut own = flow.block_instructions(block);
-            let goes = own.any(|one| away.iter().any(|mark| one.marks.contains(*mark)));
             let edges = flow.edges_from(index);
-            if !known || goes || edges.is_empty() {
+            if !known || !body::runs_through(flow, block) || edges.is_empty() {
                 junctions.leaves(index);
             }
             if !known {

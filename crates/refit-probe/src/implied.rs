@@ -12,7 +12,7 @@
 use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::{DiGraph, NodeIndex};
 use refit_analysis::Module;
-use refit_analysis::flow::{Block, Flow, Marks, Target};
+use refit_analysis::flow::{Block, Flow, Target};
 
 use crate::body;
 
@@ -67,9 +67,7 @@ pub fn implied(module: &Module, flow: &Flow) -> Vec<Implied> {
 /// Returns the blocks to one of which control gets at once from a block; `None` if it may get
 /// elsewhere, or stay.
 fn successors(flow: &Flow, index: u32, block: &Block) -> Option<Vec<u32>> {
-    let stays = [Marks::CALL, Marks::SYSCALL, Marks::TRAP];
-    let mut own = flow.block_instructions(block);
-    if own.any(|one| stays.iter().any(|mark| one.marks.contains(*mark))) {
+    if !body::runs_through(flow, block) {
         return None;
     }
     let to = flow.edges_from(index).iter().map(|edge| match edge.to {

@@ -175,12 +175,11 @@ pub(crate) fn put_in(
     })?;
     let generated = generate(program, plan, &groups, &mut areas, setting, moving);
     let changed = generated.and_then(|changes| {
-        let in_parts = plan.only_counts() && !contexts::are_switched(program);
         let stops = Stops {
             records: &changes.records,
             moves: &changes.moves,
-            in_parts,
-            cells: (in_parts && moving.from.is_empty()).then(|| shape.bytes()),
+            in_parts: plan.only_counts() && !contexts::switches(program),
+            cells: moving.from.is_empty().then(|| shape.bytes()),
         };
         let stood = stops.make(program, &areas)?;
         Ok((changes.removable, changes.calls, stood))

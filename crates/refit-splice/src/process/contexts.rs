@@ -101,7 +101,7 @@ pub(crate) fn stand_still<R: Send, E: From<Refusal> + Send>(
 /// Returns whether threads are in handlers that may switch threads.
 fn handlers(still: &Still<'_>) -> Result<Handlers, Refusal> {
     let program = still.program();
-    if !switches(program.face()) || signal_frames::is_go(still)? {
+    if !switches(program) || signal_frames::is_go(still)? {
         return Ok(Handlers::None);
     }
     let mappings = program.mappings()?;
@@ -135,7 +135,7 @@ pub(crate) fn saved(
 ) -> Result<SearchResult, Refusal> {
     let program = still.program();
     // Go's runtime switches goroutines in Go's code only.
-    if !switches(program.face()) || signal_frames::is_go(still)? {
+    if !switches(program) || signal_frames::is_go(still)? {
         return Ok(SearchResult::none());
     }
     let mappings = program.mappings()?;
@@ -186,15 +186,11 @@ pub(super) fn counters(
 /// Bytes that are read at once: whole pages.
 const CHUNK: usize = 1 << 20;
 
-/// Whether handlers of a program may switch threads.
-pub(crate) fn are_switched(program: &Program) -> bool {
-    switches(program.face())
-}
-
 /// Whether a program catches signals that switch threads in user space: those of timers, those free
 /// for programs, real-time ones.
-fn switches(thread: u32) -> bool {
-    let caught = Status::of(thread).ok().and_then(|status| status.set("SigCgt")).unwrap_or(0);
+pub(crate) fn switches(program: &Program) -> bool {
+    let caught =
+        Status::of(program.face()).ok().and_then(|status| status.set("SigCgt")).unwrap_or(0);
     let used = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF, libc::SIGUSR1, libc::SIGUSR2];
     // The C library reserves the first two real-time signals.
     let real_time = u64::MAX << (libc::SIGRTMIN() - 1);
