@@ -64,6 +64,16 @@ impl AnonymousPages {
         drop(self.0.contents().pages.insert(page, kept));
     }
 
+    /// Returns the pages that are kept, with their numbers.
+    pub fn kept(&self) -> Vec<(u64, Arc<StoredPage>)> {
+        if !self.0.store.keeps_any() {
+            return Vec::new();
+        }
+        let contents = self.0.contents();
+        let kept = contents.pages.iter().filter(|(_, page)| page.is_kept());
+        kept.map(|(&number, page)| (number, Arc::clone(page))).collect()
+    }
+
     /// Returns the number of pages that are stored; all others are zeros that were never written.
     pub fn len(&self) -> usize {
         self.0.contents().pages.len()

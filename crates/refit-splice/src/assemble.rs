@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use crate::encode::DESCRIPTOR;
 use crate::generate;
 use crate::plan::Ready;
 use crate::process::Program;
@@ -106,10 +107,27 @@ fn piece(
     filtered: bool,
     setting: Setting,
 ) -> Result<Assembled, Why> {
-    let begin = room.start;
-    let (mut all, mut code) = (Assembled::default(), Vec::new());
+    let sequences: usize = units.iter().map(|ready| generate::sequences(ready, &setting)).sum();
+    let alignment = if sequences > 0 { DESCRIPTOR as u64 } else { 1 };
+    let begin = room.start.next_multiple_of(alignment);
+    // The descriptors come first, so that their addresses are known.
+    let (mut all, mut code) = (Assembled::default(), vec![0; sequences * DESCRIPTOR]);
+    let mut described = 0;
     for &ready in units {
+        let own = described..described + generate::sequences(ready, &setting) * DESCRIPTOR;
+        let mut setting = setting;
+        if let Some(sequences) = &mut setting.sequences {
+            sequences.descriptors = begin + own.start as u64;
+        }
         let made = generate::make(ready, begin + code.len() as u64, setting)?;
+        described = own.end;
+        let descriptors = made.descriptors.as_flattened();
+        if descriptors.len() != own.len() {
+            let address = ready.reach().start;
+            let reason = "it has other restartable sequences than were expected".to_owned();
+            return Err(Why::Generate { address, reason });
+        }
+        code[own].copy_from_slice(descriptors);
         if made.calls && filtered {
             return Err(Why::Filtered { address: ready.reach().start });
         }

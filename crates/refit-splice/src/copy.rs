@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use iced_x86::{Code, Instruction};
 
 use crate::body::{Kind, Member, has_no_long_form};
-use crate::encode::{EncodedCode, encode, frames, makes_calls};
+use crate::encode::{EncodedCode, descriptors, encode, frames, makes_calls};
 use crate::listing::Listing;
 use crate::plan::Copied;
 use crate::record::Record;
@@ -32,7 +32,8 @@ pub(crate) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Encoded
     }
     writer.stubs()?;
     let doors = writer.doors()?;
-    let Writer { code, places, .. } = writer;
+    let Writer { mut code, places, .. } = writer;
+    code.push_abort_code();
     let calls = makes_calls(&code.instructions);
     let (bytes, offsets) =
         encode(&code.instructions, at).map_err(|error| failed(error.to_string()))?;
@@ -72,10 +73,12 @@ pub(crate) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Encoded
     ahead.extend(records);
     ahead.extend(Record::of_copies(&copies));
     let frames = frames(&code, at, &offsets);
+    let descriptors = descriptors(&code, at, &offsets)
+        .ok_or_else(|| failed("a restartable sequence has no address".into()))?;
     let only_flags = copied.sites.iter().filter(|site| site.at == At::Before && !site.saves());
     let flags = only_flags.filter_map(|site| Some((site.address, *begins.get(&site.address)?)));
     let flags = flags.collect();
-    Ok(EncodedCode { at, code: bytes, records: ahead, moves, flags, calls, frames })
+    Ok(EncodedCode { at, code: bytes, records: ahead, moves, flags, calls, frames, descriptors })
 }
 
 /// Returns an upper bound of the bytes of the copy, without snippets.

@@ -6,7 +6,7 @@ use iced_x86::{
 };
 
 use crate::body::has_no_long_form;
-use crate::listing::{Frame, Listing};
+use crate::listing::{FIRST_LABEL, Frame, Listing, Sequence};
 use crate::record::Record;
 
 /// Code and changes for one site, or for a copied function with its sites.
@@ -24,12 +24,18 @@ pub(crate) struct EncodedCode {
     pub(crate) calls: bool,
     /// Addresses from which frames hold, ascending; each up to the next one.
     pub(crate) frames: Vec<(u64, Frame)>,
+    /// Descriptors of its restartable sequences.
+    pub(crate) descriptors: Vec<[u8; DESCRIPTOR]>,
 }
 
 /// First byte of the instruction that sets a flag, `mov byte [rip + distance], 1`; and the byte
 /// that turns it into a jump over itself, since the second one is 5, and 5 others follow.
 pub(crate) const SETS_FLAG: u8 = 0xc6;
 pub(crate) const SKIPS: u8 = 0xeb;
+
+/// Bytes of the descriptor of a restartable sequence (`struct rseq_cs`), and the multiple of bytes
+/// at which it has to be.
+pub(crate) const DESCRIPTOR: usize = 32;
 
 pub(crate) fn makes_calls(code: &[Instruction]) -> bool {
     code.iter().any(|one| one.mnemonic() == Mnemonic::Syscall)
@@ -52,26 +58,66 @@ pub(crate) fn encode(
     Ok((made.code_buffer, made.new_instruction_offsets))
 }
 
-/// Encodes instructions as [`encode`] does, in a fraction of the time. `None` if a branch leads to
-/// one of them, or if one has to be encoded as several.
+/// Encodes instructions as [`encode`] does, in a fraction of the time; branches within snippets are
+/// not shortened. `None` if any other branch leads to one of the instructions, or if one has to be
+/// encoded as several.
 fn encode_straight(instructions: &[Instruction], at: u64) -> Option<(Vec<u8>, Vec<u32>)> {
     // Only labels have an address, which no other branch leads to.
-    let labels = instructions.iter().filter(|one| one.code() == Code::Zero_bytes);
-    let labels: Vec<u64> = labels.map(Instruction::ip).collect();
+    let labels = (0..).zip(instructions).filter(|(_, one)| one.code() == Code::Zero_bytes);
+    let labels: Vec<(usize, u64)> = labels.map(|(index, one)| (index, one.ip())).collect();
     let mut encoder = Encoder::try_with_capacity(64, instructions.len() * 8).ok()?;
     let (mut length, mut offsets) = (0, Vec::with_capacity(instructions.len()));
+    // Ends of branches within snippets, and the positions of their targets.
+    let mut branches = Vec::new();
     for one in instructions {
         let mut one = *one;
+        let mut target = None;
         if one.op0_kind() == OpKind::NearBranch64 {
-            if labels.contains(&one.near_branch64()) || has_no_long_form(&one) {
+            target = labels.iter().find(|&&(_, label)| label == one.near_branch64());
+            let shortens = target.is_some_and(|&(_, label)| label < FIRST_LABEL);
+            if shortens || has_no_long_form(&one) {
                 return None;
             }
             one.as_near_branch();
+            if target.is_some() {
+                one.set_near_branch64(at);
+            }
         }
         offsets.push(length as u32);
         length += encoder.encode(&one, at + length as u64).ok()?;
+        branches.extend(target.map(|&(index, _)| (length, index)));
     }
-    Some((encoder.take_buffer(), offsets))
+    let mut code = encoder.take_buffer();
+    for (end, index) in branches {
+        // They end with the distance.
+        let distance = offsets[index].wrapping_sub(end as u32);
+        code[end - 4..end].copy_from_slice(&distance.to_le_bytes());
+    }
+    Some((code, offsets))
+}
+
+/// Returns the descriptors of a listing's restartable sequences, which were encoded for the address
+/// `at`; `offsets` are those of [`encode`]. `None` if a sequence has no offset.
+pub(crate) fn descriptors(
+    listing: &Listing,
+    at: u64,
+    offsets: &[u32],
+) -> Option<Vec<[u8; DESCRIPTOR]>> {
+    let place = |index: usize| {
+        let offset = offsets.get(index).copied().filter(|&offset| offset != u32::MAX)?;
+        Some(at + u64::from(offset))
+    };
+    let descriptor = |sequence: &Sequence| {
+        let (start, end) = (place(sequence.range.start)?, place(sequence.range.end)?);
+        // Version and flags are 0.
+        let words = [0, start, end - start, place(sequence.abort)?];
+        let mut bytes = [0; DESCRIPTOR];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        Some(bytes)
+    };
+    listing.sequences.iter().map(descriptor).collect()
 }
 
 /// Returns the frames of instructions that were encoded for the address `at`, each from its address

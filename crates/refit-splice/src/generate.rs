@@ -1,7 +1,7 @@
 //! Generates machine code for the patch area.
 
 use crate::copy;
-use crate::encode::{EncodedCode, encode, frames, makes_calls};
+use crate::encode::{DESCRIPTOR, EncodedCode, descriptors, encode, frames, makes_calls};
 use crate::listing::Listing;
 use crate::plan::{Place, Ready};
 use crate::record::Record;
@@ -9,7 +9,8 @@ use crate::site::Site;
 use crate::snippet::{self, Setting, Step};
 use crate::why::Why;
 
-/// Returns code and changes; the code is placed at the next multiple of 16 from `from` on.
+/// Returns code and changes; the code is placed at the next multiple of 16 from `from` on, and the
+/// descriptors of its restartable sequences where `setting` says.
 pub(crate) fn make(ready: &Ready, from: u64, setting: Setting) -> Result<EncodedCode, Why> {
     let at = from.next_multiple_of(16);
     match ready {
@@ -38,6 +39,16 @@ pub(crate) fn most_bytes(ready: &Ready) -> u64 {
     }
 }
 
+/// Returns the number of its restartable sequences.
+pub(crate) fn sequences(ready: &Ready, setting: &Setting) -> usize {
+    let counts = |site: &Site| site.actions.iter().filter(|step| step.is_plain_count()).count();
+    match ready {
+        _ if setting.sequences.is_none() => 0,
+        Ready::Place(place) => counts(&place.site),
+        Ready::Copied(copied) => copied.sites.iter().map(counts).sum(),
+    }
+}
+
 /// Returns an upper bound of the number of its records.
 pub(crate) fn most_records(ready: &Ready) -> usize {
     match ready {
@@ -54,6 +65,7 @@ fn make_place(place: &Place, at: u64, setting: Setting) -> Result<EncodedCode, W
     let mut listing = Listing::default();
     snippet::write(address, &place.site.actions, place.site.live, setting, &mut listing)?;
     let begins = place.displaced.write(&mut listing)?;
+    listing.push_abort_code();
     let calls = makes_calls(&listing.instructions);
     let encoded = encode(&listing.instructions, at);
     let (code, places) = encoded.map_err(|error| failed(error.to_string()))?;
@@ -75,5 +87,7 @@ fn make_place(place: &Place, at: u64, setting: Setting) -> Result<EncodedCode, W
         place.way.records(address, old, at, copies)?
     };
     let frames = frames(&listing, at, &places);
-    Ok(EncodedCode { at, code, records, moves, flags: Vec::new(), calls, frames })
+    let descriptors = descriptors(&listing, at, &places)
+        .ok_or_else(|| failed("a restartable sequence has no address".into()))?;
+    Ok(EncodedCode { at, code, records, moves, flags: Vec::new(), calls, frames, descriptors })
 }

@@ -20,7 +20,7 @@ use crate::moving::Moving;
 use crate::plan::{Plan, Ready};
 use crate::process::{Program, Refusal, STOP_TIMEOUT, Still, contexts};
 use crate::record::{Head, Record};
-use crate::snippet::{Cells, Lane, Rings, Setting};
+use crate::snippet::{Cells, Lane, Rings, Sequences, Setting};
 use crate::stacks::{Stacks, Walk};
 use crate::stops::Stops;
 use crate::store::Store;
@@ -62,9 +62,7 @@ impl StopTimes {
 #[derive(Debug)]
 pub struct Installed {
     pub(crate) areas: Vec<Area>,
-    /// Number of lanes, as a power of two, and bytes of each.
-    pub(crate) lanes: u32,
-    pub(crate) stride: u64,
+    pub(crate) shape: Shape,
     pub(crate) cells: u32,
     sites: usize,
     /// The stacks, and the keys of several items, that snippets have stored: by their offsets from
@@ -91,15 +89,20 @@ pub(crate) struct Removable {
 /// The lanes of patch areas.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// Their number, as a power of two.
+    /// Number of lanes for processors, as a power of two.
     pub(crate) lanes: u32,
     /// Bytes of each: a power of two.
     pub(crate) stride: u64,
 }
 
 impl Shape {
+    /// Returns the number of all lanes. The last one is for threads that have none of their own.
+    pub(crate) fn all_lanes(self) -> u64 {
+        (1 << self.lanes) + 1
+    }
+
     fn bytes(self) -> u64 {
-        self.stride << self.lanes
+        self.stride * self.all_lanes()
     }
 }
 
@@ -143,8 +146,7 @@ impl Installed {
             put_in(program, plan, shape, session, &Moving::default())?;
         let Stored { walk, tuples, kept, .. } = Stored::new(plan, 0, shape.bytes());
         let (stacks, sites) = (walk.map(|walk| walk.store), plan.len());
-        let Shape { lanes, stride } = shape;
-        Ok(Self { areas, lanes, stride, cells, sites, stacks, tuples, kept, removable, stood })
+        Ok(Self { areas, shape, cells, sites, stacks, tuples, kept, removable, stood })
     }
 
     /// Returns the number of sites.
@@ -173,7 +175,7 @@ pub(crate) fn put_in(
     let ((mut areas, setting), preparing) = program.stand_still(STOP_TIMEOUT, |still| {
         make_areas(still, &rooms, session, |still| setting(still, shape, steady))
     })?;
-    let generated = generate(program, plan, &groups, &mut areas, setting, moving);
+    let generated = generate(program, plan, &groups, &mut areas, (setting, shape), moving);
     let changed = generated.and_then(|changes| {
         let stops = Stops {
             records: &changes.records,
@@ -208,7 +210,7 @@ fn generate(
     plan: &Plan,
     groups: &[&[Ready]],
     areas: &mut [Area],
-    mut setting: Setting,
+    (mut setting, shape): (Setting, Shape),
     moving: &Moving<'_>,
 ) -> Result<Changes, Why> {
     let (mut all, mut removable, mut moves) =
@@ -216,8 +218,7 @@ fn generate(
     // Unwinders learn of spliced code before any runs.
     let mut finding = Vec::new();
     if let Some(area) = areas.first() {
-        let lanes = 1 << (setting.cells.stride + setting.cells.lanes);
-        let stored = Stored::new(plan, area.first_lane(), lanes);
+        let stored = Stored::new(plan, area.first_lane(), shape.bytes());
         setting.walk = stored.walk.map(|walk| Walk { asks: !program.is_filtered(), ..walk });
         (setting.tuples, setting.kept) = (stored.tuples, stored.kept);
         if let (Some(stacks), Some(walk)) = (&plan.stacks, stored.walk) {
@@ -356,13 +357,23 @@ fn open(program: &Program, session: &Session) -> Result<File, Refusal> {
 /// memory through thread pointers. The caller sets the addresses of cells for each area.
 fn setting(still: &Still<'_>, shape: Shape, steady: bool) -> Setting {
     let Shape { lanes, stride } = shape;
-    let (lane, stride) = (lane(still, steady), stride.trailing_zeros());
-    let cells = Cells { lane, base: 0, first: 0, lanes, stride };
+    let rseq = still.rseq().filter(|_| steady);
+    let lane = match rseq {
+        Some((area, _)) => Lane::Area(area),
+        None if processor_has("rdpid") => Lane::Asked,
+        None => Lane::One,
+    };
+    // Where processors share lanes, most threads would have none of their own.
+    let sequences = rseq.filter(|_| refit_sys::processor::count() <= 1 << lanes);
+    let sequences =
+        sequences.map(|(area, signature)| Sequences { area, signature, descriptors: 0 });
+    let cells = Cells { lane, base: 0, first: 0, lanes, stride: stride.trailing_zeros() };
     let pointers = processor_has("fsgsbase");
     let thread = if steady { still.thread_offset() } else { None };
     let lahf = processor_has("lahf_lm");
     let (walk, tuples, kept, rings) = (None, None, None, None);
-    Setting { cells, thread, pointers, lahf, indices: 0, walk, tuples, kept, rings }
+    let indices = 0;
+    Setting { cells, sequences, thread, pointers, lahf, indices, walk, tuples, kept, rings }
 }
 
 /// The parts of the data behind the lanes of the first area, at addresses of the program or at
@@ -387,14 +398,6 @@ impl Stored {
         let (begin, maps) = (end.next_multiple_of(kept::ALIGNMENT), plan.kept_maps());
         let kept = (maps > 0).then_some(begin);
         Self { walk, tuples, kept, end: begin + u64::from(maps) * kept::MAP }
-    }
-}
-
-fn lane(still: &Still<'_>, steady: bool) -> Lane {
-    match still.rseq_offset().filter(|_| steady) {
-        Some(offset) => Lane::Area(offset),
-        None if processor_has("rdpid") => Lane::Asked,
-        None => Lane::One,
     }
 }
 

@@ -31,7 +31,8 @@ impl Installed {
     /// Begins to read the cells of steps, which should be in ascending order, and up to this many
     /// words ahead ([`AHEAD`]).
     pub fn lanes(&self, ahead: usize) -> Lanes<'_> {
-        let buffers = vec![Buffer::default(); self.areas.len() << self.lanes];
+        let all = self.areas.len() * self.shape.all_lanes() as usize;
+        let buffers = vec![Buffer::default(); all];
         Lanes { installed: self, ahead, buffers }
     }
 
@@ -111,9 +112,10 @@ impl Lanes<'_> {
                 with(known);
                 continue;
             }
-            let (area, lane) = (index >> installed.lanes, index & ((1 << installed.lanes) - 1));
+            let lanes = installed.shape.all_lanes() as usize;
+            let (area, lane) = (index / lanes, index % lanes);
             let left = (installed.cells as usize).saturating_sub(first);
-            let at = lane as u64 * installed.stride + first as u64 * 8;
+            let at = lane as u64 * installed.shape.stride + first as u64 * 8;
             *words = installed.areas[area].words(at, ahead.min(left).max(count))?;
             *begin = first;
             with(&words[..count]);

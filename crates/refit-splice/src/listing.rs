@@ -1,5 +1,7 @@
 //! Instructions that are about to be encoded, with what an unwinder has to know at each of them.
 
+use std::ops::Range;
+
 use iced_x86::{Instruction, InstructionInfoFactory, OpAccess};
 
 /// Where the program's value of a register is while generated code runs.
@@ -40,17 +42,48 @@ pub(crate) enum Frame {
     Called,
 }
 
+/// First label of snippets. Labels are no valid addresses: they differ from those of all
+/// instructions, and from the labels of copied functions, which are less.
+pub(crate) const FIRST_LABEL: u64 = 1 << 63;
+
+/// A restartable sequence (rseq(2)) among instructions.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    /// Positions of its first instruction, and of the one behind its last.
+    pub(crate) range: Range<usize>,
+    /// The code to which it is aborted, behind the signature that the kernel asks for; empty once
+    /// it is among the instructions.
+    pub(crate) abort_code: Vec<Instruction>,
+    /// The frame there.
+    pub(crate) frame: Frame,
+    /// The position of that code behind the signature.
+    pub(crate) abort: usize,
+}
+
 /// Instructions, and the frames that unwinders find at them.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     pub(crate) instructions: Vec<Instruction>,
     /// Positions from which frames hold, ascending; each up to the next one.
     pub(crate) frames: Vec<(usize, Frame)>,
+    /// The restartable sequences among them.
+    pub(crate) sequences: Vec<Sequence>,
 }
 
 impl Listing {
     pub(crate) fn push(&mut self, instruction: Instruction) {
         self.instructions.push(instruction);
+    }
+
+    /// Adds the code to which sequences are aborted, behind everything that runs.
+    pub(crate) fn push_abort_code(&mut self) {
+        let mut sequences = std::mem::take(&mut self.sequences);
+        for sequence in &mut sequences {
+            self.frame(sequence.frame);
+            sequence.abort = self.len() + 1;
+            self.instructions.append(&mut sequence.abort_code);
+        }
+        self.sequences = sequences;
     }
 
     /// Returns the position of the next instruction.

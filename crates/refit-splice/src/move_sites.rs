@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use tracing::debug;
 
-use crate::install::{Installed, PutIn, Shape, put_in};
+use crate::install::{Installed, PutIn, put_in};
 use crate::moving::{DirectCall, Moving};
 use crate::plan::{Plan, Ready};
 use crate::process::Program;
@@ -77,8 +77,8 @@ impl Installed {
         }
         let last = self.areas.iter().map(|area| area.head.generation).max();
         let moving = Moving { from, calls, generation: last.unwrap_or(0) + 1 };
-        let shape = Shape { lanes: self.lanes, stride: self.stride };
-        let PutIn { areas, removable, stood, calls } = put_in(program, plan, shape, None, &moving)?;
+        let PutIn { areas, removable, stood, calls } =
+            put_in(program, plan, self.shape, None, &moving)?;
         self.areas.extend(areas);
         let places = &mut self.removable.places;
         places.retain(|place| !sites.contains(&place.address));

@@ -132,8 +132,8 @@ impl Installed {
     fn each_lane(&self, first: u32, mut with: impl FnMut(&[AtomicU64])) -> io::Result<()> {
         for area in &self.areas {
             let window = area.window()?;
-            for lane in 0..1_u64 << self.lanes {
-                let at = area.index(lane * self.stride + u64::from(first) * 8);
+            for lane in 0..self.shape.all_lanes() {
+                let at = area.index(lane * self.shape.stride + u64::from(first) * 8);
                 with(window.get().get(at..).unwrap_or_default());
             }
         }

@@ -14,6 +14,7 @@ pub(crate) mod call;
 mod event;
 mod options;
 mod returning;
+mod sequences;
 mod state;
 mod tracee;
 mod words;

@@ -24,7 +24,8 @@ pub enum LoanRequest {
     Registers(u32),
     /// Set the general registers of a task.
     SetRegisters(u32, RegisterWords),
-    /// Return the address of a task's area for restartable sequences.
+    /// Return a task's area for restartable sequences, as
+    /// [`Tracee::rseq`](refit_sys::trace::Tracee::rseq) does.
     Rseq(u32),
     /// Return whether signals of a task are pending.
     HasSignals(u32),
@@ -59,8 +60,8 @@ pub enum LoanAnswer {
     Registers(RegisterWords),
     /// The registers are set.
     Set,
-    /// The address of the area; `None` if the task has registered none.
-    Rseq(Option<u64>),
+    /// The address of the area and its signature; `None` if the task has registered none.
+    Rseq(Option<(u64, u32)>),
     /// Whether signals are pending.
     HasSignals(bool),
     /// The result of the system call.

@@ -15,7 +15,8 @@ use super::hat::TranslationRef;
 use super::region::{RegionInterface, RegionParts, RegionRef, create_region};
 use crate::anonymous::AnonymousPages;
 use crate::fr::{FileRepresentativeInterface, FileRepresentativeRef};
-use crate::store::PageStore;
+use crate::store::{PageStore, StoredPage};
+use crate::{CacheError, PAGE_SIZE};
 
 /// The resources that the address spaces of one tree of programs share.
 #[derive(Debug)]
@@ -81,6 +82,20 @@ impl Part {
     /// Returns whether it should be served; true for a region without objects.
     pub(super) fn served(&self) -> bool {
         self.objects.get().is_none_or(|objects| objects.region.served())
+    }
+
+    /// Stores pages that are kept because they could not be stored before. No page may be discarded
+    /// meanwhile.
+    pub(super) fn store_kept(&self) -> Result<(), CacheError> {
+        let Some(Objects { fr, .. }) = self.objects.get() else { return Ok(()) };
+        let mut bytes = vec![0; PAGE_SIZE];
+        for (number, page) in self.pages.kept() {
+            // It is in memory, so reading it cannot fail.
+            if StoredPage::read(&[page], &mut bytes).is_ok() {
+                fr.write(number * PAGE_SIZE_U64, &bytes).map_err(CacheError::Host)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the implementations of its region and its cache, if it has any.

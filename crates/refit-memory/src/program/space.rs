@@ -22,6 +22,7 @@ use super::hat::TranslationRef;
 use super::intervals::Intervals;
 use super::part::{Commons, Objects, Part};
 use super::region::FaultError;
+use crate::CacheError;
 use crate::anonymous::AnonymousPages;
 
 /// The number of regions considered when one has to give pages back.
@@ -269,6 +270,14 @@ impl Space {
             }
         }
         None
+    }
+
+    /// Stores pages that are kept because they could not be stored before.
+    pub(super) fn store_kept(&self) -> Result<(), CacheError> {
+        match self.commons.store.keeps_any() {
+            true => self.parts().iter().try_for_each(|(_, part)| part.store_kept()),
+            false => Ok(()),
+        }
     }
 
     /// Returns the doomed pages, by region.

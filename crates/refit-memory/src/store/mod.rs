@@ -37,6 +37,8 @@ pub struct PageStore {
     most_compressed: AtomicU64,
     compressed: AtomicU64,
     pages: [AtomicU64; 3],
+    /// Number of pages for which there was no other place ([`keep`](Self::keep)).
+    kept: AtomicU64,
     file: Option<SwapFile>,
 }
 
@@ -58,6 +60,8 @@ enum Place {
     Zeros,
     /// A whole page if it does not shrink.
     Compressed(Box<[u8]>),
+    /// A whole page that the store did not accept.
+    Kept(Box<[u8]>),
     File(Slot),
 }
 
@@ -76,6 +80,7 @@ impl PageStore {
             most_compressed: AtomicU64::new(most_compressed),
             compressed: AtomicU64::new(0),
             pages: Default::default(),
+            kept: AtomicU64::new(0),
             file,
         })
     }
@@ -115,7 +120,13 @@ impl PageStore {
     /// for it.
     pub fn keep(self: &Arc<Self>, page: &[u8; PAGE_SIZE]) -> StoredPage {
         self.compressed.fetch_add(PAGE_SIZE as u64, Relaxed);
-        self.stored(Place::Compressed(page.as_slice().into()))
+        self.kept.fetch_add(1, Relaxed);
+        self.stored(Place::Kept(page.as_slice().into()))
+    }
+
+    /// Returns whether pages are kept.
+    pub fn keeps_any(&self) -> bool {
+        self.kept.load(Relaxed) > 0
     }
 
     /// Sets the limit of bytes of compressed pages; existing ones stay.
@@ -163,13 +174,18 @@ impl Place {
     fn kind(&self) -> usize {
         match self {
             Self::Zeros => 0,
-            Self::Compressed(_) => 1,
+            Self::Compressed(_) | Self::Kept(_) => 1,
             Self::File(_) => 2,
         }
     }
 }
 
 impl StoredPage {
+    /// Returns whether the store did not accept it.
+    pub fn is_kept(&self) -> bool {
+        matches!(self.place, Place::Kept(_))
+    }
+
     /// Reads pages that were put, in order, in as few reads as possible.
     ///
     /// # Errors
@@ -212,7 +228,7 @@ impl StoredPage {
                 });
                 file.read(first.number, sums, into)
             }
-            (Place::Compressed(bytes), _) if bytes.len() == PAGE_SIZE => {
+            (Place::Kept(bytes) | Place::Compressed(bytes), _) if bytes.len() == PAGE_SIZE => {
                 into.copy_from_slice(bytes);
                 Ok(())
             }
@@ -237,6 +253,10 @@ impl Drop for StoredPage {
             Place::Zeros => {}
             Place::Compressed(bytes) => {
                 self.store.compressed.fetch_sub(bytes.len() as u64, Relaxed);
+            }
+            Place::Kept(bytes) => {
+                self.store.compressed.fetch_sub(bytes.len() as u64, Relaxed);
+                self.store.kept.fetch_sub(1, Relaxed);
             }
             Place::File(slot) => {
                 if let Some(file) = &self.store.file {

@@ -84,8 +84,8 @@ impl HeldTask {
         }
     }
 
-    /// Returns the address of its area for restartable sequences.
-    pub(super) fn rseq(&self) -> io::Result<Option<u64>> {
+    /// Returns the address of its area for restartable sequences, and their signature.
+    pub(super) fn rseq(&self) -> io::Result<Option<(u64, u32)>> {
         match self {
             Self::Own(held) => held.rseq(),
             Self::Lent(lent) => match lent.ask(LoanRequest::Rseq(lent.task))? {

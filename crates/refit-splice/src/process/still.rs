@@ -106,17 +106,18 @@ impl<'p> Still<'p> {
         held.set_registers(registers).map_err(|error| self.lost("set registers", error))
     }
 
-    /// Returns the offset of the restartable-sequence area from the thread pointer; `None` if
-    /// threads have none, or at different offsets.
-    pub fn rseq_offset(&self) -> Option<i32> {
-        let offsets = self.settled().map(|(_, held)| {
-            let area = held.rseq().ok().flatten()?;
+    /// Returns the offset of the restartable-sequence area from the thread pointer, and the
+    /// signature of sequences; `None` if threads have none, or different ones.
+    pub fn rseq(&self) -> Option<(i32, u32)> {
+        let areas = self.settled().map(|(_, held)| {
+            let (area, signature) = held.rseq().ok().flatten()?;
             let registers = held.registers().ok()?;
-            i32::try_from(area.cast_signed().wrapping_sub(registers.fs_base.cast_signed())).ok()
+            let offset = area.cast_signed().wrapping_sub(registers.fs_base.cast_signed());
+            Some((i32::try_from(offset).ok()?, signature))
         });
-        let mut offsets: Vec<_> = offsets.collect();
-        offsets.dedup();
-        if let [offset] = offsets[..] { offset } else { None }
+        let mut areas: Vec<_> = areas.collect();
+        areas.dedup();
+        if let [area] = areas[..] { area } else { None }
     }
 
     /// Returns the offset, from the thread pointer, at which the C library keeps the id of each

@@ -27,10 +27,13 @@ impl Writer<'_> {
             // Written once the registers are the program's again.
             Action::Poison { .. } | Action::FindFrame | Action::FindObject => {}
             Action::Flag { cell } => self.flag(cell)?,
-            Action::Count { .. } => {
-                let cells = self.cells_of(step, over)?;
-                self.increment(cells.place(0))?;
-            }
+            Action::Count { cell } => match self.setting.sequences {
+                Some(sequences) if step.is_plain_count() => self.count(sequences, cell)?,
+                _ => {
+                    let cells = self.cells_of(step, over)?;
+                    self.increment(cells.place(0))?;
+                }
+            },
             Action::Histogram { value, .. } => {
                 let size = self.scratch(4.min(self.taken.scratch.len() - 1));
                 self.size_of(value, size, over)?;

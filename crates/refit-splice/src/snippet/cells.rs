@@ -6,6 +6,7 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
+use super::count::CPU_ID;
 use super::key::Key;
 use super::search::Search;
 use super::setting::Lane;
@@ -112,7 +113,7 @@ impl Writer<'_> {
     pub(super) fn processor(&mut self, into: Register) -> Result<bool, Why> {
         match self.setting.cells.lane {
             // `cpu_id` is -1 in a thread that has not registered yet: any lane will do.
-            Lane::Area(offset) => self.word_of_thread(into, offset + 4)?,
+            Lane::Area(offset) => self.word_of_thread(into, offset + CPU_ID)?,
             Lane::Asked => self.put(Instruction::with1(Code::Rdpid_r64, into))?,
             Lane::One => return Ok(false),
         }

@@ -9,13 +9,14 @@
 //! `step` has the actions, `value`, `item`, `key` and `formula` the values and texts that actions
 //! can read, `setting` the surroundings of snippets; `needs`, `registers` and `allocation`
 //! decide which registers are taken; `writer` writes single instructions. `actions` writes a step,
-//! composed of the parts in `values`, `compute`, `cells`, `search`, `keep`, `timer`, `spread`,
+//! composed of the parts in `values`, `compute`, `cells`, `count`, `search`, `keep`, `timer`, `spread`,
 //! `gather`, `intern`, `tuple`, `event`, `print`, `stack` and `find_frame`.
 
 mod actions;
 mod allocation;
 mod cells;
 mod compute;
+mod count;
 mod event;
 mod find_frame;
 mod formula;
@@ -41,6 +42,7 @@ mod writer;
 use refit_analysis::live::Live;
 
 pub use compute::LOCALS;
+pub(super) use count::Sequences;
 pub use formula::{Formula, Kept, Operator, Unary};
 pub use item::{Item, Text, text};
 pub use key::Key;

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use refit_instruments::session::Geometry;
 use refit_sys::clock;
 
+use super::count::Sequences;
 use crate::stacks::Walk;
 use crate::store::Store;
 
@@ -12,6 +13,8 @@ use crate::store::Store;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) cells: Cells,
+    /// The means of counting by restartable sequences, if the program's threads have them.
+    pub(crate) sequences: Option<Sequences>,
     /// Offset of the C library's thread id from the thread pointer; `None`: snippets ask the
     /// kernel.
     pub(crate) thread: Option<i32>,
@@ -32,7 +35,7 @@ pub(crate) struct Setting {
 }
 
 /// The means by which a thread finds the cells of its processor. A wrong processor number costs
-/// time, never a count: additions are atomic.
+/// time, never a count: additions are atomic ([`count`](super::count) has others).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// The kernel keeps the processor's number in the thread's restartable-sequence area, at this

@@ -248,6 +248,8 @@ impl Step {
             Action::Durations { .. } | Action::FindFrame | Action::FindObject => 256,
             Action::Flag { .. } => 16,
             Action::Poison { .. } => 640,
+            // With its descriptor, and the code to which it is aborted.
+            Action::Count { .. } => 192,
             _ => 128,
         };
         let keys = self.keys_sought().into_iter().map(|key| match key {
@@ -260,6 +262,11 @@ impl Step {
             + computed
             + items
             + self.values().map(Value::most_bytes).sum::<u64>()
+    }
+
+    /// Whether it counts in a cell that no key selects.
+    pub(crate) fn is_plain_count(&self) -> bool {
+        self.key.is_none() && matches!(self.action, Action::Count { .. })
     }
 
     /// Whether it only sets a flag, on no condition: a single instruction.

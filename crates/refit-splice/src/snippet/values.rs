@@ -55,9 +55,7 @@ impl Writer<'_> {
             Base::Context => self.thread(into)?,
             // Go's linker places it there (runtime·tlsg).
             Base::Goroutine => {
-                let none = Register::None;
-                let place = MemoryOperand::new(none, none, 1, -8, 8, false, Register::FS);
-                self.put(Instruction::with2(Code::Mov_r64_rm64, into, place))?;
+                self.put(Instruction::with2(Code::Mov_r64_rm64, into, Self::of_thread(-8)))?;
             }
             Base::Process => {
                 self.call(libc::SYS_getpid)?;
@@ -121,9 +119,14 @@ impl Writer<'_> {
 
     /// Loads 32 bits at an offset from the thread pointer.
     pub(super) fn word_of_thread(&mut self, into: Register, offset: i32) -> Result<(), Why> {
-        let none = Register::None;
-        let place = MemoryOperand::new(none, none, 1, offset.into(), 8, false, Register::FS);
+        let place = Self::of_thread(offset);
         self.put(Instruction::with2(Code::Mov_r32_rm32, into.full_register32(), place))
+    }
+
+    /// Returns the operand at an offset from the thread pointer.
+    pub(super) fn of_thread(offset: i32) -> MemoryOperand {
+        let none = Register::None;
+        MemoryOperand::new(none, none, 1, offset.into(), 8, false, Register::FS)
     }
 
     /// Replaces an address by the number stored there; jumps if it is not mapped. Uses

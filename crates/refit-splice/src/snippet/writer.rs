@@ -1,5 +1,7 @@
 //! Writes single instructions.
 
+use std::ops::Range;
+
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 
 use refit_analysis::live::Live;
@@ -8,7 +10,7 @@ use super::allocation::Allocation;
 use super::registers::RED_ZONE;
 use super::setting::{self, Setting};
 use super::step::Clock;
-use crate::listing::{Frame, Home, Listing, Values};
+use crate::listing::{FIRST_LABEL, Frame, Home, Listing, Sequence, Values};
 use crate::relocate::made;
 use crate::why::Why;
 
@@ -31,6 +33,13 @@ pub(super) struct Writer<'t> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label(u64);
 
+impl Label {
+    /// Returns the target of branches to it.
+    pub(super) fn address(self) -> u64 {
+        self.0
+    }
+}
+
 /// Returns the 64-bit general register with this number.
 pub(super) fn wide(number: u8) -> Register {
     Register::RAX + u32::from(number)
@@ -43,9 +52,8 @@ impl<'t> Writer<'t> {
         setting: Setting,
         to: &'t mut Listing,
     ) -> Self {
-        // Labels are no valid addresses: they differ from those of all instructions, and of all
-        // other snippets that are encoded together.
-        let labels = 1 << 63 | (to.len() as u64) << 16;
+        // No other snippet that is encoded together with this one has the same.
+        let labels = FIRST_LABEL | (to.len() as u64) << 16;
         Self {
             address,
             taken,
@@ -58,14 +66,34 @@ impl<'t> Writer<'t> {
         }
     }
 
+    fn frame(&self) -> Frame {
+        Frame::Of(self.address, Values { depth: self.depth, homes: self.homes })
+    }
+
+    /// Returns the position of the next instruction.
+    pub(super) fn position(&self) -> usize {
+        self.to.len()
+    }
+
+    /// Returns the number of restartable sequences so far.
+    pub(super) fn sequences(&self) -> usize {
+        self.to.sequences.len()
+    }
+
+    /// Says that the instructions at these positions are a restartable sequence, which is aborted
+    /// to this code.
+    pub(super) fn sequence(&mut self, range: Range<usize>, abort_code: Vec<Instruction>) {
+        let frame = self.frame();
+        self.to.sequences.push(Sequence { range, abort_code, frame, abort: 0 });
+    }
+
     pub(super) fn put(&mut self, instruction: Result<Instruction, IcedError>) -> Result<(), Why> {
         self.write(made(self.address, instruction)?);
         Ok(())
     }
 
     fn write(&mut self, instruction: Instruction) {
-        let values = Values { depth: self.depth, homes: self.homes };
-        self.to.frame(Frame::Of(self.address, values));
+        self.to.frame(self.frame());
         self.to.push(instruction);
     }
 
@@ -79,10 +107,27 @@ impl<'t> Writer<'t> {
         &mut self,
         instruction: Result<Instruction, IcedError>,
     ) -> Result<(), Why> {
-        let mut locked = made(self.address, instruction)?;
-        locked.set_has_lock_prefix(true);
+        let locked = self.locked(instruction)?;
         self.write(locked);
         Ok(())
+    }
+
+    /// Returns an instruction with a `lock` prefix.
+    pub(super) fn locked(
+        &self,
+        instruction: Result<Instruction, IcedError>,
+    ) -> Result<Instruction, Why> {
+        let mut locked = made(self.address, instruction)?;
+        locked.set_has_lock_prefix(true);
+        Ok(locked)
+    }
+
+    /// Returns an instruction that binds a label.
+    pub(super) fn mark(label: Label) -> Instruction {
+        // An instruction of no bytes, whose address is the label.
+        let mut here = Instruction::with(Code::Zero_bytes);
+        here.set_ip(label.0);
+        here
     }
 
     /// Returns a label that is bound later.
@@ -93,10 +138,7 @@ impl<'t> Writer<'t> {
 
     /// Binds a label to the current position.
     pub(super) fn bind(&mut self, label: Label) {
-        // An instruction of no bytes, whose address is the label.
-        let mut here = Instruction::with(Code::Zero_bytes);
-        here.set_ip(label.0);
-        self.write(here);
+        self.write(Self::mark(label));
     }
 
     /// Writes a jump, conditional or not.

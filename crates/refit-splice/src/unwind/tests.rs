@@ -47,6 +47,7 @@ fn described(all: &[Procedure]) -> Image {
             flags: Vec::new(),
             calls: false,
             frames: edges(procedure).into_iter().map(of).collect(),
+            descriptors: Vec::new(),
         };
         let parts = vec![procedure.clone()];
         unwinding.add(&code, &Arc::new(Procedures { name: "it".into(), parts }));

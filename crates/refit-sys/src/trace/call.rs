@@ -288,7 +288,7 @@ impl Tracee {
         if self.gone {
             return Err(ended());
         }
-        let before = self.registers()?;
+        let before = self.registers_to_return_to()?;
         // Between two calls it stays stopped, unless a signal kills it, as the `execve` of another
         // thread does.
         let at_exec = self.executed().is_some();

@@ -168,7 +168,7 @@ impl Tracee {
         number: i64,
         arguments: [u64; 6],
     ) -> io::Result<Attempt> {
-        let before = self.registers()?;
+        let before = self.registers_to_return_to()?;
         memory.write(at, &code(&gone_on(&before)))?;
         let mut registers = before;
         registers.rip = at;

@@ -212,11 +212,12 @@ impl Tracee {
         }
     }
 
-    /// Returns the address of the thread's restartable-sequence area, if it has registered one.
+    /// Returns the thread's restartable-sequence area, if it has registered one: its address, and
+    /// the signature that precedes the code to which its sequences are aborted (rseq(2)).
     ///
     /// # Errors
     /// `EINVAL` or `EIO` on kernels that lack the request (before 5.13).
-    pub fn rseq(&self) -> io::Result<Option<u64>> {
+    pub fn rseq(&self) -> io::Result<Option<(u64, u32)>> {
         #[repr(C)]
         #[derive(Default)]
         struct Configuration {
@@ -240,7 +241,7 @@ impl Tracee {
         if answer < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok((found.address != 0).then_some(found.address))
+        Ok((found.address != 0).then_some((found.address, found.signature)))
     }
 
     /// Lets the thread run one instruction, which may be a system call, and waits for its next

@@ -14,7 +14,8 @@ impl Pager {
     ///
     /// # Errors
     /// The store does not accept the pages. They are then kept in refit's memory, beyond any limit,
-    /// but never more than one batch.
+    /// but never more than one batch: until the store has accepted these, no others leave the
+    /// program.
     pub fn evict(&self, most: usize) -> Result<usize, CacheError> {
         let _evict = events::PROGRAM_EVICT.span([most as u64, 0]);
         if !self.can_evict() {
@@ -30,6 +31,10 @@ impl Pager {
             return Ok(0);
         }
         let hat = self.space.hat();
+        {
+            let _changes = self.unchanged();
+            self.space.store_kept()?;
+        }
         let reading = self.reading.lock();
         let changes = self.unchanged();
         let Some(mut recalled) = self.space.recall(most.min(STAGING_AREA)) else {

@@ -26,6 +26,7 @@ use crate::program::part::Commons;
 use crate::program::region::FaultError;
 use crate::program::space::Space;
 use crate::store::{PageStore, SwapFile};
+use crate::{CacheError, PAGE_SIZE};
 
 const BASE: u64 = 0x10_0000;
 const MAPPED: Range<u64> = BASE..BASE + 8 * PAGE_SIZE_U64;
@@ -281,6 +282,30 @@ fn an_access_to_a_lost_page_is_an_error_and_the_page_cannot_be_released() {
     *program.refuses.lock() = None;
     assert_eq!((pager.attempt(BASE), pager.lost()), (Ok(()), 1));
     assert!(!pager.release());
+    pager.dismiss();
+}
+
+#[test]
+fn no_more_pages_leave_while_the_store_has_not_accepted_the_last_ones() {
+    let Some(Subject { pager, .. }) = serve(4) else { return };
+    for page in 0..4 {
+        pager.attempt(BASE + page * PAGE_SIZE_U64).expect("a page of zeros");
+    }
+    let store = &pager.space.commons().store;
+    let state = || (store.stats().compressed_bytes, pager.space.commons().budget.stats().taken);
+    // The swap file has no room.
+    let mut others = Vec::new();
+    while let Ok(one) = store.put(&[1; PAGE_SIZE]) {
+        others.extend(one);
+    }
+    for _ in 0..3 {
+        let refused = pager.evict_batch(2);
+        assert!(matches!(refused, Err(CacheError::Host(libc::ENOSPC))), "{refused:?}");
+        assert_eq!(state(), (2 * PAGE_SIZE_U64, 2));
+    }
+    drop(others);
+    assert_eq!(pager.evict_batch(2).expect("the store takes it"), 2);
+    assert_eq!((state(), store.stats().in_file), ((0, 0), 4));
     pager.dismiss();
 }
 
