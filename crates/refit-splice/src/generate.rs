@@ -1,7 +1,7 @@
 //! Generates machine code for the patch area.
 
 use crate::copy;
-use crate::encode::{DESCRIPTOR, EncodedCode, descriptors, encode, frames, makes_calls};
+use crate::encode::{EncodedCode, descriptors, encode, frames, makes_calls};
 use crate::listing::Listing;
 use crate::plan::{Place, Ready};
 use crate::record::Record;

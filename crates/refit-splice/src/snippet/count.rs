@@ -87,7 +87,7 @@ impl Writer<'_> {
 
         let last = cells.first + (1 << (cells.lanes + cells.stride)) + offset.cast_unsigned();
         let abort_code = vec![
-            made(self.address, Instruction::with_declare_dword_1(signature))?,
+            Instruction::with_declare_dword_1(signature),
             Self::mark(aborted),
             self.locked(Instruction::with1(Code::Inc_rm64, at(last)))?,
             made(self.address, Instruction::with_branch(Code::Jmp_rel32_64, end.address()))?,
