@@ -4,5 +4,6 @@ mod caller;
 mod calls;
 mod lives;
 mod places;
+mod sequences;
 mod steps;
 mod victim;

@@ -159,7 +159,7 @@ impl Victim {
         self.line()
     }
 
-    fn say(&mut self, line: &str) {
+    pub(crate) fn say(&mut self, line: &str) {
         writeln!(self.stdin, "{line}").expect("it listens");
     }
 

@@ -6,5 +6,6 @@ mod keeper;
 mod process;
 mod restart;
 mod seccomp;
+mod sequences;
 mod trace;
 mod userfault;

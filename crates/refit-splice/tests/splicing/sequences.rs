@@ -1,0 +1,166 @@
+//! Counts by restartable sequences: exact whatever interrupts them, and announced to the kernel only
+//! while a thread is in the patch area.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use refit_analysis::Live;
+use refit_splice::process::{Refusal, STOP_TIMEOUT};
+use refit_splice::{Action, At, Installed, Plan, Site, remains};
+use refit_sys::patch_area::is_area;
+use refit_sys::trace::{Stop, Tracee};
+
+use super::victim::{Built, Victim, build};
+
+/// Bytes of a lane with one cell.
+const LANE: usize = 64;
+/// Offset of the address of the announced descriptor in a thread's area (`rseq_cs`).
+const ANNOUNCED: i64 = 8;
+
+fn start() -> Victim {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    let built: &Path =
+        BUILT.get_or_init(|| build("cc", "splicing/sequences.c", &["-pthread"])).path();
+    Victim::of(built)
+}
+
+/// Counts the calls of `work`, at its first five bytes: one `nop` each.
+fn counted(victim: &Victim) -> Installed {
+    let address = victim.address("work");
+    let mut code = vec![0; 16];
+    victim.program().read(address, &mut code).expect("its code");
+    let site = Site {
+        address,
+        at: At::Before,
+        code,
+        room: 5,
+        live: Live::ALL,
+        alone: false,
+        springboards: Vec::new(),
+        actions: vec![Action::Count { cell: 0 }.into()],
+        function: None,
+        procedures: Arc::default(),
+    };
+    let (plan, refused) = Plan::new(vec![site]);
+    assert!(refused.is_empty(), "{refused:?}");
+    Installed::new(&victim.program(), &plan, 1, None).expect("installed")
+}
+
+/// Reads the cell of each lane; the last one is that of threads without a lane.
+fn lanes(victim: &Victim) -> Vec<u64> {
+    let program = victim.program();
+    let mappings = program.mappings().expect("its mappings");
+    let data = mappings.iter().find(|one| is_area(one) && one.writable && one.shared);
+    let begin = data.expect("the lanes").range.start;
+    let count = refit_sys::processor::count().next_power_of_two() + 1;
+    let lane = |number: usize| program.word(begin + (number * LANE) as u64).expect("mapped");
+    (0..count).map(lane).collect()
+}
+
+/// Whether the program has sequences, so that there is something to test.
+fn has_sequences(victim: &Victim) -> bool {
+    let found = victim.program().stand_still(STOP_TIMEOUT, |still| Ok::<_, Refusal>(still.rseq()));
+    let has = found.expect("it stands").0.is_some();
+    if !has {
+        println!("skipped: threads have no restartable sequences here");
+    }
+    has
+}
+
+#[test]
+fn no_count_is_lost_whatever_interrupts_it() {
+    let mut victim = start();
+    if !has_sequences(&victim) {
+        return;
+    }
+    let installed = counted(&victim);
+    let calls: u64 = victim.ask("count 3000000").parse().expect("a number");
+    let lanes = lanes(&victim);
+    assert_eq!(lanes.iter().sum::<u64>(), calls, "{lanes:?}");
+    assert_eq!(installed.cell(0).expect("read"), calls);
+    // Few of them were interrupted, but some were.
+    let interrupted = lanes.last().copied().expect("the last lane");
+    assert!((1..calls / 10).contains(&interrupted), "{lanes:?}");
+    remains::repair(&victim.program()).expect("taken out");
+}
+
+#[test]
+fn a_thread_that_the_kernel_does_not_know_counts_in_the_last_lane() {
+    let mut victim = start();
+    if !has_sequences(&victim) {
+        return;
+    }
+    let installed = counted(&victim);
+    let calls: u64 = victim.ask("unknown 1000").parse().expect("a number");
+    assert_eq!(calls, 1000, "it cannot be had");
+    assert_eq!(installed.cell(0).expect("read"), calls);
+    assert_eq!(lanes(&victim).last(), Some(&calls));
+    remains::repair(&victim.program()).expect("taken out");
+}
+
+#[test]
+fn a_thread_that_is_stepped_gets_through() {
+    let mut victim = start();
+    let installed = counted(&victim);
+    let program = victim.program();
+    let mut held = Tracee::seize(program.id()).expect("a child of ours");
+    held.interrupt().expect("it is there");
+    held.settle(Instant::now() + Duration::from_secs(60)).expect("it stops");
+    victim.say("once");
+    let mut steps = 0;
+    while installed.cell(0).expect("read") == 0 {
+        assert!(matches!(
+            held.step().expect("it goes on"),
+            Stop::Signal(libc::SIGTRAP) | Stop::Event
+        ));
+        steps += 1;
+        assert!(steps < 1_000_000, "it does not get through");
+    }
+    held.let_go().expect("it goes on");
+    assert_eq!(victim.line(), "1");
+    assert_eq!(installed.cell(0).expect("read"), 1);
+    remains::repair(&program).expect("taken out");
+}
+
+/// So an area can be unmapped when no thread is in it: the kernel reads what is announced when it
+/// resumes a thread, and kills the program if it is not there.
+#[test]
+fn nothing_is_announced_outside_of_the_area() {
+    let mut victim = start();
+    if !has_sequences(&victim) {
+        return;
+    }
+    assert_eq!(victim.ask("begin"), "begun");
+    let program = victim.program();
+    let (mut inside, mut outside) = (0, 0);
+    for _ in 0..40 {
+        let _installed = counted(&victim);
+        let mappings = program.mappings().expect("its mappings");
+        let area =
+            |address: u64| mappings.iter().any(|one| is_area(one) && one.range.contains(&address));
+        for _ in 0..5 {
+            let stood = program.stand_still(STOP_TIMEOUT, |still| {
+                let (offset, _) = still.rseq().expect("as before");
+                for thread in still.threads() {
+                    let registers = still.registers(thread)?;
+                    let at = registers.fs_base.wrapping_add_signed(i64::from(offset) + ANNOUNCED);
+                    let announced = program.word(at).expect("the thread's memory");
+                    match area(registers.rip) {
+                        true => inside += 1,
+                        false => {
+                            outside += 1;
+                            assert!(!area(announced), "{announced:x}, {:x}", registers.rip);
+                        }
+                    }
+                }
+                Ok::<_, Refusal>(())
+            });
+            stood.expect("it stands");
+        }
+        let removed = remains::repair(&program).expect("taken out");
+        assert_eq!((removed.areas, removed.kept), (1, 0), "{removed:?}");
+    }
+    assert!(inside > 0 && outside > 0, "{inside}, {outside}");
+    assert_eq!(victim.ask("end"), "ended");
+}
