@@ -1,39 +1,20 @@
-// A program whose threads call `work` at the same time, and are moved between processors.
+// A program whose threads call `work` at the same time.
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/rseq.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 enum { THREADS = 6 };
 static volatile int stop;
-static cpu_set_t allowed;
 
 __attribute__((noinline)) void work(void) {
 	__asm__ volatile("nop\nnop\nnop\nnop\nnop" ::: "memory");
 }
-static void tick(int signal) { (void)signal; }
-
-// Goes to the next processor that is allowed.
-static void move(int *processor) {
-	cpu_set_t one;
-	do *processor = (*processor + 1) % CPU_SETSIZE;
-	while (!CPU_ISSET(*processor, &allowed));
-	CPU_ZERO(&one);
-	CPU_SET(*processor, &one);
-	sched_setaffinity(0, sizeof one, &one);
-}
 static void *counted(void *times) {
-	int processor = 0;
-	for (long i = 0; i < (long)times; i++) {
-		if (i % 20000 == 0) move(&processor);
-		work();
-	}
+	for (long i = 0; i < (long)times; i++) work();
 	return 0;
 }
 static void *endless(void *unused) {
@@ -64,17 +45,11 @@ int main(void) {
 	char line[64];
 	long times;
 	pthread_t thread;
-	struct itimerval often = {{0, 200}, {0, 200}}, never = {{0, 0}, {0, 0}};
-	struct sigaction action = {.sa_handler = tick, .sa_flags = SA_RESTART};
-	sigaction(SIGALRM, &action, 0);
-	sched_getaffinity(0, sizeof allowed, &allowed);
 	printf("work %p\n", (void *)work);
 	fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {
 		if (sscanf(line, "count %ld", &times) == 1) {
-			setitimer(ITIMER_REAL, &often, 0);
 			all(counted, times, THREADS);
-			setitimer(ITIMER_REAL, &never, 0);
 			printf("%ld\n", times * THREADS);
 		} else if (sscanf(line, "unknown %ld", &times) == 1) {
 			printf("%ld\n", all(unknown, times, 1));

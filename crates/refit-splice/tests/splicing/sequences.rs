@@ -11,7 +11,7 @@ use refit_splice::{Action, At, Installed, Plan, Site, remains};
 use refit_sys::patch_area::is_area;
 use refit_sys::trace::{Stop, Tracee};
 
-use super::victim::{Built, Victim, build};
+use super::victim::{Built, Victim, build, until};
 
 /// Bytes of a lane with one cell.
 const LANE: usize = 64;
@@ -68,21 +68,84 @@ fn has_sequences(victim: &Victim) -> bool {
     has
 }
 
+/// Returns the address of the addition: the last instruction of the only sequence in the area.
+fn addition(victim: &Victim) -> u64 {
+    let program = victim.program();
+    let mappings = program.mappings().expect("its mappings");
+    let code = mappings.iter().find(|one| is_area(one) && one.executable).expect("the code");
+    let word = |at: u64| program.word(at).expect("mapped");
+    let places = code.range.clone().step_by(32);
+    let found = places.map(|at| [0, 1, 2, 3].map(|number| word(at + number * 8)));
+    let mut described = found.filter(|words| words[0] == 0 && code.range.contains(&words[1]));
+    let [_, begin, length, _] = described.next().expect("a descriptor");
+    let mut bytes = vec![0; length as usize];
+    program.read(begin, &mut bytes).expect("mapped");
+    let last = iced_x86::Decoder::with_ip(64, &bytes, begin, 0).into_iter().last();
+    last.expect("it is not empty").ip()
+}
+
+/// Has a stopped thread trap before it executes the instruction at this address; 0 ends that.
+#[expect(unsafe_code, reason = "a breakpoint of one thread, in a register of the processor")]
+fn break_at(thread: u32, address: u64) {
+    let control = u64::from(address != 0);
+    for (register, value) in [(0, address), (7, control)] {
+        let at = std::mem::offset_of!(libc::user, u_debugreg) + register * 8;
+        // SAFETY: it changes a register of a thread that is stopped.
+        let set = unsafe { libc::ptrace(libc::PTRACE_POKEUSER, thread, at, value) };
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+#[expect(unsafe_code, reason = "it moves a thread of another process")]
+fn move_to(thread: u32, processor: usize) {
+    // SAFETY: a set of processors is a plain structure, which is read.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut set);
+        let thread = thread.cast_signed();
+        libc::sched_setaffinity(thread, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
+/// All threads call the function at the same time, and one of them is moved to another processor
+/// each time that it has read the number of its own and is about to add.
 #[test]
-fn no_count_is_lost_whatever_interrupts_it() {
+fn no_count_is_lost_where_a_thread_is_moved_before_it_adds() {
+    const TIMES: u64 = 500;
     let mut victim = start();
     if !has_sequences(&victim) {
         return;
     }
     let installed = counted(&victim);
-    let calls: u64 = victim.ask("count 3000000").parse().expect("a number");
+    let (add, program) = (addition(&victim), victim.program());
+    let deadline = || Instant::now() + Duration::from_secs(60);
+    victim.say("count 10000000");
+    let threads = || refit_sys::process::threads(program.id());
+    until(|| threads().len() > 1);
+    let thread = threads().into_iter().max().expect("several");
+    let mut held = Tracee::seize(thread).expect("a thread of a child of ours");
+    held.interrupt().expect("it is there");
+    held.settle(deadline()).expect("it stops");
+    break_at(thread, add);
+    for time in 0..TIMES {
+        held.resume(0).expect("it stands");
+        assert_eq!(held.look(deadline()).expect("it comes there"), Stop::Signal(libc::SIGTRAP));
+        assert_eq!(held.registers().expect("it stands").rip, add);
+        move_to(thread, time as usize % refit_sys::processor::count());
+    }
+    break_at(thread, 0);
+    held.resume(0).expect("it stands");
+    held.interrupt().expect("it is there");
+    held.settle(deadline()).expect("it stops");
+    held.let_go().expect("it goes on");
+    let calls: u64 = victim.line().parse().expect("a number");
     let lanes = lanes(&victim);
     assert_eq!(lanes.iter().sum::<u64>(), calls, "{lanes:?}");
     assert_eq!(installed.cell(0).expect("read"), calls);
-    // Few of them were interrupted, but some were.
-    let interrupted = lanes.last().copied().expect("the last lane");
-    assert!((1..calls / 10).contains(&interrupted), "{lanes:?}");
-    remains::repair(&victim.program()).expect("taken out");
+    // Each of these was aborted, and few others.
+    let aborted = lanes.last().copied().expect("the last lane");
+    assert!((TIMES..calls / 100).contains(&aborted), "{lanes:?}");
+    remains::repair(&program).expect("taken out");
 }
 
 #[test]
