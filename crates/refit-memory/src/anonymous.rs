@@ -66,9 +66,6 @@ impl AnonymousPages {
 
     /// Returns the pages that are kept, with their numbers.
     pub fn kept(&self) -> Vec<(u64, Arc<StoredPage>)> {
-        if !self.0.store.keeps_any() {
-            return Vec::new();
-        }
         let contents = self.0.contents();
         let kept = contents.pages.iter().filter(|(_, page)| page.is_kept());
         kept.map(|(&number, page)| (number, Arc::clone(page))).collect()

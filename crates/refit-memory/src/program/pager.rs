@@ -28,7 +28,8 @@
 //!   changes; and by a thread that evicts, while it moves pages out. The kernel refuses to move
 //!   pages (`EAGAIN`) from the beginning of a change until its message is read. So a page that has
 //!   been moved is the page that the tables describe: no change lies between.
-//! * `changes` is held exclusively while a change is handled; shared by a thread that resolves a
+//! * `changes` is held exclusively while a change is handled, and while pages are stored that the
+//!   store has not accepted before; shared by a thread that resolves a
 //!   fault, from its lookup in the tables until the page is in the program; and shared by a thread
 //!   that evicts, from before pages are moved until the tables say where they are. So no thread
 //!   acts on tables that change in the meantime, and no page is in transit when addresses change.

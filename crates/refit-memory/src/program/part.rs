@@ -84,8 +84,8 @@ impl Part {
         self.objects.get().is_none_or(|objects| objects.region.served())
     }
 
-    /// Stores pages that are kept because they could not be stored before. No page may be discarded
-    /// meanwhile.
+    /// Stores its pages that are kept, as [`Space::store_kept`](super::space::Space::store_kept)
+    /// does.
     pub(super) fn store_kept(&self) -> Result<(), CacheError> {
         let Some(Objects { fr, .. }) = self.objects.get() else { return Ok(()) };
         let mut bytes = vec![0; PAGE_SIZE];

@@ -272,12 +272,16 @@ impl Space {
         None
     }
 
-    /// Stores pages that are kept because they could not be stored before.
+    /// Returns whether pages are kept, of this program or another one, because they could not be
+    /// stored.
+    pub(super) fn keeps_any(&self) -> bool {
+        self.commons.store.keeps_any()
+    }
+
+    /// Stores its pages that are kept. None of them may come back to the program, or be discarded,
+    /// meanwhile.
     pub(super) fn store_kept(&self) -> Result<(), CacheError> {
-        match self.commons.store.keeps_any() {
-            true => self.parts().iter().try_for_each(|(_, part)| part.store_kept()),
-            false => Ok(()),
-        }
+        self.parts().iter().try_for_each(|(_, part)| part.store_kept())
     }
 
     /// Returns the doomed pages, by region.

@@ -31,8 +31,9 @@ impl Pager {
             return Ok(0);
         }
         let hat = self.space.hat();
-        {
-            let _changes = self.unchanged();
+        if self.space.keeps_any() {
+            // No page of these may come back to the program, or be discarded, meanwhile.
+            let _changes = self.changes.write();
             self.space.store_kept()?;
         }
         let reading = self.reading.lock();
