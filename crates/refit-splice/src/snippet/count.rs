@@ -78,7 +78,7 @@ impl Writer<'_> {
         let begin = self.position();
         let narrow = lane.full_register32();
         self.word_of_thread(lane, area + CPU_ID)?;
-        self.put(Instruction::with2(Code::Cmp_rm32_imm32, narrow, 1_u32 << cells.lanes))?;
+        self.put(Instruction::with2(Code::Cmp_rm32_imm8, narrow, 1_i32 << cells.lanes))?;
         self.jump(Code::Jae_rel32_64, aborted)?;
         self.put(Instruction::with2(Code::Shl_rm64_imm8, lane, cells.stride))?;
         self.put(Instruction::with2(Code::Add_r64_rm64, lane, at(cells.base)))?;
