@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use refit_analysis::flow::Marks;
 use refit_analysis::{FunctionId, Module};
-use refit_splice::DirectCall;
 use refit_splice::process::Program;
+use refit_splice::{DISPLACEMENT, DirectCall};
 
-/// Bytes of a displacement that reaches all code of a file.
-const DISPLACEMENT: usize = 4;
 /// Opcodes, of one byte each, of a direct call and a direct jump.
 const CALL: u8 = 0xe8;
 const JUMP: u8 = 0xe9;

@@ -83,10 +83,12 @@ impl Files {
             return Err(Error::NoModule { wanted: name.to_owned(), there });
         }
         self.open_all(&called)?;
+        let modules = called.into_par_iter().filter_map(|index| Some((index, self.opened(index)?)));
+        let found: Vec<_> = modules
+            .map(|(index, (module, _))| (index, module, places::find(module, &place.what)))
+            .collect();
         let (mut all, mut near) = (Vec::new(), Vec::new());
-        for index in called {
-            let (module, _) = self.open(index)?;
-            let found = places::find(module, &place.what);
+        for (index, module, found) in found {
             if let (true, What::Functions(name) | What::Behind(name, _)) =
                 (found.is_empty(), &place.what)
             {

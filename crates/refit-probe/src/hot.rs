@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use refit_analysis::Module;
 use refit_splice::process::{Program, Refusal};
-use refit_splice::{AHEAD, Action, At, Installed, Moved, Plan, Site, Step, Why};
+use refit_splice::{AHEAD, Action, At, Installed, JUMP, Moved, Plan, Site, Step, Why};
 use tracing::debug;
 
 use crate::code::behind_mark;
@@ -219,11 +219,8 @@ fn is_alone(program: &Program, site: &Site) -> bool {
     body.parts.iter().all(|part| {
         let mut now = vec![0; part.code.len()];
         let read = program.read(part.address, &mut now).is_ok();
-        let jump = site.address..site.address + JUMP;
+        let jump = site.address..site.address + JUMP as u64;
         let mut both = (part.address..).zip(now.iter().zip(&part.code));
         read && both.all(|(at, (now, then))| now == then || jump.contains(&at))
     })
 }
-
-/// Bytes of the jump at a site.
-const JUMP: u64 = 5;

@@ -5,6 +5,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use rayon::prelude::*;
 use refit_analysis::Module;
 use refit_analysis::functions::Convention;
 use refit_analysis::types::Types;
@@ -265,23 +266,23 @@ impl<'s> Wanted<'s> {
 
     /// Returns the sites, those at the same instruction as one, and the places of each.
     fn joined(&self) -> (Vec<Site>, Vec<Vec<usize>>) {
-        let (mut sites, mut of) = (Vec::<Site>::new(), Vec::<Vec<usize>>::new());
+        let mut groups = Vec::<Vec<&(usize, Site)>>::new();
         let mut at = BTreeMap::new();
-        for (place, site) in &self.sites {
+        for one @ (_, site) in &self.sites {
             match at.entry((site.address, site.at)) {
                 Entry::Vacant(free) => {
-                    free.insert(sites.len());
-                    sites.push(site.clone());
-                    of.push(vec![*place]);
+                    free.insert(groups.len());
+                    groups.push(vec![one]);
                 }
-                Entry::Occupied(there) => {
-                    let there = *there.get();
-                    sites[there].actions.extend(site.actions.iter().cloned());
-                    of[there].push(*place);
-                }
+                Entry::Occupied(there) => groups[*there.get()].push(one),
             }
         }
-        (sites, of)
+        let joined = groups.into_par_iter().map(|group| {
+            let mut site = group[0].1.clone();
+            site.actions.extend(group[1..].iter().flat_map(|(_, other)| &other.actions).cloned());
+            (site, group.iter().map(|(place, _)| *place).collect())
+        });
+        joined.unzip()
     }
 
     fn drop_places(&mut self, lost: &BTreeMap<usize, String>) {

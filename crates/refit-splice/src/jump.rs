@@ -4,8 +4,9 @@ use crate::record::Record;
 use crate::site::Springboard;
 use crate::why::Why;
 
-/// Bytes of a jump that reaches 2 GiB, and of one that reaches 127 bytes.
-pub(crate) const JUMP: usize = 5;
+/// Bytes of a jump that reaches 2 GiB.
+pub const JUMP: usize = 5;
+/// Bytes of a jump that reaches 127 bytes.
 pub(crate) const HOP: usize = 2;
 
 /// The way from a place to the patch area.

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use crate::patches::in_one_page;
 use crate::record::Record;
 
-/// Bytes of a displacement.
-const DISPLACEMENT: usize = 4;
+/// Bytes of a displacement that reaches 2 GiB.
+pub const DISPLACEMENT: usize = 4;
 
 /// A direct call of a function, or a direct jump to it, by its displacement of 32 bits, the last
 /// bytes of the instruction.

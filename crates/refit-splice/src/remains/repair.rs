@@ -158,8 +158,9 @@ fn remove(
     if !finds {
         for (one, result) in restored.iter_mut().filter(|(one, _)| one.has_finders()) {
             *result = result.and(one.restore(still, &areas, Part::Finders)?);
+            // Threads have been moved.
+            counters = signal_frames::counters(still)?;
         }
-        counters = signal_frames::counters(still)?;
     }
     for (one, result) in restored {
         let because = if still.is_switching() {
