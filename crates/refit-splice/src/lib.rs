@@ -116,6 +116,8 @@ mod area;
 mod assemble;
 mod body;
 mod copy;
+#[cfg(test)]
+mod count_model;
 mod counted;
 mod debugger;
 mod encode;

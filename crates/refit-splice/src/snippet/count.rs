@@ -27,6 +27,8 @@
 //! not registered with the kernel, and at least the number of lanes on a processor without one.
 //! `CAVEATS.md` says which threads have a number that is not theirs.
 //!
+//! `count_model` tries all orders of the steps.
+//!
 //! # Why the kernel finds the descriptor
 //!
 //! It reads the descriptor that `rseq_cs` names when it resumes the thread, and kills a program
