@@ -13,13 +13,12 @@ static volatile int stop;
 __attribute__((noinline)) void work(void) {
 	__asm__ volatile("nop\nnop\nnop\nnop\nnop" ::: "memory");
 }
-static void *counted(void *times) {
-	for (long i = 0; i < (long)times; i++) work();
-	return 0;
-}
+// Returns the number of its calls.
 static void *endless(void *unused) {
-	while (!stop) work();
-	return unused;
+	long calls = 0;
+	for (; !stop; calls++) work();
+	(void)unused;
+	return (void *)calls;
 }
 // Calls it in a thread that the kernel does not know to have sequences; 0 if that cannot be had.
 static void *unknown(void *times) {
@@ -29,40 +28,30 @@ static void *unknown(void *times) {
 	for (long i = 0; i < (long)times; i++) work();
 	return (void *)(length < 1024 ? (long)times : 0);
 }
-static long all(void *(*does)(void *), long times, int count) {
-	pthread_t threads[THREADS];
-	void *result = 0;
-	for (int i = 0; i < count; i++) pthread_create(&threads[i], 0, does, (void *)times);
-	for (int i = 0; i < count; i++) pthread_join(threads[i], &result);
-	return (long)result;
-}
-static void *runs(void *unused) {
-	all(endless, 0, THREADS);
-	return unused;
-}
 
 int main(void) {
 	char line[64];
 	long times;
-	pthread_t thread;
+	pthread_t threads[THREADS];
+	void *result;
 	printf("work %p\n", (void *)work);
 	fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {
-		if (sscanf(line, "count %ld", &times) == 1) {
-			all(counted, times, THREADS);
-			printf("%ld\n", times * THREADS);
-		} else if (sscanf(line, "unknown %ld", &times) == 1) {
-			printf("%ld\n", all(unknown, times, 1));
+		if (sscanf(line, "unknown %ld", &times) == 1) {
+			pthread_create(&threads[0], 0, unknown, (void *)times);
+			pthread_join(threads[0], &result);
+			printf("%ld\n", (long)result);
 		} else if (!strcmp(line, "once\n")) {
 			work();
 			puts("1");
 		} else if (!strcmp(line, "begin\n")) {
-			pthread_create(&thread, 0, runs, 0);
+			for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], 0, endless, 0);
 			puts("begun");
 		} else if (!strcmp(line, "end\n")) {
+			long calls = 0;
 			stop = 1;
-			pthread_join(thread, 0);
-			puts("ended");
+			for (int i = 0; i < THREADS; i++) pthread_join(threads[i], &result), calls += (long)result;
+			printf("%ld\n", calls);
 		}
 		fflush(stdout);
 	}
