@@ -142,8 +142,8 @@ impl State {
     }
 }
 
-/// Tries all orders of threads that are registered or not, each of which counts some times. Returns the number of states, and whether the counts are right in all that
-/// nothing follows.
+/// Tries all orders of threads that are registered or not, each of which counts `each` times.
+/// Returns the number of states, and whether the counts are right in all that nothing follows.
 fn explore(registered: &[bool], each: u8, model: Model) -> (usize, bool) {
     let thread = |&registered: &bool| Thread {
         next: Next::Outside,

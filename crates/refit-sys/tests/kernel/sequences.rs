@@ -54,4 +54,6 @@ fn a_thread_that_makes_a_call_comes_back_to_where_its_sequence_is_aborted() {
     announce();
     held.call(at, libc::SYS_getpid, [0; 6]).expect("nothing refuses it");
     assert_eq!(held.registers().expect("it stands").rip, outside.rip);
+    // It goes on until it is killed.
+    held.set_registers(&before).expect("it stands");
 }
