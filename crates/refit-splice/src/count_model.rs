@@ -47,7 +47,7 @@ struct State {
     threads: Vec<Thread>,
 }
 
-/// What is modelled.
+/// The surroundings of the threads.
 #[derive(Clone, Copy)]
 struct Model {
     processors: usize,

@@ -40,6 +40,7 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
+use super::setting::Sequences;
 use super::writer::Writer;
 use crate::encode::DESCRIPTOR;
 use crate::relocate::made;
@@ -49,17 +50,6 @@ use crate::why::Why;
 /// number of its processor.
 const RSEQ_CS: i32 = 8;
 pub(super) const CPU_ID: i32 = 4;
-
-/// The means of writing sequences in a program.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sequences {
-    /// Offset of each thread's area from the thread pointer.
-    pub(crate) area: i32,
-    /// The number that precedes code to which sequences are aborted.
-    pub(crate) signature: u32,
-    /// Address of the descriptors of the listing that is being written.
-    pub(crate) descriptors: u64,
-}
 
 impl Writer<'_> {
     /// Adds one to a cell of this processor.

@@ -9,8 +9,8 @@
 //! `step` has the actions, `value`, `item`, `key` and `formula` the values and texts that actions
 //! can read, `setting` the surroundings of snippets; `needs`, `registers` and `allocation`
 //! decide which registers are taken; `writer` writes single instructions. `actions` writes a step,
-//! composed of the parts in `values`, `compute`, `cells`, `count`, `search`, `keep`, `timer`, `spread`,
-//! `gather`, `intern`, `tuple`, `event`, `print`, `stack` and `find_frame`.
+//! composed of the parts in `values`, `compute`, `cells`, `count`, `search`, `keep`, `timer`,
+//! `spread`, `gather`, `intern`, `tuple`, `event`, `print`, `stack` and `find_frame`.
 
 mod actions;
 mod allocation;
@@ -42,12 +42,11 @@ mod writer;
 use refit_analysis::live::Live;
 
 pub use compute::LOCALS;
-pub(super) use count::Sequences;
 pub use formula::{Formula, Kept, Operator, Unary};
 pub use item::{Item, Text, text};
 pub use key::Key;
 pub(crate) use needs::most_moved;
-pub(super) use setting::{Cells, Lane, Rings, Setting};
+pub(super) use setting::{Cells, Lane, Rings, Sequences, Setting};
 pub use step::{Action, Clock, DURATIONS, Fold, KEYS, Step, TIMER};
 pub use value::{Base, Relation, Test, Value, Width};
 

@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 use refit_instruments::session::Geometry;
 use refit_sys::clock;
 
-use super::count::Sequences;
 use crate::stacks::Walk;
 use crate::store::Store;
 
@@ -45,6 +44,17 @@ pub(crate) enum Lane {
     Asked,
     /// All threads share one lane.
     One,
+}
+
+/// The means of writing sequences in a program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sequences {
+    /// Offset of each thread's area from the thread pointer.
+    pub(crate) area: i32,
+    /// The number that precedes code to which sequences are aborted.
+    pub(crate) signature: u32,
+    /// Address of the descriptors of the listing that is being written.
+    pub(crate) descriptors: u64,
 }
 
 /// Where cells are in the program.

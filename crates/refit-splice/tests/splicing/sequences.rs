@@ -1,5 +1,5 @@
-//! Counts by restartable sequences: exact whatever interrupts them, and announced to the kernel only
-//! while a thread is in the patch area.
+//! Counts by restartable sequences: exact whatever interrupts them, and announced to the kernel
+//! only while a thread is in the patch area.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
