@@ -42,7 +42,8 @@ fn watch(victim: &Victim, steps: Vec<Step>) -> Result<Installed, Why> {
     Installed::new(&victim.program(), &plan, cells, None)
 }
 
-fn counted(victim: &Victim) -> Installed {
+/// As `watch`, with one counter.
+pub(crate) fn counted(victim: &Victim) -> Installed {
     watch(victim, vec![Action::Count { cell: 0 }.into()]).expect("installed")
 }
 

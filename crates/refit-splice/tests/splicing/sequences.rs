@@ -2,15 +2,15 @@
 //! only while a thread is in the patch area.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use refit_analysis::Live;
 use refit_splice::process::{Refusal, STOP_TIMEOUT};
-use refit_splice::{Action, At, Installed, Plan, Site, remains};
+use refit_splice::remains;
 use refit_sys::patch_area::is_area;
 use refit_sys::trace::{Stop, Tracee};
 
+use super::lives::counted;
 use super::victim::{Built, Victim, build, until};
 
 /// Bytes of a lane with one cell.
@@ -23,28 +23,6 @@ fn start() -> Victim {
     let built: &Path =
         BUILT.get_or_init(|| build("cc", "splicing/sequences.c", &["-pthread"])).path();
     Victim::of(built)
-}
-
-/// Counts the calls of `work`, at its first five bytes: one `nop` each.
-fn counted(victim: &Victim) -> Installed {
-    let address = victim.address("work");
-    let mut code = vec![0; 16];
-    victim.program().read(address, &mut code).expect("its code");
-    let site = Site {
-        address,
-        at: At::Before,
-        code,
-        room: 5,
-        live: Live::ALL,
-        alone: false,
-        springboards: Vec::new(),
-        actions: vec![Action::Count { cell: 0 }.into()],
-        function: None,
-        procedures: Arc::default(),
-    };
-    let (plan, refused) = Plan::new(vec![site]);
-    assert!(refused.is_empty(), "{refused:?}");
-    Installed::new(&victim.program(), &plan, 1, None).expect("installed")
 }
 
 /// Reads the cell of each lane; the last one is that of threads without a lane.
