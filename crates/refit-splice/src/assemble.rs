@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
+use refit_sys::trace::RSEQ_DESCRIPTOR;
 
-use crate::encode::DESCRIPTOR;
 use crate::generate;
 use crate::plan::Ready;
 use crate::process::Program;
@@ -108,13 +108,13 @@ fn piece(
     setting: Setting,
 ) -> Result<Assembled, Why> {
     let sequences: usize = units.iter().map(|ready| generate::sequences(ready, &setting)).sum();
-    let alignment = if sequences > 0 { DESCRIPTOR as u64 } else { 1 };
+    let alignment = if sequences > 0 { RSEQ_DESCRIPTOR as u64 } else { 1 };
     let begin = room.start.next_multiple_of(alignment);
     // The descriptors come first, so that their addresses are known.
-    let (mut all, mut code) = (Assembled::default(), vec![0; sequences * DESCRIPTOR]);
+    let (mut all, mut code) = (Assembled::default(), vec![0; sequences * RSEQ_DESCRIPTOR]);
     let mut described = 0;
     for &ready in units {
-        let own = described..described + generate::sequences(ready, &setting) * DESCRIPTOR;
+        let own = described..described + generate::sequences(ready, &setting) * RSEQ_DESCRIPTOR;
         let mut setting = setting;
         if let Some(sequences) = &mut setting.sequences {
             sequences.descriptors = begin + own.start as u64;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use iced_x86::{Code, Instruction};
 
 use crate::body::{Kind, Member, has_no_long_form};
-use crate::encode::{EncodedCode, descriptors, encode, frames, makes_calls};
+use crate::encode::{EncodedCode, address_of, descriptors, encode, frames, makes_calls};
 use crate::listing::Listing;
 use crate::plan::Copied;
 use crate::record::Record;
@@ -37,10 +37,7 @@ pub(crate) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Encoded
     let calls = makes_calls(&code.instructions);
     let (bytes, offsets) =
         encode(&code.instructions, at).map_err(|error| failed(error.to_string()))?;
-    let place = |index: usize| {
-        let offset = offsets.get(index).copied().filter(|&offset| offset != u32::MAX);
-        offset.map(|offset| at + u64::from(offset))
-    };
+    let place = |index: usize| address_of(at, &offsets, index);
     let (mut moves, mut copies, mut begins) = (Vec::new(), Vec::new(), BTreeMap::new());
     for (member, index) in copied.members.iter().zip(&places) {
         let original = member.instruction.ip();

@@ -5,6 +5,8 @@ use iced_x86::{
     Mnemonic, OpKind,
 };
 
+use refit_sys::trace::RSEQ_DESCRIPTOR;
+
 use crate::body::has_no_long_form;
 use crate::listing::{FIRST_LABEL, Frame, Listing, Sequence};
 use crate::record::Record;
@@ -25,17 +27,13 @@ pub(crate) struct EncodedCode {
     /// Addresses from which frames hold, ascending; each up to the next one.
     pub(crate) frames: Vec<(u64, Frame)>,
     /// Descriptors of its restartable sequences.
-    pub(crate) descriptors: Vec<[u8; DESCRIPTOR]>,
+    pub(crate) descriptors: Vec<[u8; RSEQ_DESCRIPTOR]>,
 }
 
 /// First byte of the instruction that sets a flag, `mov byte [rip + distance], 1`; and the byte
 /// that turns it into a jump over itself, since the second one is 5, and 5 others follow.
 pub(crate) const SETS_FLAG: u8 = 0xc6;
 pub(crate) const SKIPS: u8 = 0xeb;
-
-/// Bytes of the descriptor of a restartable sequence (`struct rseq_cs`), and the multiple of bytes
-/// at which it has to be.
-pub(crate) const DESCRIPTOR: usize = 32;
 
 pub(crate) fn makes_calls(code: &[Instruction]) -> bool {
     code.iter().any(|one| one.mnemonic() == Mnemonic::Syscall)
@@ -96,22 +94,26 @@ fn encode_straight(instructions: &[Instruction], at: u64) -> Option<(Vec<u8>, Ve
     Some((code, offsets))
 }
 
+/// Returns the address of an instruction that was encoded for the address `at`, by its position;
+/// `offsets` are those of [`encode`]. `None` if it was encoded as several.
+pub(crate) fn address_of(at: u64, offsets: &[u32], index: usize) -> Option<u64> {
+    let offset = offsets.get(index).copied().filter(|&offset| offset != u32::MAX)?;
+    Some(at + u64::from(offset))
+}
+
 /// Returns the descriptors of a listing's restartable sequences, which were encoded for the address
 /// `at`; `offsets` are those of [`encode`]. `None` if a sequence has no offset.
 pub(crate) fn descriptors(
     listing: &Listing,
     at: u64,
     offsets: &[u32],
-) -> Option<Vec<[u8; DESCRIPTOR]>> {
-    let place = |index: usize| {
-        let offset = offsets.get(index).copied().filter(|&offset| offset != u32::MAX)?;
-        Some(at + u64::from(offset))
-    };
+) -> Option<Vec<[u8; RSEQ_DESCRIPTOR]>> {
+    let place = |index: usize| address_of(at, offsets, index);
     let descriptor = |sequence: &Sequence| {
         let (start, end) = (place(sequence.range.start)?, place(sequence.range.end)?);
         // Version and flags are 0.
         let words = [0, start, end - start, place(sequence.abort)?];
-        let mut bytes = [0; DESCRIPTOR];
+        let mut bytes = [0; RSEQ_DESCRIPTOR];
         for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&word.to_le_bytes());
         }

@@ -1,7 +1,7 @@
 //! Generates machine code for the patch area.
 
 use crate::copy;
-use crate::encode::{EncodedCode, descriptors, encode, frames, makes_calls};
+use crate::encode::{EncodedCode, address_of, descriptors, encode, frames, makes_calls};
 use crate::listing::Listing;
 use crate::plan::{Place, Ready};
 use crate::record::Record;
@@ -69,10 +69,8 @@ fn make_place(place: &Place, at: u64, setting: Setting) -> Result<EncodedCode, W
     let calls = makes_calls(&listing.instructions);
     let encoded = encode(&listing.instructions, at);
     let (code, places) = encoded.map_err(|error| failed(error.to_string()))?;
-    let copies = begins.iter().map(|&(original, index)| {
-        let place = places.get(index).copied().filter(|&place| place != u32::MAX);
-        place.map(|place| (original, at + u64::from(place)))
-    });
+    let copies =
+        begins.iter().map(|&(original, index)| Some((original, address_of(at, &places, index)?)));
     let copies: Option<Vec<_>> = copies.collect();
     let copies = copies.ok_or_else(|| failed("an instruction grew when it was moved".into()))?;
     // The first instruction of a site is replaced by the jump, so its program counters stay.

@@ -25,6 +25,7 @@ pub use options::Options;
 pub use returning::{
     BYTES as RETURNING_BYTES, OPTIONS as RETURNING, Remaining, gone_on, remaining,
 };
+pub use sequences::{ANNOUNCED as RSEQ_ANNOUNCED, DESCRIPTOR as RSEQ_DESCRIPTOR};
 pub use state::{Information, SystemCall};
 pub use tracee::{Stop, Tracee};
 pub use words::{RegisterWords, from_words, to_words};

@@ -29,10 +29,10 @@
 //!   pages (`EAGAIN`) from the beginning of a change until its message is read. So a page that has
 //!   been moved is the page that the tables describe: no change lies between.
 //! * `changes` is held exclusively while a change is handled, and while pages are stored that the
-//!   store has not accepted before; shared by a thread that resolves a
-//!   fault, from its lookup in the tables until the page is in the program; and shared by a thread
-//!   that evicts, from before pages are moved until the tables say where they are. So no thread
-//!   acts on tables that change in the meantime, and no page is in transit when addresses change.
+//!   store has not accepted before; shared by a thread that resolves a fault, from its lookup in
+//!   the tables until the page is in the program; and shared by a thread that evicts, from before
+//!   pages are moved until the tables say where they are. So no thread acts on tables that change
+//!   in the meantime, and no page is in transit when addresses change.
 //!
 //! No thread holds these locks for a fault that waits for a frame, or for a page in transit: the
 //! pager keeps the fault in `waiting` ([`Waiting`]), and tries it again after [`Pager::ring`]. A

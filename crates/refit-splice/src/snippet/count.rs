@@ -39,16 +39,13 @@
 //! [`Action::Count`]: super::Action::Count
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
+use refit_sys::trace::{RSEQ_ANNOUNCED, RSEQ_DESCRIPTOR};
 
 use super::setting::Sequences;
 use super::writer::Writer;
-use crate::encode::DESCRIPTOR;
-use crate::relocate::made;
 use crate::why::Why;
 
-/// Offset of `rseq_cs`, the address of a descriptor, in a thread's area; and of `cpu_id`, the
-/// number of its processor.
-const RSEQ_CS: i32 = 8;
+/// Offset of `cpu_id`, the number of its processor, in a thread's area.
 pub(super) const CPU_ID: i32 = 4;
 
 impl Writer<'_> {
@@ -62,8 +59,8 @@ impl Writer<'_> {
         let at =
             |address: u64| MemoryOperand::with_base_displ(Register::RIP, address.cast_signed());
 
-        let descriptor = descriptors + (self.sequences() * DESCRIPTOR) as u64;
-        let announced = Self::of_thread(area + RSEQ_CS);
+        let descriptor = descriptors + (self.sequences() * RSEQ_DESCRIPTOR) as u64;
+        let announced = Self::of_thread(area + RSEQ_ANNOUNCED as i32);
         self.put(Instruction::with2(Code::Lea_r64_m, lane, at(descriptor)))?;
         self.put(Instruction::with2(Code::Mov_rm64_r64, announced, lane))?;
 
@@ -82,7 +79,7 @@ impl Writer<'_> {
             Instruction::with_declare_dword_1(signature),
             Self::mark(aborted),
             self.locked(Instruction::with1(Code::Inc_rm64, at(last)))?,
-            made(self.address, Instruction::with_branch(Code::Jmp_rel32_64, end.address()))?,
+            self.branch(Code::Jmp_rel32_64, end)?,
         ];
         self.sequence(begin..self.position(), abort_code);
         self.bind(end);

@@ -33,13 +33,6 @@ pub(super) struct Writer<'t> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label(u64);
 
-impl Label {
-    /// Returns the target of branches to it.
-    pub(super) fn address(self) -> u64 {
-        self.0
-    }
-}
-
 /// Returns the 64-bit general register with this number.
 pub(super) fn wide(number: u8) -> Register {
     Register::RAX + u32::from(number)
@@ -143,7 +136,14 @@ impl<'t> Writer<'t> {
 
     /// Writes a jump, conditional or not.
     pub(super) fn jump(&mut self, code: Code, to: Label) -> Result<(), Why> {
-        self.put(Instruction::with_branch(code, to.0))
+        let branch = self.branch(code, to)?;
+        self.write(branch);
+        Ok(())
+    }
+
+    /// Returns a jump, conditional or not.
+    pub(super) fn branch(&self, code: Code, to: Label) -> Result<Instruction, Why> {
+        made(self.address, Instruction::with_branch(code, to.0))
     }
 
     /// Returns a register that steps may use.

@@ -8,15 +8,13 @@ use std::time::{Duration, Instant};
 use refit_splice::process::{Refusal, STOP_TIMEOUT};
 use refit_splice::remains;
 use refit_sys::patch_area::is_area;
-use refit_sys::trace::{Stop, Tracee};
+use refit_sys::trace::{RSEQ_ANNOUNCED, RSEQ_DESCRIPTOR, Stop, Tracee};
 
 use super::lives::counted;
 use super::victim::{Built, Victim, build, until};
 
 /// Bytes of a lane with one cell.
 const LANE: usize = 64;
-/// Offset of the address of the announced descriptor in a thread's area (`rseq_cs`).
-const ANNOUNCED: i64 = 8;
 
 fn start() -> Victim {
     static BUILT: OnceLock<Built> = OnceLock::new();
@@ -52,7 +50,7 @@ fn addition(victim: &Victim) -> u64 {
     let mappings = program.mappings().expect("its mappings");
     let code = mappings.iter().find(|one| is_area(one) && one.executable).expect("the code");
     let word = |at: u64| program.word(at).expect("mapped");
-    let places = code.range.clone().step_by(32);
+    let places = code.range.clone().step_by(RSEQ_DESCRIPTOR);
     let found = places.map(|at| [0, 1, 2, 3].map(|number| word(at + number * 8)));
     let mut described = found.filter(|words| words[0] == 0 && code.range.contains(&words[1]));
     let [_, begin, length, _] = described.next().expect("a descriptor");
@@ -60,6 +58,15 @@ fn addition(victim: &Victim) -> u64 {
     program.read(begin, &mut bytes).expect("mapped");
     let last = iced_x86::Decoder::with_ip(64, &bytes, begin, 0).into_iter().last();
     last.expect("it is not empty").ip()
+}
+
+fn deadline() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+fn stop(held: &mut Tracee) {
+    held.interrupt().expect("it is there");
+    held.settle(deadline()).expect("it stops");
 }
 
 /// Has a stopped thread trap before it executes the instruction at this address; 0 ends that.
@@ -96,14 +103,12 @@ fn no_count_is_lost_where_a_thread_is_moved_before_it_adds() {
     }
     let installed = counted(&victim);
     let (add, program) = (addition(&victim), victim.program());
-    let deadline = || Instant::now() + Duration::from_secs(60);
     assert_eq!(victim.ask("begin"), "begun");
     let threads = || refit_sys::process::threads(program.id());
     until(|| threads().len() > 1);
     let thread = threads().into_iter().max().expect("several");
     let mut held = Tracee::seize(thread).expect("a thread of a child of ours");
-    held.interrupt().expect("it is there");
-    held.settle(deadline()).expect("it stops");
+    stop(&mut held);
     if !break_at(thread, add) {
         println!("skipped: no breakpoints of the processor: {}", std::io::Error::last_os_error());
         return;
@@ -116,8 +121,7 @@ fn no_count_is_lost_where_a_thread_is_moved_before_it_adds() {
     }
     assert!(break_at(thread, 0), "{}", std::io::Error::last_os_error());
     held.resume(0).expect("it stands");
-    held.interrupt().expect("it is there");
-    held.settle(deadline()).expect("it stops");
+    stop(&mut held);
     held.let_go().expect("it goes on");
     let calls: u64 = victim.ask("end").parse().expect("a number");
     let lanes = lanes(&victim);
@@ -149,8 +153,7 @@ fn a_thread_that_is_stepped_gets_through() {
     let installed = counted(&victim);
     let program = victim.program();
     let mut held = Tracee::seize(program.id()).expect("a child of ours");
-    held.interrupt().expect("it is there");
-    held.settle(Instant::now() + Duration::from_secs(60)).expect("it stops");
+    stop(&mut held);
     victim.say("once");
     let mut steps = 0;
     while installed.cell(0).expect("read") == 0 {
@@ -189,7 +192,8 @@ fn nothing_is_announced_outside_of_the_area() {
                 let Some((offset, _)) = still.rseq() else { return Ok(()) };
                 for thread in still.threads() {
                     let registers = still.registers(thread)?;
-                    let at = registers.fs_base.wrapping_add_signed(i64::from(offset) + ANNOUNCED);
+                    let at =
+                        registers.fs_base.wrapping_add_signed(i64::from(offset)) + RSEQ_ANNOUNCED;
                     let announced = program.word(at).expect("the thread's memory");
                     match area(registers.rip) {
                         true => inside += 1,

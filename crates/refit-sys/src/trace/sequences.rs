@@ -12,10 +12,10 @@ use super::{Registers, Tracee};
 use crate::foreign::Memory;
 
 /// Offset of the address of the descriptor in a thread's area (`rseq_cs`).
-const ANNOUNCED: u64 = 8;
+pub const ANNOUNCED: u64 = 8;
 /// Bytes of a descriptor (`struct rseq_cs`): version and flags, begin, length, and the address to
-/// which the sequence is aborted.
-const DESCRIPTOR: usize = 32;
+/// which the sequence is aborted. Its address is a multiple of them.
+pub const DESCRIPTOR: usize = 32;
 
 impl Tracee {
     /// Returns the registers with which the thread can go on after it has run other code.
