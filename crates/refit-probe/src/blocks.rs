@@ -4,10 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use rayon::prelude::*;
 use refit_analysis::flow::{Flow, Target};
 use refit_analysis::functions::Sources;
 use refit_analysis::{FunctionId, Module};
 use refit_splice::{Action, At, Plan, Site, Why};
+use refit_sys::memory::PAGE_SIZE_U64;
 
 use crate::code::behind_mark;
 use crate::conservation::Conservation;
@@ -74,7 +76,7 @@ pub enum Watching {
 }
 
 /// A function, with sites for its blocks.
-pub(crate) struct FunctionSites {
+struct FunctionSites {
     function: Function,
     /// A site for each block whose value is not derived.
     sites: Vec<Option<Result<Site, NoSite>>>,
@@ -90,7 +92,7 @@ enum Derivation {
 
 impl FunctionSites {
     /// Returns a function, unless it is a stub, which only jumps to another function.
-    pub(crate) fn new(
+    fn new(
         module: &Module,
         id: FunctionId,
         bias: u64,
@@ -245,8 +247,27 @@ impl Derived {
 }
 
 impl Wanted {
+    /// Adds the sites of functions of a file, mapped `bias` bytes from its addresses, and returns
+    /// the file.
+    pub(crate) fn file(
+        &mut self,
+        mapped: Mapped,
+        (module, bias): (&Module, u64),
+        functions: &[FunctionId],
+        which: Blocks,
+        watching: Watching,
+    ) -> File {
+        let found: Vec<_> = functions
+            .par_iter()
+            .filter_map(|&id| FunctionSites::new(module, id, bias, which, watching))
+            .collect();
+        let functions = found.into_iter().map(|function| self.add(function)).collect();
+        let (name, path, span) = (mapped.name(), mapped.path.clone(), span(module));
+        File { name, path, mapped, bias, span, functions }
+    }
+
     /// Adds the sites of a function, and returns the function.
-    pub(crate) fn add(&mut self, with_sites: FunctionSites) -> Function {
+    fn add(&mut self, with_sites: FunctionSites) -> Function {
         let FunctionSites { mut function, sites, derivation } = with_sites;
         for (block, site) in function.blocks.iter_mut().zip(sites) {
             match site {
@@ -359,6 +380,13 @@ impl Derived {
         self.derived += 1;
         self.read + self.derived - 1
     }
+}
+
+fn span(module: &Module) -> (u64, u64) {
+    let segments = module.image().segments();
+    let lowest = segments.iter().map(|segment| segment.addresses.start).min().unwrap_or(0);
+    let highest = segments.iter().map(|segment| segment.addresses.end).max().unwrap_or(0);
+    (lowest / PAGE_SIZE_U64 * PAGE_SIZE_U64, highest.next_multiple_of(PAGE_SIZE_U64))
 }
 
 fn reason(why: &Why) -> &'static str {

@@ -15,15 +15,13 @@
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use rayon::prelude::*;
-use refit_analysis::{FunctionId, Module};
+use refit_analysis::FunctionId;
 use refit_splice::process::{Program, Refusal};
 use refit_splice::remains::Removed;
 use refit_splice::{AHEAD, Installed, StopTimes, Why, Withdrawn};
-use refit_sys::memory::PAGE_SIZE_U64;
 
 pub use crate::blocks::{Block, Blocks, File, Function, Prepared, Watching};
-use crate::blocks::{Derived, FunctionSites, Wanted};
+use crate::blocks::{Derived, Wanted};
 use crate::error::Error;
 use crate::file_pattern::FilePattern;
 use crate::files::{Files, open};
@@ -101,15 +99,29 @@ pub fn prepare(
     let mut wanted = Wanted::default();
     for mapped in chosen(program, modules)? {
         let (module, bias) = open(&mapped)?;
-        let ids: Vec<_> = (0..module.functions().len() as u32).map(FunctionId).collect();
-        let found: Vec<_> = ids
-            .into_par_iter()
-            .filter_map(|id| FunctionSites::new(&module, id, bias, which, watching))
-            .collect();
-        let functions = found.into_iter().map(|function| wanted.add(function)).collect();
-        let (name, path, span) = (mapped.name(), mapped.path.clone(), span(&module));
-        wanted.files.push(File { name, path, mapped, bias, span, functions });
+        let all: Vec<_> = (0..module.functions().len() as u32).map(FunctionId).collect();
+        let file = wanted.file(mapped, (&module, bias), &all, which, watching);
+        wanted.files.push(file);
     }
+    wanted.decide(watching)
+}
+
+/// Decides which blocks of these functions of one file can be watched, as [`prepare`] does.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_functions(
+    files: &mut Files,
+    file: usize,
+    functions: &[FunctionId],
+    which: Blocks,
+    watching: Watching,
+) -> Result<Prepared, Error> {
+    let mapped = files.mapped(file).clone();
+    let (module, bias) = files.open(file)?;
+    let mut wanted = Wanted::default();
+    let file = wanted.file(mapped, (module, bias), functions, which, watching);
+    wanted.files.push(file);
     wanted.decide(watching)
 }
 
@@ -134,13 +146,6 @@ fn chosen(program: &Program, patterns: &[String]) -> Result<Vec<Mapped>, Error> 
     };
     let chosen: Vec<_> = mapped.iter().filter(wanted).cloned().collect();
     if chosen.is_empty() { Err(missing(own)) } else { Ok(chosen) }
-}
-
-fn span(module: &Module) -> (u64, u64) {
-    let segments = module.image().segments();
-    let lowest = segments.iter().map(|segment| segment.addresses.start).min().unwrap_or(0);
-    let highest = segments.iter().map(|segment| segment.addresses.end).max().unwrap_or(0);
-    (lowest / PAGE_SIZE_U64 * PAGE_SIZE_U64, highest.next_multiple_of(PAGE_SIZE_U64))
 }
 
 impl Prepared {

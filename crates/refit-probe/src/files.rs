@@ -162,12 +162,12 @@ impl Files {
     }
 
     /// Returns a file that has been analysed, by its index.
-    pub(crate) fn opened(&self, file: usize) -> Option<(&Module, u64)> {
+    pub fn opened(&self, file: usize) -> Option<(&Module, u64)> {
         self.opened.get(&file).map(|(module, bias)| (module, *bias))
     }
 
     /// Returns a file by its index.
-    pub(crate) fn mapped(&self, file: usize) -> &Mapped {
+    pub fn mapped(&self, file: usize) -> &Mapped {
         &self.mapped[file]
     }
 
@@ -182,12 +182,16 @@ impl Files {
     }
 
     /// Returns the indices of all files.
-    pub(crate) fn all(&self) -> Range<usize> {
+    pub fn all(&self) -> Range<usize> {
         0..self.mapped.len()
     }
 
-    /// Analyses a file, unless that has been done.
-    pub(crate) fn open(&mut self, file: usize) -> Result<(&Module, u64), Error> {
+    /// Analyses a file, unless that has been done. Also returns the distance of addresses in the
+    /// program from those in the file.
+    ///
+    /// # Errors
+    /// [`Error`]: it cannot be read, or has been replaced.
+    pub fn open(&mut self, file: usize) -> Result<(&Module, u64), Error> {
         if !self.opened.contains_key(&file) {
             self.opened.insert(file, open(&self.mapped[file])?);
         }

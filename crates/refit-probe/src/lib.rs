@@ -83,7 +83,7 @@ pub mod error;
 mod exits;
 pub mod expression;
 pub mod file_pattern;
-mod files;
+pub mod files;
 pub mod finder;
 mod flow;
 pub mod format;

@@ -115,7 +115,7 @@ impl Place<'_> {
     /// Returns a site at the entry, for control that comes from outside of the function although
     /// the function itself jumps there.
     fn entered(&self, address: u64, steps: Vec<Step>) -> Result<Site, NoSite> {
-        if self.body.is_none() {
+        if self.body().is_none() {
             return Err(NoSite::Loop { address });
         }
         self.site(address, At::Entered, steps)

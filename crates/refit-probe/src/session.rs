@@ -11,7 +11,7 @@ use crate::files::Files;
 use crate::finder;
 use refit_instruments::session::Session;
 use refit_splice::process::Program;
-use refit_splice::remains::{self, Removed};
+use refit_splice::remains::{self, Removed, Which};
 use refit_splice::{Installed, Moved, Plan, Why};
 use tracing::{Span, debug, debug_span, warn};
 
@@ -73,7 +73,7 @@ impl ProbeSession {
     pub(crate) fn remove(&self, program: &Program) -> Result<Removed, Why> {
         let _entered = self.span.enter();
         debug!("probes are being removed");
-        let removed = match remains::repair(program) {
+        let removed = match remains::take_out(program, Which::Probes) {
             // The code of a program ends with it.
             Err(_) if program.ended() => Ok(Removed::default()),
             repaired => repaired,

@@ -84,7 +84,7 @@ pub struct Place<'m> {
     /// Its restartable sequences.
     sequences: Sequences,
     /// The whole function, if it can be copied.
-    pub(crate) body: Option<Arc<Body>>,
+    body: Option<Arc<Body>>,
     procedures: Arc<Procedures>,
 }
 
@@ -110,6 +110,11 @@ impl<'m> Place<'m> {
         let read = read(module, &flow);
         let procedures = Arc::new(procedures(module, function, bias, u64::MAX));
         Self { module, flow, function, bias, entered, read, sequences, body: None, procedures }
+    }
+
+    /// Returns the whole function, if it can be copied.
+    pub fn body(&self) -> Option<&Arc<Body>> {
+        self.body.as_ref()
     }
 
     /// Returns its control flow.

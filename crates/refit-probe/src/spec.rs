@@ -44,6 +44,19 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// Counts how often control comes to a place.
+    pub fn count(place: Place) -> Self {
+        let count = Statement {
+            what: Do::Count,
+            by: Vec::new(),
+            map: None,
+            when: Vec::new(),
+            tested: Vec::new(),
+        };
+        let (places, actions) = (vec![place], vec![count]);
+        Self { places, actions, leaving: false, declared: Arc::default() }
+    }
+
     /// Returns the kind of its places.
     pub fn kind(&self) -> PlaceKind {
         match self.places.first().map(|place| &place.what) {

@@ -76,6 +76,7 @@ impl Area {
             session,
             finders: 0,
             generation: 0,
+            calls: false,
         };
         let call = Call::new(still)?;
         map(still, &call, head)

@@ -9,12 +9,13 @@ use std::ops::Range;
 use rayon::prelude::*;
 use refit_sys::trace::RSEQ_DESCRIPTOR;
 
+use crate::encode::EncodedCode;
 use crate::generate;
-use crate::plan::Ready;
 use crate::process::Program;
+use crate::ready::Ready;
 use crate::record::Record;
 use crate::snippet::Setting;
-use crate::unwind::{self, Unwinding};
+use crate::unwind::Unwinding;
 use crate::why::Why;
 
 /// Maximum number of units of a piece.
@@ -89,6 +90,22 @@ impl Assembled {
         records
     }
 
+    /// Adds the changes for a piece of code of a unit.
+    fn add(&mut self, ready: &Ready, made: EncodedCode) {
+        match ready {
+            Ready::Copied(_) => self.records.extend(made.records),
+            Ready::Place(_) | Ready::Arranged(_) => {
+                self.places.extend(made.records.iter().filter(|one| one.is_place()).cloned());
+                let ahead = |record: &Record| record.changes() && !record.is_place();
+                let (ahead, places): (Vec<_>, Vec<_>) = made.records.into_iter().partition(ahead);
+                self.ahead.extend(ahead);
+                self.records.extend(places);
+            }
+        }
+        self.moves.extend(made.moves);
+        self.flags.extend(made.flags);
+    }
+
     fn append(&mut self, mut piece: Self) {
         self.places.append(&mut piece.places);
         self.code.append(&mut piece.code);
@@ -119,34 +136,26 @@ fn piece(
         if let Some(sequences) = &mut setting.sequences {
             sequences.descriptors = begin + own.start as u64;
         }
-        let made = generate::make(ready, begin + code.len() as u64, setting)?;
+        let pieces = generate::make(ready, begin + code.len() as u64, setting)?;
         described = own.end;
-        let descriptors = made.descriptors.as_flattened();
-        if descriptors.len() != own.len() {
+        let descriptors = pieces.iter().flat_map(|made| &made.descriptors).copied();
+        let descriptors: Vec<_> = descriptors.collect();
+        if descriptors.as_flattened().len() != own.len() {
             let address = ready.reach().start;
             let reason = "it has other restartable sequences than were expected".to_owned();
             return Err(Why::Generate { address, reason });
         }
-        code[own].copy_from_slice(descriptors);
-        if made.calls && filtered {
-            return Err(Why::Filtered { address: ready.reach().start });
-        }
-        // Fills gaps between snippets with traps, for control that gets there by mistake.
-        code.resize((made.at - begin) as usize, 0xcc);
-        all.unwinding.add(&made, unwind::procedures(ready));
-        code.extend(made.code);
-        match ready {
-            Ready::Place(_) => {
-                all.places.extend(made.records.iter().filter(|one| one.is_place()).cloned());
-                let (places, ahead): (Vec<_>, Vec<_>) =
-                    made.records.into_iter().partition(Record::is_place);
-                all.ahead.extend(ahead);
-                all.records.extend(places);
+        code[own].copy_from_slice(descriptors.as_flattened());
+        for made in pieces {
+            if made.calls && filtered {
+                return Err(Why::Filtered { address: ready.reach().start });
             }
-            Ready::Copied(_) => all.records.extend(made.records),
+            // Fills gaps between snippets with traps, for control that gets there by mistake.
+            code.resize((made.at - begin) as usize, 0xcc);
+            all.unwinding.add(&made);
+            code.extend_from_slice(&made.code);
+            all.add(ready, made);
         }
-        all.moves.extend(made.moves);
-        all.flags.extend(made.flags);
     }
     if begin + code.len() as u64 > room.end {
         let address = units.first().map_or(begin, |ready| ready.reach().start);

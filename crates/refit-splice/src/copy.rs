@@ -5,22 +5,19 @@
 //! addresses, jump tables) remains one of the original.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use iced_x86::{Code, Instruction};
 
 use crate::body::{Kind, Member, has_no_long_form};
 use crate::encode::{EncodedCode, address_of, descriptors, encode, frames, makes_calls};
-use crate::listing::Listing;
-use crate::plan::Copied;
+use crate::listing::{COPY_LABELS, Listing};
+use crate::ready::Copied;
 use crate::record::Record;
 use crate::relocate::{made, write_call};
 use crate::site::{At, Site};
 use crate::snippet::{self, Setting};
 use crate::why::Why;
-
-/// First label of the instructions of a copy. Labels are no valid addresses, so no operand of a
-/// program's instruction equals one. Those of snippets have another range.
-const LABELS: u64 = 1 << 62;
 
 /// Returns the code and the changes for a copied function; the code is placed at `at`.
 pub(crate) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<EncodedCode, Why> {
@@ -75,7 +72,9 @@ pub(crate) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Encoded
     let only_flags = copied.sites.iter().filter(|site| site.at == At::Before && !site.saves());
     let flags = only_flags.filter_map(|site| Some((site.address, *begins.get(&site.address)?)));
     let flags = flags.collect();
-    Ok(EncodedCode { at, code: bytes, records: ahead, moves, flags, calls, frames, descriptors })
+    let procedures = Arc::clone(&copied.body.procedures);
+    let (code, records) = (bytes, ahead);
+    Ok(EncodedCode { at, code, records, moves, flags, calls, frames, descriptors, procedures })
 }
 
 /// Returns an upper bound of the bytes of the copy, without snippets.
@@ -114,7 +113,7 @@ impl<'c> Writer<'c> {
         for site in &copied.sites {
             sites.entry(site.address).or_default().push(site);
         }
-        let free = LABELS + copied.members.len() as u64;
+        let free = COPY_LABELS + copied.members.len() as u64;
         let (code, places, ways) = (Listing::default(), Vec::new(), Vec::new());
         Self { copied, setting, sites, code, places, ways, free }
     }
@@ -124,13 +123,13 @@ impl<'c> Writer<'c> {
     fn label(&self, address: u64) -> u64 {
         let members = &self.copied.members;
         let found = members.binary_search_by_key(&address, |member| member.instruction.ip());
-        found.map_or(address, |number| LABELS + number as u64)
+        found.map_or(address, |number| COPY_LABELS + number as u64)
     }
 
     fn member(&mut self, number: usize) -> Result<(), Why> {
         let member = &self.copied.members[number];
         self.code.stand_for(member.instruction.ip());
-        let begin = self.bind(LABELS + number as u64);
+        let begin = self.bind(COPY_LABELS + number as u64);
         self.snippets(member.instruction.ip(), At::Before)?;
         self.code.stand_for(member.instruction.ip());
         let itself = self.code.len();

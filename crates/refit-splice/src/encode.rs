@@ -1,5 +1,7 @@
 //! Encodes instructions for an address.
 
+use std::sync::Arc;
+
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Encoder, IcedError, Instruction, InstructionBlock,
     Mnemonic, OpKind,
@@ -9,6 +11,7 @@ use refit_sys::trace::RSEQ_DESCRIPTOR;
 
 use crate::body::has_no_long_form;
 use crate::listing::{FIRST_LABEL, Frame, Listing, Sequence};
+use crate::procedures::Procedures;
 use crate::record::Record;
 
 /// Code and changes for one site, or for a copied function with its sites.
@@ -28,6 +31,8 @@ pub(crate) struct EncodedCode {
     pub(crate) frames: Vec<(u64, Frame)>,
     /// Descriptors of its restartable sequences.
     pub(crate) descriptors: Vec<[u8; RSEQ_DESCRIPTOR]>,
+    /// The function whose code it stands for, as unwinders know it.
+    pub(crate) procedures: Arc<Procedures>,
 }
 
 /// First byte of the instruction that sets a flag, `mov byte [rip + distance], 1`; and the byte

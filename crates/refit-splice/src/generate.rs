@@ -1,21 +1,25 @@
 //! Generates machine code for the patch area.
 
+use std::sync::Arc;
+
+use crate::arrange;
 use crate::copy;
 use crate::encode::{EncodedCode, address_of, descriptors, encode, frames, makes_calls};
 use crate::listing::Listing;
-use crate::plan::{Place, Ready};
+use crate::ready::{Place, Ready};
 use crate::record::Record;
 use crate::site::Site;
 use crate::snippet::{self, Setting, Step};
 use crate::why::Why;
 
-/// Returns code and changes; the code is placed at the next multiple of 16 from `from` on, and the
-/// descriptors of its restartable sequences where `setting` says.
-pub(crate) fn make(ready: &Ready, from: u64, setting: Setting) -> Result<EncodedCode, Why> {
+/// Returns code and changes, in pieces that ascend; the code is placed at the next multiple of 16
+/// from `from` on, and the descriptors of its restartable sequences where `setting` says.
+pub(crate) fn make(ready: &Ready, from: u64, setting: Setting) -> Result<Vec<EncodedCode>, Why> {
     let at = from.next_multiple_of(16);
     match ready {
-        Ready::Place(place) => make_place(place, at, setting),
-        Ready::Copied(copied) => copy::make(copied, at, setting),
+        Ready::Place(place) => Ok(vec![make_place(place, at, setting)?]),
+        Ready::Copied(copied) => Ok(vec![copy::make(copied, at, setting)?]),
+        Ready::Arranged(arranged) => arrange::make(arranged, at),
     }
 }
 
@@ -36,6 +40,7 @@ pub(crate) fn most_bytes(ready: &Ready) -> u64 {
         Ready::Copied(copied) => {
             copy::most_bytes(copied) + copied.sites.iter().map(snippet).sum::<u64>()
         }
+        Ready::Arranged(arranged) => arrange::most_bytes(arranged),
     }
 }
 
@@ -46,6 +51,7 @@ pub(crate) fn sequences(ready: &Ready, setting: &Setting) -> usize {
         _ if setting.sequences.is_none() => 0,
         Ready::Place(place) => counts(&place.site),
         Ready::Copied(copied) => copied.sites.iter().map(counts).sum(),
+        Ready::Arranged(_) => 0,
     }
 }
 
@@ -56,6 +62,7 @@ pub(crate) fn most_records(ready: &Ready) -> usize {
         Ready::Copied(copied) => {
             2 * copied.layout.gates.len() + copied.members.len() + copied.sites.len() + 1
         }
+        Ready::Arranged(arranged) => arrange::most_records(arranged),
     }
 }
 
@@ -87,5 +94,6 @@ fn make_place(place: &Place, at: u64, setting: Setting) -> Result<EncodedCode, W
     let frames = frames(&listing, at, &places);
     let descriptors = descriptors(&listing, at, &places)
         .ok_or_else(|| failed("a restartable sequence has no address".into()))?;
-    Ok(EncodedCode { at, code, records, moves, flags: Vec::new(), calls, frames, descriptors })
+    let (flags, procedures) = (Vec::new(), Arc::clone(&place.site.procedures));
+    Ok(EncodedCode { at, code, records, moves, flags, calls, frames, descriptors, procedures })
 }

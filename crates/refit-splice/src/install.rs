@@ -4,7 +4,7 @@
 //! 2. While the program runs, refit generates the code and writes it into the area.
 //! 3. Second stop: the bytes are checked and changed, and program counters inside them are moved.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::ops::Range;
 use std::time::Duration;
@@ -17,8 +17,9 @@ use crate::area::{Area, Room, unmap};
 use crate::assemble::assemble;
 use crate::kept;
 use crate::moving::Moving;
-use crate::plan::{Plan, Ready};
+use crate::plan::Plan;
 use crate::process::{Program, Refusal, STOP_TIMEOUT, Still, contexts};
+use crate::ready::Ready;
 use crate::record::{Head, Record};
 use crate::snippet::{Cells, Lane, Rings, Sequences, Setting};
 use crate::stacks::{Stacks, Walk};
@@ -72,6 +73,10 @@ pub struct Installed {
     /// Where values are kept, the same.
     pub(crate) kept: Option<u64>,
     pub(crate) removable: Removable,
+    /// Moves of program counters in the bytes that change.
+    pub(crate) moves: BTreeMap<u64, u64>,
+    /// The originals of instructions, by the addresses of the copies, of an arrangement.
+    pub(crate) back: HashMap<u64, u64>,
     /// Time for which the program was stopped for the installation.
     pub stood: StopTimes,
 }
@@ -110,6 +115,8 @@ impl Shape {
 pub(crate) struct PutIn {
     pub(crate) areas: Vec<Area>,
     pub(crate) removable: Removable,
+    pub(crate) moves: BTreeMap<u64, u64>,
+    pub(crate) back: HashMap<u64, u64>,
     pub(crate) stood: StopTimes,
     /// Number of calls that have changed.
     pub(crate) calls: usize,
@@ -123,6 +130,8 @@ struct Changes {
     calls: usize,
     removable: Removable,
     moves: BTreeMap<u64, u64>,
+    /// The originals of the instructions of arrangements, by the addresses of the copies.
+    back: HashMap<u64, u64>,
 }
 
 impl Installed {
@@ -142,11 +151,11 @@ impl Installed {
             return Err(Why::Cells { cells });
         }
         let shape = Shape { lanes: lanes(), stride };
-        let PutIn { areas, removable, stood, .. } =
+        let PutIn { areas, removable, moves, back, stood, .. } =
             put_in(program, plan, shape, session, &Moving::default())?;
         let Stored { walk, tuples, kept, .. } = Stored::new(plan, 0, shape.bytes());
         let (stacks, sites) = (walk.map(|walk| walk.store), plan.len());
-        Ok(Self { areas, shape, cells, sites, stacks, tuples, kept, removable, stood })
+        Ok(Self { areas, shape, cells, sites, stacks, tuples, kept, removable, moves, back, stood })
     }
 
     /// Returns the number of sites.
@@ -184,14 +193,14 @@ pub(crate) fn put_in(
             cells: moving.from.is_empty().then(|| shape.bytes()),
         };
         let stood = stops.make(program, &areas)?;
-        Ok((changes.removable, changes.calls, stood))
+        Ok((changes, stood))
     });
     match changed {
-        Ok((removable, calls, (changing, longest))) => {
+        Ok((Changes { removable, calls, moves, back, .. }, (changing, longest))) => {
             let longest = longest.max(preparing);
             let stood = StopTimes { preparing, changing, longest };
             debug!(process = program.id(), sites = plan.len(), ?stood, "spliced");
-            Ok(PutIn { areas, removable, stood, calls })
+            Ok(PutIn { areas, removable, moves, back, stood, calls })
         }
         Err(why) => {
             let heads: Vec<u64> = areas.iter().map(|area| area.head.address).collect();
@@ -234,6 +243,7 @@ fn generate(
         let mut made = assemble(program, group, begin, setting)?;
         area.head.finders = made.finders;
         area.head.generation = moving.generation;
+        area.head.calls = group.iter().any(|ready| matches!(ready, Ready::Arranged(_)));
         made.records.append(&mut semaphores);
         let mut redirected = moving.redirected(&made.records);
         all.calls += redirected.len();
@@ -254,6 +264,10 @@ fn generate(
         removable.places.append(&mut made.places);
         removable.flags.append(&mut made.flags);
         moves.append(&mut made.moves);
+        if area.head.calls {
+            let copies = all.records.iter().flat_map(|record| &record.copies);
+            all.back.extend(copies.map(|&(from, copy)| (copy, from)));
+        }
     }
     finding.append(&mut all.records);
     all.records = finding;
@@ -412,11 +426,11 @@ pub(crate) fn processor_has(name: &str) -> bool {
 /// change, but control no longer passes there.
 fn refuse_copied(program: &Program, plan: &Plan) -> Result<(), Why> {
     let found = remains::find(program)?;
-    let copied: BTreeSet<u64> = found.iter().flat_map(|one| one.copied()).collect();
+    let copied: BTreeSet<u64> = found.iter().flat_map(|one| one.copied(program)).collect();
     let places = plan.ready.iter().filter_map(|ready| match ready {
         Ready::Place(place) => Some(place.site.address),
         // A copied function is compared as a whole.
-        Ready::Copied(_) => None,
+        Ready::Copied(_) | Ready::Arranged(_) => None,
     });
     let there = places.into_iter().find(|address| copied.contains(address));
     there.map_or(Ok(()), |address| Err(Why::Changed { address }))
@@ -425,11 +439,7 @@ fn refuse_copied(program: &Program, plan: &Plan) -> Result<(), Why> {
 /// Refuses a function to be copied that is not as it was analysed: the bytes that are copied are
 /// not compared later.
 fn refuse_changed(program: &Program, plan: &Plan, moving: &Moving<'_>) -> Result<(), Why> {
-    let copied = plan.ready.iter().filter_map(|ready| match ready {
-        Ready::Copied(copied) => Some(copied),
-        Ready::Place(_) => None,
-    });
-    for part in copied.flat_map(|copied| &copied.body.parts) {
+    for part in plan.ready.iter().flat_map(Ready::bodies).flat_map(|body| &body.parts) {
         let mut now = vec![0; part.code.len()];
         let read = program.read(part.address, &mut now);
         moving.as_it_was(part.address, &mut now);

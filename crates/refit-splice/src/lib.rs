@@ -90,17 +90,17 @@
 //!   calls.
 //! - `record`, `indices`, `debugger`, `libunwind`, `area`, `patches`: the patch area, what is in
 //!   it, and changes that survive a kill.
-//! - `procedures`, `site`, `body`, `relocate`, `jump`, `layout`, `plan`: decide which bytes change;
-//!   no process needed.
+//! - `procedures`, `site`, `body`, `relocate`, `jump`, `layout`, `arrange`, `ready`, `plan`: decide
+//!   which bytes change; no process needed.
 //! - `store`, `kept`, `stacks`: what snippets have stored once, under a number: keys and stacks;
 //!   values that they keep by key; the table by which they walk stacks.
 //! - `listing`, `snippet`, `copy`, `generate`: machine code for the patch area.
 //! - `unwind`: the same code, described for unwinders and debuggers.
 //! - `assemble`: all code of a patch area, on all processors.
-//! - `move_threads`: program counters that the changes affect.
+//! - `move_threads`, `returns`: program counters and return addresses that the changes affect.
 //! - `moving`: sites that move, with the calls that lead to them.
-//! - [`remains`], `install`, `withdraw`, `move_sites`: put a plan in, take everything out, take
-//!   single sites out, move those that run often.
+//! - [`remains`], `install`, `withdraw`, `move_sites`, `enter`: put a plan in, take everything out,
+//!   take single sites out, move those that run often, enter and leave copies.
 //! - `counted`, `lanes`, `taken`: read what snippets have counted and stored, and take it.
 //!
 //! # What it does not do
@@ -113,6 +113,7 @@
 #![forbid(unsafe_code)]
 
 mod area;
+mod arrange;
 mod assemble;
 mod body;
 mod copy;
@@ -121,6 +122,7 @@ mod count_model;
 mod counted;
 mod debugger;
 mod encode;
+mod enter;
 #[cfg(test)]
 mod fold_model;
 mod generate;
@@ -141,10 +143,12 @@ mod patches;
 mod plan;
 mod procedures;
 pub mod process;
+mod ready;
 mod record;
 mod relocate;
 pub mod remains;
 mod reserved;
+mod returns;
 mod semaphores;
 mod site;
 mod snippet;
@@ -157,6 +161,7 @@ mod unwind;
 mod why;
 mod withdraw;
 
+pub use arrange::{ArrangedBlock, Arrangement};
 pub use body::{Body, Part};
 pub use counted::{ENTRIES, EXITS, Keyed, TIME};
 pub use install::{Installed, StopTimes};

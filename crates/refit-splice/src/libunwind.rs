@@ -244,6 +244,7 @@ mod tests {
             session: (0, 0),
             finders: 0,
             generation: 0,
+            calls: false,
         };
         let (_, last) = outer(&head);
         // The outer entries are in the page that is private to each process.

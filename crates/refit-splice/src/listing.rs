@@ -46,6 +46,9 @@ pub(crate) enum Frame {
 /// instructions, and from the labels of copied functions, which are less.
 pub(crate) const FIRST_LABEL: u64 = 1 << 63;
 
+/// First label of copied instructions.
+pub(crate) const COPY_LABELS: u64 = 1 << 62;
+
 /// A restartable sequence (rseq(2)) among instructions.
 #[derive(Debug)]
 pub(crate) struct Sequence {

@@ -33,8 +33,9 @@ use tracing::debug;
 
 use crate::install::{Installed, PutIn, put_in};
 use crate::moving::{DirectCall, Moving};
-use crate::plan::{Plan, Ready};
+use crate::plan::Plan;
 use crate::process::Program;
+use crate::ready::Ready;
 use crate::record::Record;
 use crate::why::Why;
 
@@ -77,7 +78,7 @@ impl Installed {
         }
         let last = self.areas.iter().map(|area| area.head.generation).max();
         let moving = Moving { from, calls, generation: last.unwrap_or(0) + 1 };
-        let PutIn { areas, removable, stood, calls } =
+        let PutIn { areas, removable, stood, calls, .. } =
             put_in(program, plan, self.shape, None, &moving)?;
         self.areas.extend(areas);
         let places = &mut self.removable.places;

@@ -2,16 +2,17 @@
 //! instructions run elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::body::{Body, Kind, Member, Part};
+use crate::arrange::{Arranged, Arrangement};
+use crate::body::{Body, Kind, Member};
 use crate::jump::{HOP, JUMP, Way, hop};
 use crate::layout::Layout;
 use crate::libunwind::DynamicList;
 use crate::patches::in_one_page;
+use crate::ready::{Copied, Place, Ready};
 use crate::relocate::Displaced;
 use crate::reserved::ReservedBytes;
 use crate::site::{At, Site, Springboard};
@@ -34,30 +35,6 @@ pub struct Plan {
 
 /// Maximum number of bytes of a beginning of a function that is copied.
 const LARGEST_BEGINNING: usize = 512;
-
-/// A unit of installation.
-#[derive(Debug)]
-pub(crate) enum Ready {
-    Place(Place),
-    Copied(Copied),
-}
-
-/// A site whose instructions make room for a jump.
-#[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) site: Site,
-    pub(crate) displaced: Displaced,
-    pub(crate) way: Way,
-}
-
-/// A function that is copied, with all its sites.
-#[derive(Debug)]
-pub(crate) struct Copied {
-    pub(crate) body: Arc<Body>,
-    pub(crate) members: Vec<Member>,
-    pub(crate) layout: Layout,
-    pub(crate) sites: Vec<Site>,
-}
 
 /// A site that is being decided.
 struct Open {
@@ -118,11 +95,21 @@ impl Plan {
         (plan, refused)
     }
 
+    /// Decides how an arrangement of copies is written. Functions that are left out are returned as
+    /// their positions in it and the reason.
+    pub fn arranged(arrangement: Arrangement) -> (Self, Vec<(usize, Why)>) {
+        let (arranged, refused) = Arranged::new(arrangement);
+        let ready =
+            if arranged.blocks.is_empty() { Vec::new() } else { vec![Ready::Arranged(arranged)] };
+        (Self { ready, ..Self::default() }, refused)
+    }
+
     /// Returns the actions at all sites.
     fn steps(&self) -> impl Iterator<Item = &Step> {
         let sites = self.ready.iter().flat_map(|ready| match ready {
             Ready::Place(place) => std::slice::from_ref(&place.site),
             Ready::Copied(copied) => &copied.sites,
+            Ready::Arranged(_) => &[],
         });
         sites.flat_map(|site| &site.actions)
     }
@@ -200,6 +187,7 @@ impl Plan {
         let sites = self.ready.iter().map(|ready| match ready {
             Ready::Place(place) => usize::from(!place.finds_frames_only()),
             Ready::Copied(copied) => copied.sites.len(),
+            Ready::Arranged(_) => 0,
         });
         sites.sum()
     }
@@ -219,68 +207,8 @@ impl Plan {
         self.ready.iter().map(|ready| match ready {
             Ready::Place(place) => place.line(),
             Ready::Copied(copied) => copied.line(),
+            Ready::Arranged(arranged) => arranged.line(),
         })
-    }
-}
-
-impl Ready {
-    /// Returns the address of its site, or of the first one.
-    pub(crate) fn first_site(&self) -> u64 {
-        match self {
-            Self::Place(place) => place.site.address,
-            Self::Copied(copied) => {
-                copied.sites.first().map_or(copied.body.entry, |site| site.address)
-            }
-        }
-    }
-
-    /// Whether unwinders learn of generated code by it.
-    pub(crate) fn finds_frames(&self) -> bool {
-        match self {
-            Self::Place(place) => place.site.finds_frames(),
-            Self::Copied(copied) => copied.sites.iter().any(Site::finds_frames),
-        }
-    }
-
-    /// Returns the range of addresses that the patch area has to be near.
-    pub(crate) fn reach(&self) -> Range<u64> {
-        match self {
-            Self::Place(place) => place.site.address..place.site.address + JUMP as u64,
-            Self::Copied(copied) => {
-                let parts = copied.body.parts.iter().map(Part::range);
-                let (begins, ends): (Vec<u64>, Vec<u64>) =
-                    parts.map(|range| (range.start, range.end)).unzip();
-                let entry = copied.body.entry;
-                begins.into_iter().min().unwrap_or(entry)..ends.into_iter().max().unwrap_or(entry)
-            }
-        }
-    }
-}
-
-impl Place {
-    /// Whether unwinders learn of generated code there, and nothing else is done.
-    pub(crate) fn finds_frames_only(&self) -> bool {
-        self.site.finds_frames() && self.site.actions.len() == 1
-    }
-
-    fn line(&self) -> String {
-        let way = match self.way {
-            Way::Jump => "jump".to_owned(),
-            Way::Hop(place) => format!("short jump, then a jump at {:#x}", place.address),
-        };
-        let (at, displaced) = (self.site.address, self.displaced.length());
-        format!("{at:#x}: {way}; {displaced} bytes of instructions run in the patch area")
-    }
-}
-
-impl Copied {
-    fn line(&self) -> String {
-        let (at, sites) = (self.body.entry, self.sites.len());
-        let (size, gates) = (self.members.len(), self.layout.gates.len());
-        format!(
-            "{at:#x}: copy of the function ({size} instructions, {sites} of them with something to do), \
-             {gates} places of it changed"
-        )
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use refit_sys::memory::PAGE_SIZE_U64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"refit-sp");
-const VERSION: u64 = 7;
+const VERSION: u64 = 8;
 
 /// Addresses and offsets of the parts of an area, in bytes from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +29,13 @@ pub(crate) struct Head {
     /// Number of times that sites of the program had been moved when it was made: areas with
     /// greater numbers are taken out first ([`move_sites`](crate::move_sites)).
     pub(crate) generation: u64,
+    /// Whether its code makes calls itself, so that return addresses lead to it
+    /// ([`arrange`](crate::arrange)).
+    pub(crate) calls: bool,
 }
 
 impl Head {
-    pub(crate) const BYTES: usize = 96;
+    pub(crate) const BYTES: usize = 104;
     /// Offset in the area. The area begins with the headers of an ELF image.
     pub(crate) const AT: u64 = 1024;
 
@@ -44,6 +47,7 @@ impl Head {
             length,
             self.finders,
             self.generation,
+            self.calls.into(),
         ]);
         let mut bytes = [0; Self::BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -60,9 +64,10 @@ impl Head {
         }
         let [magic, version, address, tables, code, data, end, records, session, length, rest @ ..] =
             words;
-        let (session, [finders, generation]) = ((session, length), rest);
+        let (session, [finders, generation, calls]) = ((session, length), rest);
+        let calls = calls != 0;
         let found =
-            Self { address, tables, code, data, end, records, session, finders, generation };
+            Self { address, tables, code, data, end, records, session, finders, generation, calls };
         let pages = [address, tables, code, data, end, session.0, length]
             .iter()
             .all(|place| place % PAGE_SIZE_U64 == 0);
@@ -240,6 +245,7 @@ mod tests {
             session: (0, 0),
             finders: 0x123,
             generation: 3,
+            calls: true,
         };
         assert_eq!(Head::from_bytes(&head.to_bytes()), Some(head));
         let record = Record {
@@ -273,6 +279,7 @@ mod tests {
             session: (0, 0),
             finders: 0x123,
             generation: 3,
+            calls: true,
         };
         for at in 0..Head::BYTES {
             let mut bytes = head.to_bytes();

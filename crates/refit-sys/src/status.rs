@@ -31,6 +31,12 @@ impl Status {
         self.line(name)?.parse().ok()
     }
 
+    /// Returns a field that is an amount of memory, in bytes.
+    pub fn bytes(&self, name: &str) -> Option<u64> {
+        let kibibytes: u64 = self.line(name)?.strip_suffix("kB")?.trim_end().parse().ok()?;
+        kibibytes.checked_mul(1024)
+    }
+
     /// Returns a field that is a set: of signals, where signal `n` is bit `n - 1`, or of
     /// capabilities.
     pub fn set(&self, name: &str) -> Option<u64> {

@@ -37,7 +37,7 @@ use super::signal_frames::{self, PROGRAM_COUNTER, Saved};
 use super::still::Still;
 
 /// Maximum amount of memory that is searched, in bytes; the search takes some ten milliseconds.
-const MOST: u64 = 128 << 20;
+pub(crate) const MOST: u64 = 128 << 20;
 /// Largest address space whose pages are looked up, in bytes.
 const WIDEST: u64 = 1 << 36;
 /// Bytes below the stack pointer that a function may still use.
@@ -145,22 +145,11 @@ pub(crate) fn saved(
     let tops: Vec<u64> = still.positions()?.into_iter().map(|(_, stack)| stack).collect();
     let known = signal_frames::saved(still)?;
     let mut found = Vec::new();
-    for place in places {
-        for begin in place.clone().step_by(CHUNK) {
-            let length = (place.end - begin).min(CHUNK as u64) as usize;
-            let mut bytes = vec![0; length];
-            if program.read(begin, &mut bytes).is_err() {
-                continue;
-            }
-            let (words, _) = bytes.as_chunks::<8>();
-            for (at, word) in (begin..).step_by(8).zip(words) {
-                let counter = u64::from_le_bytes(*word);
-                if within.contains(&counter) && wanted(counter) {
-                    found.push(Saved { at, counter });
-                }
-            }
+    search(program, &places, |at, counter| {
+        if within.contains(&counter) && wanted(counter) {
+            found.push(Saved { at, counter });
         }
-    }
+    });
     found.retain(|one| !known.contains(one) && is_context(still, &mappings, one.at));
     found.retain(|one| !is_left_over(still, &mappings, &tops, one.at));
     Ok(SearchResult::All(found))
@@ -184,7 +173,7 @@ pub(super) fn counters(
 }
 
 /// Bytes that are read at once: whole pages.
-const CHUNK: usize = 1 << 20;
+const CHUNK: usize = 1 << 18;
 
 /// Whether a program catches signals that switch threads in user space: those of timers, those free
 /// for programs, real-time ones.
@@ -198,26 +187,57 @@ pub(crate) fn switches(program: &Program) -> bool {
 }
 
 /// Returns the ranges of pages that the program has written to; `None` if there are too many.
-fn written(thread: u32, mappings: &[Mapping]) -> Option<Vec<Range<u64>>> {
+pub(crate) fn written(thread: u32, mappings: &[Mapping]) -> Option<Vec<Range<u64>>> {
+    // To look at each page takes long where there are many.
+    let status = Status::of(thread).ok()?;
+    let own: u64 = ["RssAnon", "VmSwap"].iter().filter_map(|field| status.bytes(field)).sum();
+    if own > MOST {
+        return None;
+    }
     let own = mappings.iter().filter(|one| one.readable && one.writable && !one.shared);
     let wide: u64 = own.clone().map(|one| one.range.end - one.range.start).sum();
     let pagemap = Pagemap::of(thread).ok()?;
     if wide > WIDEST {
         return None;
     }
-    let (mut all, mut sum): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
+    let mut all = Vec::new();
     for mapping in own {
-        let pages = pagemap.pages(mapping.range.clone()).ok()?;
-        let there = pages.iter().zip((mapping.range.start..).step_by(PAGE_SIZE_U64 as usize));
-        for (_, begin) in there.filter(|(page, _)| page.present() || page.swapped()) {
-            sum += PAGE_SIZE_U64;
-            match all.last_mut() {
-                Some(last) if last.end == begin => last.end += PAGE_SIZE_U64,
-                _ => all.push(begin..begin + PAGE_SIZE_U64),
-            }
+        all.extend(pages(&pagemap, mapping)?);
+    }
+    let sum: u64 = all.iter().map(|range| range.end - range.start).sum();
+    (sum <= MOST).then_some(all)
+}
+
+/// Returns the ranges of pages of a mapping that are there; `None` if that cannot be found out.
+pub(crate) fn pages(pagemap: &Pagemap, mapping: &Mapping) -> Option<Vec<Range<u64>>> {
+    let mut all: Vec<Range<u64>> = Vec::new();
+    let pages = pagemap.pages(mapping.range.clone()).ok()?;
+    let there = pages.iter().zip((mapping.range.start..).step_by(PAGE_SIZE_U64 as usize));
+    for (_, begin) in there.filter(|(page, _)| page.present() || page.swapped()) {
+        match all.last_mut() {
+            Some(last) if last.end == begin => last.end += PAGE_SIZE_U64,
+            _ => all.push(begin..begin + PAGE_SIZE_U64),
         }
     }
-    (sum <= MOST).then_some(all)
+    Some(all)
+}
+
+/// Calls `each` with the address of each word in these ranges of pages, and the word.
+pub(crate) fn search(program: &Program, pages: &[Range<u64>], mut each: impl FnMut(u64, u64)) {
+    let mut buffer = vec![0; CHUNK];
+    for range in pages {
+        for begin in range.clone().step_by(CHUNK) {
+            let length = (range.end - begin).min(CHUNK as u64) as usize;
+            let bytes = &mut buffer[..length];
+            // What has been unmapped since is not looked at.
+            if program.read(begin, bytes).is_err() {
+                continue;
+            }
+            let (words, _) = bytes.as_chunks::<8>();
+            let at = (begin..).step_by(8);
+            at.zip(words).for_each(|(at, word)| each(at, u64::from_le_bytes(*word)));
+        }
+    }
 }
 
 /// Whether the word at `at` is the program counter of a context.

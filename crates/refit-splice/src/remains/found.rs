@@ -40,9 +40,9 @@ pub fn find(program: &Program) -> Result<Vec<Remains>, Refusal> {
 #[doc(hidden)]
 pub fn first_page(address: u64, records: u64) -> Vec<u8> {
     let (tables, code, data, end) = (0x4_0000, 0x6_0000, 0x8_0000, 0x10_0000);
-    let session = (0, 0);
+    let (session, finders, generation, calls) = ((0, 0), 0, 0, true);
     let head =
-        Head { address, tables, code, data, end, records, session, finders: 0, generation: 0 };
+        Head { address, tables, code, data, end, records, session, finders, generation, calls };
     let mut page = vec![0; PAGE_SIZE_U64 as usize];
     page[Head::AT as usize..][..Head::BYTES].copy_from_slice(&head.to_bytes());
     page
@@ -101,15 +101,38 @@ impl Remains {
         if own { Ok(()) } else { indices::add(program, &self.head, heads) }
     }
 
+    /// Whether its code makes calls itself: it is of an arrangement of copies, which stays in the
+    /// program when probes are taken out.
+    pub fn makes_calls(&self) -> bool {
+        self.head.calls
+    }
+
+    /// Returns the bytes of its code, with some room behind it.
+    pub fn code_bytes(&self) -> u64 {
+        self.head.data - self.head.code
+    }
+
     /// Returns the number of sites that the area's records change.
     pub fn sites(&self) -> usize {
         self.records.iter().filter(|record| record.is_place()).count()
     }
 
-    /// Returns the addresses of copied instructions.
-    pub(crate) fn copied(&self) -> impl Iterator<Item = u64> + '_ {
-        let records = self.records.iter().filter(|record| !record.changes());
-        records.flat_map(|record| record.copies.iter().map(|&(from, _)| from))
+    /// Returns the number of its sites whose code is changed now: an area may have been taken out
+    /// that could not be unmapped.
+    pub fn entered(&self, program: &Program) -> usize {
+        let is_there = |record: &&Record| {
+            let mut now = vec![0; record.new.len()];
+            program.read(record.address, &mut now).is_ok() && now == record.new
+        };
+        self.records.iter().filter(|record| record.is_place()).filter(is_there).count()
+    }
+
+    /// Returns the addresses of copied instructions, if control comes to the copies.
+    pub(crate) fn copied(&self, program: &Program) -> impl Iterator<Item = u64> + '_ {
+        let (entered, finders) = (self.entered(program) > 0, self.head.finders());
+        let records = self.records.iter().filter(move |record| entered && !record.changes());
+        let copies = records.flat_map(|record| &record.copies);
+        copies.filter(move |(_, copy)| !finders.contains(copy)).map(|&(from, _)| from)
     }
 }
 

@@ -12,4 +12,4 @@ mod take_out;
 pub use found::{Remains, find, first_page};
 pub use removed::{KeptReason, Removed};
 pub(crate) use repair::give_back;
-pub use repair::repair;
+pub use repair::{Which, repair, take_out};

@@ -38,7 +38,7 @@ pub enum KeptReason {
     /// Whenever the program was stopped, a thread was running in a signal handler that may have had
     /// the context of another one in registers.
     Handler,
-    /// There is too much memory to search for saved contexts.
+    /// There is too much memory to search for saved contexts, or for return addresses.
     Large,
 }
 
@@ -58,7 +58,7 @@ impl std::fmt::Display for KeptReason {
             Self::Restless => "the threads that could unmap it wait where nothing interrupts them",
             Self::Saved => "the program has saved the context of a thread that was in it",
             Self::Handler => "a signal handler was running each time, and may be switching threads that were in it",
-            Self::Large => "the program switches threads by itself, and its memory is too large to be searched for their contexts",
+            Self::Large => "the program's memory is too large to be searched for contexts and return addresses that it has saved",
         })
     }
 }

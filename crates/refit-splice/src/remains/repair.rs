@@ -19,15 +19,46 @@ use crate::why::Why;
 const AGAIN: [(usize, Duration); 2] =
     [(50, Duration::from_millis(5)), (20, Duration::from_millis(100))];
 
+/// Which areas are taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// All.
+    All,
+    /// The areas of probes.
+    Probes,
+    /// The areas of arrangements of copies ([`Arrangement`](crate::Arrangement)).
+    Arrangements,
+}
+
+impl Which {
+    fn has(self, one: &Remains) -> bool {
+        match self {
+            Self::All => true,
+            Self::Probes => !one.head.calls,
+            Self::Arrangements => one.head.calls,
+        }
+    }
+}
+
 /// Takes out everything that refit has put into a program, and into processes forked from it since.
 /// Areas to which a signal handler returns are retried a few times: handlers are short.
 ///
 /// # Errors
 /// [`Why`]: the program cannot be changed, or a thread does not leave the spliced code.
 pub fn repair(program: &Program) -> Result<Removed, Why> {
-    let files: BTreeSet<_> = find(program)?.iter().map(|remains| remains.file).collect();
-    let removed = until_gone(program, |last| repair_once(program, &files, last))?;
-    debug!(process = program.id(), kept = removed.kept, because = ?removed.because, "repaired");
+    take_out(program, Which::All)
+}
+
+/// Takes out a part of it, as [`repair`] does.
+///
+/// # Errors
+/// As [`repair`].
+pub fn take_out(program: &Program, which: Which) -> Result<Removed, Why> {
+    let found = find(program)?.into_iter().filter(|one| which.has(one));
+    let files: BTreeSet<_> = found.map(|remains| remains.file).collect();
+    let removed = until_gone(program, |last| take_out_once(program, which, &files, last))?;
+    let kept = removed.kept;
+    debug!(process = program.id(), ?which, kept, because = ?removed.because, "taken out");
     Ok(removed)
 }
 
@@ -59,14 +90,15 @@ fn until_gone(
     Ok(removed)
 }
 
-/// Takes out all areas that no thread is in now. Unless it is the last time, unwinders go on
+/// Takes out those areas that no thread is in now. Unless it is the last time, unwinders go on
 /// learning of the others.
-fn repair_once(
+fn take_out_once(
     program: &Program,
+    which: Which,
     files: &BTreeSet<(u64, u64)>,
     last: bool,
 ) -> Result<Removed, Why> {
-    let mut removed = take_out(program, last)?;
+    let mut removed = take_out_of(program, which, last)?;
     // Nothing is left in these, or what is left has to stay.
     let mut done = BTreeSet::from([program.id()]);
     // A child whose fork was in progress while this list was made is in the next list.
@@ -79,7 +111,7 @@ fn repair_once(
         }
         for id in sharers {
             let cleaned = program.open_forked(id).map_err(Why::from);
-            match cleaned.and_then(|child| take_out(&child, last)) {
+            match cleaned.and_then(|child| take_out_of(&child, which, last)) {
                 Ok(more) => {
                     if more.areas == 0 || more.kept > 0 {
                         done.insert(id);
@@ -108,13 +140,13 @@ fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
         .collect()
 }
 
-fn take_out(program: &Program, last: bool) -> Result<Removed, Why> {
+fn take_out_of(program: &Program, which: Which, last: bool) -> Result<Removed, Why> {
     let leaked = leaked(program);
     let (removed, stood) = contexts::stand_still(program, STOP_TIMEOUT, |still| {
         // Searched while no task runs, so that no fork copies an area between this search and its
         // removal.
         let remains = find(program)?;
-        let removed = remove(still, &remains, |_| true, last)?;
+        let removed = remove(still, &remains, |one| which.has(one), last)?;
         if !leaked.is_empty() {
             close(still, &leaked)?;
         }

@@ -13,6 +13,7 @@ use crate::area::unmap;
 use crate::patches::{Now, Places};
 use crate::process::{Refusal, Still, contexts, signal_frames};
 use crate::record::{Head, Record};
+use crate::returns::{self, Left};
 use crate::why::Why;
 use crate::{debugger, indices, libunwind, move_threads, semaphores};
 
@@ -42,6 +43,8 @@ pub(super) struct Restored {
     pub(super) foreign: usize,
     /// Whether the other tool may change one of them back.
     pub(super) comes_back: bool,
+    /// Why return addresses may still lead to the area.
+    pub(super) returned_to: Option<KeptReason>,
 }
 
 impl Restored {
@@ -50,6 +53,7 @@ impl Restored {
             sites: self.sites + other.sites,
             foreign: self.foreign + other.foreign,
             comes_back: self.comes_back | other.comes_back,
+            returned_to: self.returned_to.or(other.returned_to),
         }
     }
 }
@@ -112,6 +116,10 @@ impl Remains {
             semaphores::lower(program, &self.head, &self.records);
         }
         self.clear_threads(still, &records)?;
+        if self.head.calls && part == Part::Others {
+            let back = back(&records).into_iter().collect();
+            restored.returned_to = returns::take_back(still, &self.head, &back)?.map(reason);
+        }
         Ok(restored)
     }
 
@@ -155,7 +163,9 @@ impl Remains {
         Ok(match self.is_at(counters) {
             true => Some(KeptReason::InUse),
             false if restored.comes_back => Some(KeptReason::Foreign),
+            false if restored.returned_to.is_some() => restored.returned_to,
             false if let Some(because) = self.is_saved(still)? => Some(because),
+            false if let Some(because) = self.is_returned_to(still)? => Some(because),
             false => match self.unmap(still, all) {
                 Ok(true) => None,
                 Ok(false) => Some(KeptReason::InUse),
@@ -164,6 +174,15 @@ impl Remains {
                 Err(refusal) => return Err(refusal.into()),
             },
         })
+    }
+
+    /// Whether return addresses lead to its code that are not on stacks.
+    fn is_returned_to(&self, still: &Still<'_>) -> Result<Option<KeptReason>, Why> {
+        if !self.head.calls {
+            return Ok(None);
+        }
+        let back = back(&self.records.iter().collect::<Vec<_>>()).into_iter().collect();
+        Ok(returns::left(still, &self.head, &back)?.map(reason))
     }
 
     /// Unmaps the area; some of the others may be unmapped already. Returns false if a thread is
@@ -225,6 +244,14 @@ impl Remains {
             move_threads::move_counters(still, &back)?;
         }
         Ok(())
+    }
+}
+
+fn reason(left: Left) -> KeptReason {
+    match left {
+        Left::InUse => KeptReason::InUse,
+        Left::Saved => KeptReason::Saved,
+        Left::Large => KeptReason::Large,
     }
 }
 

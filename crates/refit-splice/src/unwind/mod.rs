@@ -25,12 +25,13 @@ mod tests;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::arrange::Function;
 use crate::encode::EncodedCode;
 use crate::jump::{JUMP, Way};
 use crate::libunwind::{self, DynamicList, Index};
 use crate::listing::{Frame, Values};
-use crate::plan::Ready;
 use crate::procedures::Procedures;
+use crate::ready::Ready;
 use crate::record::{Head, Record};
 use crate::site::Site;
 use crate::snippet::Step;
@@ -61,7 +62,8 @@ pub(crate) struct Image {
 impl Unwinding {
     /// Adds generated code, and the long jumps that lead to it. Where these are, the program has
     /// no code that runs, so what it says of frames there is nothing, or something else.
-    pub(crate) fn add(&mut self, code: &EncodedCode, procedures: &Arc<Procedures>) {
+    pub(crate) fn add(&mut self, code: &EncodedCode) {
+        let procedures = &code.procedures;
         let end = code.at + code.code.len() as u64;
         self.tables.add(&code.frames, end, &procedures.parts);
         for (at, site) in code.records.iter().filter_map(Record::springboard) {
@@ -98,41 +100,59 @@ impl Unwinding {
 
 /// Returns an upper bound of the bytes that describe a unit.
 pub(crate) fn most_bytes(ready: &Ready) -> u64 {
-    let procedures = procedures(ready);
-    let rows: usize = procedures.parts.iter().map(|part| part.rows.len()).sum();
-    let data = procedures.parts.iter().filter_map(|part| part.language_data.as_ref());
-    let data =
-        data.map(|data| 64 + data.actions.len() + data.types.len() * 8 + data.specifications.len());
-    let data: usize = data.sum();
     // A register that is saved and restored takes at most 48 bytes. The steps move the stack
     // pointer some more times.
     let snippet = |site: &Site| {
         48 * site.most_moved() + site.actions.iter().map(Step::most_described).sum::<usize>()
     };
-    let is_hop = |way: &Way| usize::from(matches!(way, Way::Hop(_)));
-    let (code, hops) = match ready {
+    let bytes = match ready {
         // Rules change at some displaced instructions, and within calls.
         Ready::Place(place) => {
+            let procedures = &place.site.procedures;
             let end = place.site.address + place.displaced.length() as u64;
             let within = |begin: u64| place.site.address < begin && begin < end;
             let rows = procedures.parts.iter().flat_map(|part| &part.rows);
             let changes = rows.filter(|(begin, _)| within(*begin)).count();
-            (snippet(&place.site) + 64 * (5 + changes), is_hop(&place.way))
+            let code = snippet(&place.site) + 64 * (5 + changes);
+            code + fixed_bytes(procedures, is_hop(&place.way))
         }
         Ready::Copied(copied) => {
+            let procedures = &copied.body.procedures;
             let sites: usize = copied.sites.iter().map(snippet).sum();
             let hops = copied.layout.gates.values().map(is_hop).sum();
-            (sites + 24 * copied.members.len() + 256 * rows, hops)
+            sites + copy_bytes(procedures, copied.members.len()) + fixed_bytes(procedures, hops)
+        }
+        Ready::Arranged(arranged) => {
+            let mut members = vec![0; arranged.functions.len()];
+            for block in &arranged.blocks {
+                members[block.function] += block.members.len() + 1;
+            }
+            let bytes = |(function, members): (&Function, usize)| {
+                let procedures = &function.body.procedures;
+                copy_bytes(procedures, members) + fixed_bytes(procedures, 0)
+            };
+            arranged.functions.iter().zip(members).map(bytes).sum()
         }
     };
-    (256 + 2 * procedures.name.len() + code + data + hops * (16 * 64 + libunwind::ENTRY + data))
-        as u64
+    bytes as u64
 }
 
-/// Returns what is known about the function of a unit.
-pub(crate) fn procedures(ready: &Ready) -> &Arc<Procedures> {
-    match ready {
-        Ready::Place(place) => &place.site.procedures,
-        Ready::Copied(copied) => &copied.body.procedures,
-    }
+fn is_hop(way: &Way) -> usize {
+    usize::from(matches!(way, Way::Hop(_)))
+}
+
+/// Returns an upper bound of the bytes that describe so many copied instructions of a function.
+fn copy_bytes(procedures: &Procedures, members: usize) -> usize {
+    let rows: usize = procedures.parts.iter().map(|part| part.rows.len()).sum();
+    24 * members + 256 * rows
+}
+
+/// Returns an upper bound of the bytes for a function, however much of it is copied, with so many
+/// springboards.
+fn fixed_bytes(procedures: &Procedures, hops: usize) -> usize {
+    let data = procedures.parts.iter().filter_map(|part| part.language_data.as_ref());
+    let data =
+        data.map(|data| 64 + data.actions.len() + data.types.len() * 8 + data.specifications.len());
+    let data: usize = data.sum();
+    256 + 2 * procedures.name.len() + data + hops * (16 * 64 + libunwind::ENTRY + data)
 }

@@ -34,11 +34,13 @@ fn described(all: &[Procedure]) -> Image {
         session: (0, 0),
         finders: 0,
         generation: 0,
+        calls: false,
     };
     let mut unwinding = Unwinding::default();
     for procedure in all {
         let of = |edge: u64| (edge + APART, Frame::Of(edge, Values::UNMOVED));
         let size = (procedure.addresses.end - procedure.addresses.start) as usize;
+        let parts = vec![procedure.clone()];
         let code = EncodedCode {
             at: procedure.addresses.start + APART,
             code: vec![0x90; size],
@@ -48,9 +50,9 @@ fn described(all: &[Procedure]) -> Image {
             calls: false,
             frames: edges(procedure).into_iter().map(of).collect(),
             descriptors: Vec::new(),
+            procedures: Arc::new(Procedures { name: "it".into(), parts }),
         };
-        let parts = vec![procedure.clone()];
-        unwinding.add(&code, &Arc::new(Procedures { name: "it".into(), parts }));
+        unwinding.add(&code);
     }
     let image = unwinding.encode(&head, None).expect("room");
     let mut bytes = image.header;

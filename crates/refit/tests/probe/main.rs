@@ -6,6 +6,7 @@ mod hot;
 mod kept;
 mod killed;
 mod messages;
+mod optimized;
 mod paged;
 mod probes;
 mod refused;

@@ -8,6 +8,7 @@ mod flame;
 mod funcs;
 mod layout;
 mod listing;
+mod optimize;
 mod picture;
 pub(crate) mod probe;
 pub(crate) mod program;
@@ -20,6 +21,7 @@ use self::cfg::CfgArgs;
 use self::cover::CoverArgs;
 use self::drill::DrillArgs;
 use self::funcs::FuncsArgs;
+use self::optimize::OptimizeArgs;
 use self::probe::{ProbeArgs, RepairArgs};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -35,6 +37,9 @@ pub(crate) enum CodeCommand {
 
     /// Measure the time in a function and its callees, then descend into the slowest callee
     Drill(DrillArgs),
+
+    /// Lay out the hot code of a running program anew, and keep that if it pays
+    Optimize(OptimizeArgs),
 
     /// Remove spliced code that a killed refit left in a program
     Repair(RepairArgs),
@@ -53,6 +58,7 @@ impl CodeCommand {
             CodeCommand::Probe(args) => probe::run(args, out),
             CodeCommand::Cover(args) => cover::run(args, out),
             CodeCommand::Drill(args) => drill::run(args, out),
+            CodeCommand::Optimize(args) => optimize::run(args, out),
             CodeCommand::Repair(args) => probe::repair(args, out),
             CodeCommand::Funcs(args) => funcs::run(args, out),
             CodeCommand::Cfg(args) => cfg::run(args, out),

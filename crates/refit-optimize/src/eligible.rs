@@ -1,0 +1,109 @@
+//! The functions whose calls can be made from copies.
+//!
+//! To some functions a return address is more than a place to return to: those that save it where
+//! refit cannot find it (`setjmp` keeps it encrypted, the child of `vfork` uses up the one of its
+//! parent), and those that look up the file of their caller (`dlsym`). Functions that call them
+//! stay where they are.
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+use refit_analysis::flow::{Flow, Marks, slot, stub_slot};
+use refit_analysis::{FunctionId, Module};
+
+/// Names of these functions in C libraries, without what precedes and follows them there.
+const NAMES: [&str; 14] = [
+    "setjmp",
+    "sigsetjmp",
+    "savectx",
+    "getcontext",
+    "swapcontext",
+    "makecontext",
+    "vfork",
+    "dlopen",
+    "dlmopen",
+    "dlsym",
+    "dlvsym",
+    "mcount",
+    "fentry",
+    "dl_iterate_phdr",
+];
+/// Offset from the thread pointer of the word with which glibc encrypts addresses.
+const POINTER_GUARD: u64 = 0x30;
+/// Number of instructions of a called function that are looked at.
+const LOOKED_AT: usize = 64;
+
+/// Whether all calls of a function can be made from a copy of it.
+pub fn calls_can_move(module: &Module, flow: &Flow) -> bool {
+    let calls = flow.instructions().iter().filter(|one| one.marks.contains(Marks::CALL));
+    let mut calls = calls.filter_map(|one| decode(module, one.address));
+    let mut jumps = flow.instructions().iter().filter(|one| one.marks.contains(Marks::JUMP));
+    let leaves = |one: &refit_analysis::flow::Instruction| {
+        decode(module, one.address).is_none_or(|jump| !depends(module, &jump))
+    };
+    calls.all(|call| !depends(module, &call)) && jumps.all(leaves)
+}
+
+/// Whether a call or a jump leads to a function to which its return address means more.
+fn depends(module: &Module, call: &Instruction) -> bool {
+    if call.op0_kind() != OpKind::NearBranch64 {
+        let name = slot(call).and_then(|slot| module.image().import_at(slot));
+        return name.is_some_and(is_listed);
+    }
+    let target = call.near_branch_target();
+    let stub = stub_slot(module.image(), target).and_then(|slot| module.image().import_at(slot));
+    if let Some(name) = stub {
+        return is_listed(name);
+    }
+    let Some(id) = module.function_at(target) else { return false };
+    let function = module.function(id);
+    function.names.iter().any(|name| is_listed(name))
+        || (function.entry == target && encrypts(module, id))
+}
+
+/// Whether this is the name of such a function, among others `__sigsetjmp` and `_setjmp@plt`.
+fn is_listed(name: &str) -> bool {
+    let name = name.split('@').next().unwrap_or(name).trim_start_matches('_');
+    NAMES.contains(&name)
+}
+
+/// Whether the beginning of a function encrypts an address, as `setjmp` does.
+fn encrypts(module: &Module, function: FunctionId) -> bool {
+    let range = module.function(function).ranges.first();
+    let Some(range) = range else { return false };
+    let length = (range.end - range.start).min(15 * LOOKED_AT as u64) as usize;
+    let Some(bytes) = module.bytes(range.start, length) else { return false };
+    let decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
+    let until = |one: &Instruction| one.flow_control() != FlowControl::Return;
+    decoder.into_iter().take(LOOKED_AT).take_while(until).any(|one| {
+        one.segment_prefix() == Register::FS
+            && one.memory_base() == Register::None
+            && one.memory_displacement64() == POINTER_GUARD
+    })
+}
+
+/// Decodes the instruction at an address of the file.
+pub(crate) fn decode(module: &Module, address: u64) -> Option<Instruction> {
+    let bytes = (1..=15).rev().find_map(|length| module.bytes(address, length))?;
+    let found = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
+    (!found.is_invalid()).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decorated_names_are_known() {
+        for name in ["_setjmp", "__sigsetjmp@GLIBC_2.2.5", "vfork@plt", "dlsym"] {
+            assert!(is_listed(name), "{name}");
+        }
+        assert!(!is_listed("longjmp") && !is_listed("my_setjmp2"));
+    }
+
+    #[test]
+    fn functions_of_the_shell_that_set_jumps_stay() {
+        let module = Module::open("/bin/bash").expect("a program");
+        let all = (0..module.functions().len() as u32).map(FunctionId);
+        let stay = all.filter(|&id| !calls_can_move(&module, &module.flow(id))).count();
+        assert!((1..module.functions().len() / 4).contains(&stay), "{stay}");
+    }
+}

@@ -1,0 +1,352 @@
+//! From a profile to an arrangement of copies.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use iced_x86::OpKind;
+use rayon::prelude::*;
+use refit_analysis::flow::{EdgeKind, Flow, Target};
+use refit_analysis::{FunctionId, Module};
+use refit_probe::sites::Place;
+use refit_splice::{ArrangedBlock, Arrangement, Body};
+
+use crate::clusters::{self, Calls, Node};
+use crate::eligible::{calls_can_move, decode};
+use crate::ext_tsp::{self, Jump};
+use crate::profile::{Profile, Profiled};
+use crate::weights;
+
+/// Blocks are copied, the hottest first, up to all but this part of the bytes that run.
+const REST: f64 = 0.0005;
+/// Bytes of a cache line, and of a page.
+const LINE: u64 = 64;
+const PAGE: u64 = 4096;
+
+/// The hot functions of a file, and how their blocks are connected.
+#[derive(Debug, Default)]
+pub struct Hot {
+    functions: Vec<HotFunction>,
+    calls: Vec<Calls>,
+    /// Number of hot functions that stay where they are, by the reason.
+    pub left: BTreeMap<&'static str, usize>,
+}
+
+#[derive(Debug)]
+struct HotFunction {
+    id: FunctionId,
+    body: Arc<Body>,
+    /// Its hot blocks by address, the entry first if it is hot.
+    blocks: Vec<HotBlock>,
+    jumps: Vec<Jump>,
+}
+
+#[derive(Clone, Debug)]
+struct HotBlock {
+    addresses: Range<u64>,
+    count: u64,
+    enters: bool,
+}
+
+/// Figures of the code that runs, in some order.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Jumps that are taken for 1,000 blocks that run.
+    pub taken: f64,
+    /// Cache lines and pages of the code that runs.
+    pub lines: u64,
+    /// The same in pages of 4 KiB.
+    pub pages: u64,
+    /// Bytes of the code that runs.
+    pub bytes: u64,
+}
+
+/// An order of the hot functions and of their blocks.
+#[derive(Clone, Debug)]
+pub struct Order {
+    functions: Vec<(usize, Vec<usize>)>,
+}
+
+impl Hot {
+    /// Chooses what is copied, of a file that is mapped `bias` bytes from its addresses.
+    pub fn new(module: &Module, bias: u64, profile: &Profile, stay: &BTreeSet<FunctionId>) -> Self {
+        let least = least(module, profile);
+        let found: Vec<_> = profile
+            .functions
+            .par_iter()
+            .map(|one| {
+                if stay.contains(&one.id) {
+                    Err("measures progress")
+                } else {
+                    function(module, bias, one, least)
+                }
+            })
+            .collect();
+        let mut hot = Self::default();
+        let mut called = Vec::new();
+        for one in found {
+            match one {
+                Ok(Some((function, calls))) => {
+                    called.push(calls);
+                    hot.functions.push(function);
+                }
+                Ok(None) => {}
+                Err(why) => *hot.left.entry(why).or_default() += 1,
+            }
+        }
+        let index: BTreeMap<FunctionId, usize> =
+            hot.functions.iter().enumerate().map(|(index, one)| (one.id, index)).collect();
+        for (from, calls) in called.into_iter().enumerate() {
+            let known = calls.into_iter().filter_map(|(id, count)| Some((*index.get(&id)?, count)));
+            hot.calls.extend(known.map(|(to, count)| Calls { from, to, count }));
+        }
+        hot
+    }
+
+    /// Keeps only what these functions call, and themselves.
+    pub fn restrict(&mut self, roots: &BTreeSet<FunctionId>) {
+        let is_root = |index: &usize| roots.contains(&self.functions[*index].id);
+        let mut open: Vec<usize> = (0..self.functions.len()).filter(is_root).collect();
+        let mut kept: BTreeSet<usize> = open.iter().copied().collect();
+        while let Some(from) = open.pop() {
+            let called = self.calls.iter().filter(|calls| calls.from == from && calls.count > 0);
+            open.extend(called.map(|calls| calls.to).filter(|to| kept.insert(*to)));
+        }
+        let new: BTreeMap<usize, usize> =
+            kept.iter().enumerate().map(|(new, &old)| (old, new)).collect();
+        let calls = self.calls.iter().filter_map(|calls| {
+            let (from, to) = (*new.get(&calls.from)?, *new.get(&calls.to)?);
+            Some(Calls { from, to, ..*calls })
+        });
+        self.calls = calls.collect();
+        let mut at = 0..;
+        self.functions.retain(|_| at.next().is_some_and(|index| kept.contains(&index)));
+    }
+
+    /// Returns the number of functions, and of blocks.
+    pub fn len(&self) -> (usize, usize) {
+        (self.functions.len(), self.functions.iter().map(|one| one.blocks.len()).sum())
+    }
+
+    /// Whether nothing is hot, or can be copied.
+    pub fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+
+    /// Returns the order that the linker has chosen.
+    pub fn old_order(&self) -> Order {
+        let functions = self.functions.iter().enumerate();
+        let blocks = |one: &HotFunction| {
+            let mut all: Vec<usize> = (0..one.blocks.len()).collect();
+            all.sort_by_key(|&block| one.blocks[block].addresses.start);
+            all
+        };
+        Order { functions: functions.map(|(index, one)| (index, blocks(one))).collect() }
+    }
+
+    /// Returns the order in which what runs together is together.
+    pub fn new_order(&self) -> Order {
+        let blocks: Vec<Vec<usize>> = self.functions.par_iter().map(HotFunction::order).collect();
+        let nodes: Vec<Node> = self.functions.iter().map(HotFunction::node).collect();
+        let functions = clusters::order(&nodes, &self.calls);
+        Order { functions: functions.into_iter().map(|one| (one, blocks[one].clone())).collect() }
+    }
+
+    /// Returns an order by chance. For tests.
+    #[doc(hidden)]
+    pub fn any_order(&self, seed: u64) -> Order {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let mut shuffled = |count: usize| {
+            let mut keyed: Vec<(u64, usize)> = (0..count).map(|one| (next(), one)).collect();
+            keyed.sort_unstable();
+            keyed.into_iter().map(|(_, one)| one).collect::<Vec<_>>()
+        };
+        let functions = shuffled(self.functions.len()).into_iter();
+        let functions = functions.map(|one| (one, shuffled(self.functions[one].blocks.len())));
+        Order { functions: functions.collect() }
+    }
+
+    /// Returns the arrangement of copies in an order.
+    pub fn arrangement(&self, order: &Order) -> Arrangement {
+        let functions = self.functions.iter().map(|one| Arc::clone(&one.body)).collect();
+        let block = |function: usize, block: usize| {
+            let HotBlock { addresses, enters, .. } = self.functions[function].blocks[block].clone();
+            ArrangedBlock { function, addresses, enters }
+        };
+        let all = order.functions.iter();
+        let blocks =
+            all.flat_map(|(function, blocks)| blocks.iter().map(|&one| block(*function, one)));
+        Arrangement { functions, blocks: blocks.collect() }
+    }
+
+    /// Returns what the order of the linker makes of the code.
+    pub fn figures_before(&self) -> Figures {
+        let all = self.functions.iter().flat_map(|one| &one.blocks);
+        let at: Vec<Range<u64>> = all.map(|block| block.addresses.clone()).collect();
+        let follows = |function: &HotFunction, jump: &Jump| {
+            function.blocks[jump.from].addresses.end == function.blocks[jump.to].addresses.start
+        };
+        self.figures(&at, follows)
+    }
+
+    /// Returns what another order makes of it.
+    pub fn figures_after(&self, order: &Order) -> Figures {
+        let (mut at, mut begin) = (Vec::new(), 0);
+        let mut next = BTreeMap::new();
+        for (function, blocks) in &order.functions {
+            for pair in blocks.windows(2) {
+                next.insert((*function, pair[0]), pair[1]);
+            }
+            for &block in blocks {
+                let addresses = &self.functions[*function].blocks[block].addresses;
+                let end = begin + (addresses.end - addresses.start);
+                at.push(begin..end);
+                begin = end;
+            }
+        }
+        let of: BTreeMap<FunctionId, usize> =
+            self.functions.iter().enumerate().map(|(index, one)| (one.id, index)).collect();
+        self.figures(&at, |function, jump| {
+            of.get(&function.id).and_then(|&one| next.get(&(one, jump.from))) == Some(&jump.to)
+        })
+    }
+
+    fn figures(&self, at: &[Range<u64>], follows: impl Fn(&HotFunction, &Jump) -> bool) -> Figures {
+        let touched = |unit: u64| {
+            let all = at.iter().flat_map(|range| range.start / unit..range.end.div_ceil(unit));
+            all.collect::<BTreeSet<u64>>().len() as u64
+        };
+        let (mut runs, mut taken) = (0, 0);
+        for function in &self.functions {
+            runs += function.blocks.iter().map(|block| block.count).sum::<u64>();
+            let jumps = function.jumps.iter().filter(|jump| !follows(function, jump));
+            taken += jumps.map(|jump| jump.count).sum::<u64>();
+        }
+        Figures {
+            taken: taken as f64 * 1000.0 / runs.max(1) as f64,
+            lines: touched(LINE),
+            pages: touched(PAGE),
+            bytes: at.iter().map(|range| range.end - range.start).sum(),
+        }
+    }
+}
+
+impl HotFunction {
+    fn order(&self) -> Vec<usize> {
+        let sizes: Vec<u64> = self.blocks.iter().map(HotBlock::size).collect();
+        let counts: Vec<u64> = self.blocks.iter().map(|block| block.count).collect();
+        ext_tsp::order(&sizes, &counts, &self.jumps)
+    }
+
+    fn node(&self) -> Node {
+        Node {
+            size: self.blocks.iter().map(HotBlock::size).sum(),
+            runs: self.blocks.iter().map(|block| block.size() * block.count).sum(),
+        }
+    }
+}
+
+impl HotBlock {
+    fn size(&self) -> u64 {
+        self.addresses.end - self.addresses.start
+    }
+}
+
+/// Returns the count from which on a block is hot.
+fn least(module: &Module, profile: &Profile) -> u64 {
+    let counted = profile.functions.par_iter().flat_map_iter(|one| {
+        let flow = module.flow(one.id);
+        let sizes: Vec<u64> = flow.blocks().iter().map(|block| block.end - block.start).collect();
+        let counts = one.blocks.clone();
+        sizes.into_iter().zip(counts).filter_map(|(size, count)| Some((count?, size)))
+    });
+    let mut all: Vec<(u64, u64)> = counted.collect();
+    all.sort_unstable_by(|one, other| other.cmp(one));
+    let sum: f64 = all.iter().map(|&(count, size)| count as f64 * size as f64).sum();
+    let mut left = sum;
+    for (count, size) in all {
+        left -= count as f64 * size as f64;
+        if left <= sum * REST {
+            return count.max(1);
+        }
+    }
+    1
+}
+
+/// A function, and how often it calls others.
+type WithCalls = (HotFunction, Vec<(FunctionId, u64)>);
+
+/// Returns the hot part of a function; `None` if it has none.
+fn function(
+    module: &Module,
+    bias: u64,
+    profiled: &Profiled,
+    least: u64,
+) -> Result<Option<WithCalls>, &'static str> {
+    let flow = module.flow(profiled.id);
+    let mut counts = profiled.blocks.clone();
+    if counts.len() != flow.blocks().len() {
+        return Err("was analysed otherwise");
+    }
+    let jumps = weights::jumps(&flow, &mut counts);
+    let counts: Vec<u64> = counts.into_iter().map(|count| count.unwrap_or(0)).collect();
+    let entry = module.function(profiled.id).entry;
+    let mut hot: Vec<usize> = (0..counts.len()).filter(|&one| counts[one] >= least).collect();
+    if hot.is_empty() {
+        return Ok(None);
+    }
+    let place = Place::new(module, profiled.id, bias);
+    let body = place.body().cloned().ok_or("cannot be copied: not all its jumps are understood")?;
+    if !calls_can_move(module, &flow) {
+        return Err("calls a function to which the address of its caller matters");
+    }
+    hot.sort_by_key(|&block| flow.blocks()[block].start != entry);
+    let heads = heads(&flow);
+    let block = |&block: &usize| {
+        let known = &flow.blocks()[block];
+        let addresses = known.start.wrapping_add(bias)..known.end.wrapping_add(bias);
+        HotBlock { addresses, count: counts[block], enters: heads.contains(&(block as u32)) }
+    };
+    let index: BTreeMap<usize, usize> =
+        hot.iter().enumerate().map(|(at, &one)| (one, at)).collect();
+    let within = |jump: &Jump| {
+        let (&from, &to) = (index.get(&jump.from)?, index.get(&jump.to)?);
+        Some(Jump { from, to, count: jump.count })
+    };
+    let function = HotFunction {
+        id: profiled.id,
+        body,
+        blocks: hot.iter().map(block).collect(),
+        jumps: jumps.iter().filter_map(within).collect(),
+    };
+    let calls = calls(module, &flow, &hot, &counts);
+    Ok(Some((function, calls)))
+}
+
+/// Returns the blocks at which control enters the copy: heads of loops, and those to which a jump
+/// table leads.
+fn heads(flow: &Flow) -> BTreeSet<u32> {
+    let edges = flow.edges().iter().filter_map(|edge| match edge.to {
+        Target::Block(to) if to <= edge.from || edge.kind == EdgeKind::Table => Some(to),
+        _ => None,
+    });
+    edges.collect()
+}
+
+/// Returns which functions these blocks call, and how often.
+fn calls(module: &Module, flow: &Flow, hot: &[usize], counts: &[u64]) -> Vec<(FunctionId, u64)> {
+    let call = |&block: &usize| {
+        let last = flow.block_instructions(&flow.blocks()[block]).last()?;
+        let call = decode(module, last.address)?;
+        let direct = call.op0_kind() == OpKind::NearBranch64 && call.is_call_near();
+        let to = direct.then(|| module.function_at(call.near_branch_target()))??;
+        Some((to, counts[block]))
+    };
+    hot.iter().filter_map(call).collect()
+}

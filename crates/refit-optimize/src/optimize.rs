@@ -1,0 +1,343 @@
+//! Profile, layout, copies, proof.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use refit_analysis::FunctionId;
+use refit_probe::files::Files;
+use refit_probe::finder;
+use refit_probe::spec::{Place, Spec, What};
+use refit_probe::watch;
+use refit_splice::process::{Program, Refusal};
+use refit_splice::remains::{self, Which};
+use refit_splice::{Arrangement, Installed, Plan, Why};
+use refit_sys::status::Status;
+
+use crate::interval::Interval;
+use crate::layout::{Figures, Hot, Order};
+use crate::profile::{self, Called};
+use crate::prove::{NoProof, Progress, Proof, prove};
+
+/// Least size in bytes of a file's code that is optimised: less fits into the first cache.
+const LEAST: u64 = 64 << 10;
+/// Range of calls per second of a function by which progress may be measured.
+const RARE: f64 = 100.0;
+const OFTEN: f64 = 100_000.0;
+
+/// The parts of a program that are optimised, and the way.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Time for which the program is profiled.
+    pub profile: Duration,
+    /// The file: the path, or a part of its name; the program's own if there is none.
+    pub file: Option<String>,
+    /// Only these functions, and what they call, by a pattern over names; everything if there is
+    /// none.
+    pub functions: Option<String>,
+    /// Calls of this function are the program's progress; found if there is none.
+    pub progress: Option<Spec>,
+    /// Time of a slot in which progress is measured.
+    pub slot: Duration,
+    /// Whether copies in the old order are measured as well.
+    pub placebo: bool,
+    /// Whether nothing is changed but for the counters of the profile.
+    pub rehearse: bool,
+    /// Whether the copies are kept without a proof.
+    pub unproved: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            profile: Duration::from_secs(3),
+            file: None,
+            functions: None,
+            progress: None,
+            slot: Duration::from_millis(100),
+            placebo: true,
+            rehearse: false,
+            unproved: false,
+        }
+    }
+}
+
+/// A step that has been made, for people.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Functions were called, and this number of them was found hot.
+    Called(usize, usize),
+    /// The blocks of this number of functions were counted for some time.
+    Profiled(usize, Duration),
+    /// Functions and blocks are copied; what the code is like before and after that.
+    LaidOut(usize, usize, Figures, Figures),
+    /// This function's calls are the progress.
+    Progress(String),
+    /// Copies in the old order were measured.
+    Placebo(Proof),
+    /// Copies in the new order were measured.
+    Measured(Proof),
+}
+
+/// The end of an optimisation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// The copies stay, since they pay.
+    Kept(Interval),
+    /// They stay, as was asked for.
+    Unproved,
+    /// They have been taken out: it is not sure that they pay.
+    Undone(Interval),
+    /// Nothing was changed, as was asked for.
+    Rehearsed,
+}
+
+/// The result.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The end of it.
+    pub verdict: Verdict,
+    /// The longest stop.
+    pub stop: Duration,
+    /// The gain of copies in the old order.
+    pub placebo: Option<Interval>,
+}
+
+/// Why a program was not optimised. It is as it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file is small.
+    #[error(
+        "the code of {file} takes {bytes} bytes, which fit into the caches: there is nothing to gain"
+    )]
+    Small {
+        /// The file.
+        file: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The program did nothing.
+    #[error("{file} ran no function that can be copied in that time")]
+    Idle {
+        /// The file.
+        file: String,
+    },
+    /// The program has been optimised already.
+    #[error("it is optimised already; undo that first")]
+    Already,
+    /// No function's calls are a measure of progress.
+    #[error("no function was called evenly enough to measure progress by; name one")]
+    NoProgress,
+    /// Return addresses cannot be changed.
+    #[error("it runs with shadow stacks, whose return addresses cannot be taken back")]
+    ShadowStack,
+    /// The file is not mapped.
+    #[error("the program runs no file {wanted}")]
+    NoFile {
+        /// The name that was asked for.
+        wanted: String,
+    },
+    /// Nothing could be measured.
+    #[error(transparent)]
+    NoProof(#[from] NoProof),
+    /// The program cannot be watched.
+    #[error(transparent)]
+    Watch(#[from] watch::Error),
+}
+
+impl From<Why> for Error {
+    fn from(why: Why) -> Self {
+        Self::Watch(why.into())
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::Watch(refusal.into())
+    }
+}
+
+/// Optimises a program: profiles it, copies what is hot, and keeps the copies if they pay. Each
+/// step is told.
+///
+/// # Errors
+/// [`Error`]; the program is as it was then.
+pub fn optimize(
+    program: &Program,
+    options: &Options,
+    tell: &mut dyn FnMut(&Step),
+) -> Result<Outcome, Error> {
+    let found = remains::find(program)?;
+    if found.iter().any(|one| one.makes_calls() && one.entered(program) > 0) {
+        return Err(Error::Already);
+    }
+    if has_shadow_stack(program) {
+        return Err(Error::ShadowStack);
+    }
+    let mut files = Files::new(program)?;
+    let file = chosen(program, &files, options)?;
+    let name = files.mapped(file).name();
+    let (module, _) = files.open(file)?;
+    let code = module.image().code().iter().map(|code| code.addresses.end - code.addresses.start);
+    let bytes = code.sum();
+    if bytes < LEAST {
+        return Err(Error::Small { file: name, bytes });
+    }
+    let called = profile::called(program, &mut files, file, options.profile / 2)?;
+    let hot = profile::hot(&files, file, &called);
+    tell(&Step::Called(called.calls.len(), hot.len()));
+    if hot.is_empty() {
+        return Err(Error::Idle { file: name });
+    }
+    let profile = profile::blocks(program, &mut files, file, &hot, options.profile / 2)?;
+    tell(&Step::Profiled(profile.functions.len(), profile.lasted));
+    let (progress, stay) = match &options.progress {
+        Some(spec) => (spec.clone(), BTreeSet::new()),
+        None => found_progress(&mut files, file, &called, tell)?,
+    };
+    let (module, bias) = files.open(file)?;
+    let mut hot = Hot::new(module, bias, &profile, &stay);
+    if let Some(pattern) = &options.functions {
+        hot.restrict(&module.find(pattern).into_iter().collect());
+    }
+    if hot.is_empty() {
+        return Err(Error::Idle { file: name });
+    }
+    let (functions, blocks) = hot.len();
+    let new = hot.new_order();
+    tell(&Step::LaidOut(functions, blocks, hot.figures_before(), hot.figures_after(&new)));
+    let mut changing = Changing { program, files, progress, options, stop: Duration::ZERO };
+    let (verdict, placebo) = match options {
+        Options { rehearse: true, .. } => (Verdict::Rehearsed, None),
+        Options { unproved: true, .. } => {
+            changing.install(hot.arrangement(&new))?;
+            (Verdict::Unproved, None)
+        }
+        _ => changing.prove(&hot, &new, tell)?,
+    };
+    Ok(Outcome { verdict, stop: changing.stop, placebo })
+}
+
+/// Finds a function by whose calls progress is measured, and which stays where it is.
+fn found_progress(
+    files: &mut Files,
+    file: usize,
+    called: &Called,
+    tell: &mut dyn FnMut(&Step),
+) -> Result<(Spec, BTreeSet<FunctionId>), Error> {
+    let (module, _) = files.open(file)?;
+    let id = steady(called).ok_or(Error::NoProgress)?;
+    let function = module.function(id);
+    tell(&Step::Progress(function.name()));
+    let entry = function.entry;
+    let file = files.mapped(file).path.display().to_string();
+    let place = Place { module: Some(file), what: What::At(entry) };
+    Ok((Spec::count(place), BTreeSet::from([id])))
+}
+
+/// A program that is being changed.
+struct Changing<'a> {
+    program: &'a Program,
+    files: Files,
+    progress: Spec,
+    options: &'a Options,
+    stop: Duration,
+}
+
+impl Changing<'_> {
+    /// Measures copies in the old order, if that is wanted, and then in the new one, which stay if
+    /// they pay. Also returns the gain of the former.
+    fn prove(
+        &mut self,
+        hot: &Hot,
+        new: &Order,
+        tell: &mut dyn FnMut(&Step),
+    ) -> Result<(Verdict, Option<Interval>), Error> {
+        let mut placebo = None;
+        if self.options.placebo {
+            let proof = self.measure(hot.arrangement(&hot.old_order()), |_| true)?;
+            tell(&Step::Placebo(proof));
+            placebo = Some(proof.gain);
+            remains::take_out(self.program, Which::Arrangements)?;
+        }
+        let sure = |gain: &Interval| gain.low > 0.0 || gain.high < 0.0;
+        let proof = self.measure(hot.arrangement(new), sure)?;
+        tell(&Step::Measured(proof));
+        if proof.gain.low > 0.0 {
+            return Ok((Verdict::Kept(proof.gain), placebo));
+        }
+        remains::take_out(self.program, Which::Arrangements)?;
+        Ok((Verdict::Undone(proof.gain), placebo))
+    }
+
+    fn install(&mut self, arrangement: Arrangement) -> Result<Installed, Error> {
+        let (mut plan, _) = Plan::arranged(arrangement);
+        finder::add(self.program, &mut self.files, &mut plan);
+        let installed = Installed::new(self.program, &plan, 0, None)?;
+        self.stop = self.stop.max(installed.stood.longest);
+        Ok(installed)
+    }
+
+    /// Puts copies in, and measures what they gain. They stay, unless this fails.
+    fn measure(
+        &mut self,
+        arrangement: Arrangement,
+        enough: impl Fn(&Interval) -> bool,
+    ) -> Result<Proof, Error> {
+        let installed = self.install(arrangement)?;
+        let measured = self.measured(&installed, enough);
+        match &measured {
+            Ok(proof) => self.stop = self.stop.max(proof.stop),
+            Err(_) => _ = remains::take_out(self.program, Which::Arrangements)?,
+        }
+        measured
+    }
+
+    fn measured(
+        &self,
+        installed: &Installed,
+        enough: impl Fn(&Interval) -> bool,
+    ) -> Result<Proof, Error> {
+        let progress = Progress::new(self.program, self.progress.clone())?;
+        let proof = prove(self.program, installed, &progress, self.options.slot, enough);
+        progress.end(self.program)?;
+        Ok(proof?)
+    }
+}
+
+/// Whether a thread has a shadow stack, as Linux 6.6 and later report.
+fn has_shadow_stack(program: &Program) -> bool {
+    let status = Status::of(program.face()).unwrap_or_default();
+    let features = status.line("x86_Thread_features").unwrap_or_default();
+    features.split_whitespace().any(|feature| feature == "shstk")
+}
+
+/// Returns the index of the file that is optimised.
+fn chosen(program: &Program, files: &Files, options: &Options) -> Result<usize, Error> {
+    let own = std::fs::read_link(format!("/proc/{}/exe", program.face())).unwrap_or_default();
+    let own = own.to_string_lossy();
+    let own = own.strip_suffix(" (deleted)").unwrap_or(&own).to_owned();
+    let wanted = |file: &usize| {
+        let mapped = files.mapped(*file);
+        match &options.file {
+            Some(part) => mapped.path.to_string_lossy().contains(part.as_str()),
+            None => mapped.path.to_string_lossy() == own,
+        }
+    };
+    let found = files.all().find(wanted);
+    found.ok_or_else(|| Error::NoFile { wanted: options.file.clone().unwrap_or(own) })
+}
+
+/// Returns the function whose calls are the most even measure of what the program does.
+fn steady(called: &Called) -> Option<FunctionId> {
+    let evenness = |(&id, rates): (&FunctionId, &Vec<f64>)| {
+        let n = rates.len() as f64;
+        let mean = rates.iter().sum::<f64>() / n;
+        let per_second = mean * 1e9;
+        let squares = rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>();
+        let deviation = (squares / n).sqrt() / mean;
+        ((RARE..OFTEN).contains(&per_second) && deviation.is_finite()).then_some((id, deviation))
+    };
+    let all = called.rates.iter().filter_map(evenness);
+    all.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(id, _)| id)
+}

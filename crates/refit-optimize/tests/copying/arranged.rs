@@ -1,0 +1,67 @@
+//! Arrangements of all functions of a program whose names match.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use refit_analysis::Module;
+use refit_optimize::layout::Hot;
+use refit_optimize::profile::{Profile, Profiled};
+use refit_probe::files::Files;
+use refit_probe::finder;
+use refit_splice::process::Program;
+use refit_splice::remains::{self, KeptReason, Which};
+use refit_splice::{Arrangement, Installed, Plan};
+
+use super::victim::Victim;
+
+/// The functions of a program that match a name, all their blocks, or those that `seed` chooses.
+pub(crate) struct Functions {
+    pub(crate) hot: Hot,
+}
+
+impl Functions {
+    pub(crate) fn new(program: &Program, path: &Path, pattern: &str, seed: Option<u64>) -> Self {
+        let module = Module::open(path).expect("a program");
+        let files = Files::new(program).expect("it runs");
+        let own = files.all().find(|&file| files.mapped(file).path == path).expect("its file");
+        let bias = files.mapped(own).bias(module.image()).expect("mapped");
+        let functions = module.find(pattern).into_iter().map(|id| {
+            let blocks = 0..module.flow(id).blocks().len() as u64;
+            let runs = |block: u64| match seed {
+                Some(seed) => (seed ^ u64::from(id.0)).wrapping_mul(block * 2 + 1) >> 3 & 3,
+                None => 1,
+            };
+            Profiled { id, blocks: blocks.map(|block| Some(runs(block).min(1))).collect() }
+        });
+        let lasted = Duration::from_secs(1);
+        let profile = Profile { functions: functions.collect(), lasted, called: 0 };
+        Self { hot: Hot::new(&module, bias, &profile, &BTreeSet::new()) }
+    }
+
+    pub(crate) fn any(&self, seed: u64) -> Arrangement {
+        self.hot.arrangement(&self.hot.any_order(seed))
+    }
+}
+
+/// Installs an arrangement.
+pub(crate) fn install(program: &Program, arrangement: Arrangement) -> Installed {
+    let (mut plan, _) = Plan::arranged(arrangement);
+    let mut files = Files::new(program).expect("it runs");
+    finder::add(program, &mut files, &mut plan);
+    Installed::new(program, &plan, 0, None).expect("installed")
+}
+
+/// Takes everything out of a program. An area stays mapped if an address in it is left in memory
+/// that is no stack now (that of an ended thread, or one on which a handler ran), or if that of a
+/// table is left on a stack, as if the thread unwound it.
+pub(crate) fn take_out(victim: &mut Victim, again: impl FnOnce(&mut Victim)) {
+    let program = victim.program();
+    remains::take_out(&program, Which::Arrangements).expect("taken out");
+    again(victim);
+    let removed = remains::repair(&program).expect("taken out");
+    assert!(
+        matches!(removed.because, None | Some(KeptReason::Saved | KeptReason::InUse)),
+        "{removed:?}"
+    );
+}

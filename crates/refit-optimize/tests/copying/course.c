@@ -1,0 +1,117 @@
+// A program whose hot code is spread over many functions, with indirect calls, deep recursion, loops that never end, signals,
+// and a stack of its own. "go N" answers with a sum that depends on every step.
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <ucontext.h>
+
+#define APART __attribute__((noinline, noclone, noipa))
+static volatile long ticks;
+static volatile int spins;
+
+APART long c_mix(long a, long b) {
+	for (int i = 0; i < 5; i++) a = a * 31 + b, b ^= a >> 7;
+	if (__builtin_expect(a == 0x123456789, 0)) puts("rare");
+	return a ^ b;
+}
+APART long c_deep(long n, long a) { return n <= 0 ? a : c_mix(c_deep(n - 1, a + n), n); }
+APART int c_compare(const void *a, const void *b) {
+	long x = *(const long *)a, y = *(const long *)b;
+	return x < y ? -1 : x > y;
+}
+APART long c_sorts(long n) {
+	long words[64];
+	for (int i = 0; i < 64; i++) words[i] = c_mix(n, i) % 1000;
+	qsort(words, 64, sizeof *words, c_compare);
+	long sum = 0;
+	for (int i = 0; i < 64; i++) sum = sum * 3 + words[i];
+	return sum;
+}
+static jmp_buf back;
+APART void c_jumps(long n) {
+	if (n % 3 == 0) longjmp(back, (int)(n % 7) + 1);
+}
+APART long c_returns(long n) {
+	int how = setjmp(back);
+	if (how) return how * 5;
+	c_jumps(n);
+	return c_mix(n, 2);
+}
+APART long c_tail(long n) { return n & 1 ? c_mix(n, 9) : c_deep(n % 5, n); }
+static ucontext_t outside, inside;
+static char stack[1 << 16];
+static volatile long passed;
+APART void c_yields(void) {
+	passed = c_mix(passed, 3);
+	swapcontext(&inside, &outside);
+	passed = c_mix(passed, 4);
+}
+static void o_other(void) {
+	for (;;) c_yields();
+}
+APART long c_switches(long n) {
+	passed = n;
+	swapcontext(&outside, &inside);
+	return passed;
+}
+APART long c_chooses(long n) {
+	switch (n & 15) {
+	case 0: return c_mix(n, 1);
+	case 1: return n * 7;
+	case 2: return c_deep(3, n);
+	case 3: return n ^ 0x5a5a;
+	case 5: return c_tail(n);
+	case 6: return n - 9;
+	case 9: return c_mix(n, n);
+	case 11: return c_sorts(n);
+	default: return n + 1;
+	}
+}
+APART long c_round(long n) {
+	long (*through[])(long) = {c_tail, c_chooses, c_sorts, c_returns, c_switches};
+	long sum = through[n % 5](n);
+	return c_mix(sum, c_deep(n % 40, n));
+}
+APART void c_ticks(int signal) {
+	(void)signal;
+	ticks = ticks + (c_mix(ticks, 5) != 1);
+}
+APART void *c_spins(void *word) {
+	volatile long *own = word;
+	while (spins) *own = c_mix(*own, 1) & 0xffff;
+	return NULL;
+}
+
+int main(void) {
+	char line[64];
+	long n;
+	getcontext(&inside);
+	inside.uc_stack.ss_sp = stack;
+	inside.uc_stack.ss_size = sizeof stack;
+	makecontext(&inside, o_other, 0);
+	c_switches(0);
+	signal(SIGALRM, c_ticks);
+	printf("work %p\n", (void *)c_round);
+	fflush(stdout);
+	while (fgets(line, sizeof line, stdin)) {
+		if (sscanf(line, "go %ld", &n) == 1) {
+			struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
+			pthread_t threads[2];
+			long words[2] = {1, 2}, sum = 0;
+			spins = 1;
+			for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, c_spins, &words[i]);
+			setitimer(ITIMER_REAL, &often, NULL);
+			for (long i = 0; i < n; i++) sum = c_mix(sum, c_round(i));
+			setitimer(ITIMER_REAL, &never, NULL);
+			spins = 0;
+			for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+			printf("%ld\n", sum);
+		}
+		fflush(stdout);
+	}
+	return 0;
+}

@@ -1,0 +1,10 @@
+//! Programs whose functions run in copies, in any order.
+
+mod arranged;
+mod course;
+mod proved;
+mod unwound;
+
+#[path = "../../../refit-splice/tests/splicing/victim.rs"]
+#[expect(dead_code, reason = "the tests of splicing ask more of it")]
+mod victim;

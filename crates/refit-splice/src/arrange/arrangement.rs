@@ -1,0 +1,27 @@
+//! The functions whose blocks are copied, and the order of the copies.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::body::Body;
+
+/// The blocks of functions that are copied, in the order of their copies.
+#[derive(Debug, Default)]
+pub struct Arrangement {
+    /// The functions.
+    pub functions: Vec<Arc<Body>>,
+    /// The blocks, those of each function together.
+    pub blocks: Vec<ArrangedBlock>,
+}
+
+/// A block of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrangedBlock {
+    /// Index of the function.
+    pub function: usize,
+    /// The addresses of its code.
+    pub addresses: Range<u64>,
+    /// Whether control that is in the original enters the copy at its beginning, if a jump fits
+    /// there. At the entries of functions it always does.
+    pub enters: bool,
+}

@@ -1,0 +1,145 @@
+//! Encodes an arrangement.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use iced_x86::{BlockEncoder, BlockEncoderOptions, InstructionBlock};
+
+use super::arranged::{Arranged, Block, Function};
+use super::write::{Written, write};
+use crate::body::{Member, has_no_long_form};
+use crate::encode::{EncodedCode, address_of, frames};
+use crate::jump::{JUMP, Way};
+use crate::listing::Frame;
+use crate::record::Record;
+use crate::why::Why;
+
+/// Returns the code and the changes for an arrangement, a piece for each function; the code is
+/// placed at `at`.
+///
+/// # Errors
+/// [`Why::Generate`].
+pub(crate) fn make(arranged: &Arranged, at: u64) -> Result<Vec<EncodedCode>, Why> {
+    let written = write(arranged)?;
+    let encoded = Encoded::new(arranged, &written, at)?;
+    let copies = encoded.located(&written.places)?;
+    // Where threads continue that are at an instruction.
+    let mut to: BTreeMap<u64, u64> = encoded.located(&written.left_out)?.into_iter().collect();
+    to.extend(copies.iter().copied());
+    let mut back = encoded.located(&written.jumps)?;
+    back.extend(copies);
+    back.sort_unstable_by_key(|&(_, copy)| copy);
+    let mut all: Vec<EncodedCode> = Vec::new();
+    let mut entered = BTreeSet::new();
+    for (number, &(index, _)) in written.runs.iter().enumerate() {
+        let range = encoded.begin(&written, number)..encoded.begin(&written, number + 1);
+        let function = &arranged.functions[index];
+        let Entered { mut records, moves } = match entered.insert(index) {
+            true => enter(function, &to)?,
+            false => Entered::default(),
+        };
+        records.extend(Record::of_copies(within(&back, &range, |&(_, copy)| copy)));
+        all.push(EncodedCode {
+            at: range.start,
+            code: encoded.code[(range.start - at) as usize..(range.end - at) as usize].to_vec(),
+            records,
+            moves,
+            flags: Vec::new(),
+            calls: false,
+            frames: within(&encoded.frames, &range, |&(from, _)| from).to_vec(),
+            descriptors: Vec::new(),
+            procedures: Arc::clone(&function.body.procedures),
+        });
+    }
+    Ok(all)
+}
+
+/// The code of an arrangement.
+struct Encoded {
+    at: u64,
+    code: Vec<u8>,
+    offsets: Vec<u32>,
+    frames: Vec<(u64, Frame)>,
+}
+
+impl Encoded {
+    fn new(arranged: &Arranged, written: &Written, at: u64) -> Result<Self, Why> {
+        let block = InstructionBlock::new(&written.code.instructions, at);
+        let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
+        let made = BlockEncoder::encode(64, block, options).map_err(|error| Why::Generate {
+            address: arranged.functions.first().map_or(at, |function| function.body.entry),
+            reason: error.to_string(),
+        })?;
+        let (code, offsets) = (made.code_buffer, made.new_instruction_offsets);
+        let frames = frames(&written.code, at, &offsets);
+        Ok(Self { at, code, offsets, frames })
+    }
+
+    /// Returns the addresses of positions.
+    fn located(&self, positions: &[(u64, usize)]) -> Result<Vec<(u64, u64)>, Why> {
+        let place = |&(original, index): &(u64, usize)| {
+            let place = address_of(self.at, &self.offsets, index).ok_or_else(|| Why::Generate {
+                address: original,
+                reason: "it grew when it was moved".to_owned(),
+            })?;
+            Ok((original, place))
+        };
+        positions.iter().map(place).collect()
+    }
+
+    /// Returns where the code of a run begins; that behind the last one is the end.
+    fn begin(&self, written: &Written, run: usize) -> u64 {
+        let first = written.runs.get(run).and_then(|&(_, index)| self.offsets.get(index));
+        self.at + first.map_or(self.code.len() as u64, |&offset| u64::from(offset))
+    }
+}
+
+/// Returns those items, which ascend, whose address is in a range.
+fn within<'a, T>(all: &'a [T], range: &Range<u64>, address: impl Fn(&T) -> u64) -> &'a [T] {
+    let first = all.partition_point(|one| address(one) < range.start);
+    let end = all.partition_point(|one| address(one) < range.end);
+    &all[first..end]
+}
+
+/// The way into the copy of a function.
+#[derive(Default)]
+struct Entered {
+    /// The changes by which control comes to it.
+    records: Vec<Record>,
+    /// The moves of threads that are in the bytes that change.
+    moves: Vec<(u64, u64)>,
+}
+
+/// Returns the way into the copy of a function, of whose instructions `to` has the copies.
+fn enter(function: &Function, to: &BTreeMap<u64, u64>) -> Result<Entered, Why> {
+    let Entered { mut records, mut moves } = Entered::default();
+    for &gate in &function.gates {
+        // Its block may not be copied.
+        let Some(&copy) = to.get(&gate) else { continue };
+        let old = function.body.bytes(gate, JUMP).ok_or(Why::NoCode { address: gate })?;
+        records.extend(Way::Jump.records(gate, old, copy, vec![(gate, copy)])?);
+        let inside = to.range(gate + 1..gate + JUMP as u64);
+        moves.extend(inside.map(|(&original, &copy)| (original, copy)));
+    }
+    Ok(Entered { records, moves })
+}
+
+/// Returns an upper bound of the bytes of the code.
+pub(crate) fn most_bytes(arranged: &Arranged) -> u64 {
+    let instruction = |member: &Member| {
+        member.instruction.len() as u64 + if has_no_long_form(&member.instruction) { 24 } else { 8 }
+    };
+    let block = |block: &Block| {
+        let members = arranged.members(block);
+        members.iter().map(instruction).sum::<u64>() + JUMP as u64
+    };
+    arranged.blocks.iter().map(block).sum::<u64>() + 64
+}
+
+/// Returns an upper bound of the number of records.
+pub(crate) fn most_records(arranged: &Arranged) -> usize {
+    let gates = arranged.functions.iter().map(|function| function.gates.len()).sum::<usize>();
+    let members = arranged.blocks.iter().map(|block| block.members.len() + 1);
+    gates + members.sum::<usize>()
+}

@@ -1,0 +1,110 @@
+//! The units of a plan: sites in place, copied functions, arrangements of copies.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::arrange::Arranged;
+use crate::body::{Body, Member, Part};
+use crate::jump::{JUMP, Way};
+use crate::layout::Layout;
+use crate::relocate::Displaced;
+use crate::site::Site;
+
+/// A unit of installation.
+#[derive(Debug)]
+pub(crate) enum Ready {
+    Place(Place),
+    Copied(Copied),
+    Arranged(Arranged),
+}
+
+/// A site whose instructions make room for a jump.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) site: Site,
+    pub(crate) displaced: Displaced,
+    pub(crate) way: Way,
+}
+
+/// A function that is copied, with all its sites.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    pub(crate) body: Arc<Body>,
+    pub(crate) members: Vec<Member>,
+    pub(crate) layout: Layout,
+    pub(crate) sites: Vec<Site>,
+}
+
+impl Ready {
+    /// Returns the address of its site, or of the first one.
+    pub(crate) fn first_site(&self) -> u64 {
+        match self {
+            Self::Place(place) => place.site.address,
+            Self::Copied(copied) => {
+                copied.sites.first().map_or(copied.body.entry, |site| site.address)
+            }
+            Self::Arranged(_) => self.reach().start,
+        }
+    }
+
+    /// Whether unwinders learn of generated code by it.
+    pub(crate) fn finds_frames(&self) -> bool {
+        match self {
+            Self::Place(place) => place.site.finds_frames(),
+            Self::Copied(copied) => copied.sites.iter().any(Site::finds_frames),
+            Self::Arranged(_) => false,
+        }
+    }
+
+    /// Returns the functions of which code is copied.
+    pub(crate) fn bodies(&self) -> Vec<&Body> {
+        match self {
+            Self::Place(_) => Vec::new(),
+            Self::Copied(copied) => vec![&copied.body],
+            Self::Arranged(arranged) => arranged.functions.iter().map(|one| &*one.body).collect(),
+        }
+    }
+
+    /// Returns the range of addresses that the patch area has to be near.
+    pub(crate) fn reach(&self) -> Range<u64> {
+        match self {
+            Self::Place(place) => place.site.address..place.site.address + JUMP as u64,
+            Self::Copied(copied) => reach(&copied.body.parts, copied.body.entry),
+            Self::Arranged(_) => reach(self.bodies().into_iter().flat_map(|body| &body.parts), 0),
+        }
+    }
+}
+
+/// Returns the range of addresses around these parts; that at `none` if there are none.
+fn reach<'p>(parts: impl IntoIterator<Item = &'p Part>, none: u64) -> Range<u64> {
+    let ranges = parts.into_iter().map(Part::range);
+    let around = |all: Range<u64>, one: Range<u64>| all.start.min(one.start)..all.end.max(one.end);
+    ranges.reduce(around).unwrap_or(none..none)
+}
+
+impl Place {
+    /// Whether unwinders learn of generated code there, and nothing else is done.
+    pub(crate) fn finds_frames_only(&self) -> bool {
+        self.site.finds_frames() && self.site.actions.len() == 1
+    }
+
+    pub(crate) fn line(&self) -> String {
+        let way = match self.way {
+            Way::Jump => "jump".to_owned(),
+            Way::Hop(place) => format!("short jump, then a jump at {:#x}", place.address),
+        };
+        let (at, displaced) = (self.site.address, self.displaced.length());
+        format!("{at:#x}: {way}; {displaced} bytes of instructions run in the patch area")
+    }
+}
+
+impl Copied {
+    pub(crate) fn line(&self) -> String {
+        let (at, sites) = (self.body.entry, self.sites.len());
+        let (size, gates) = (self.members.len(), self.layout.gates.len());
+        format!(
+            "{at:#x}: copy of the function ({size} instructions, {sites} of them with something to do), \
+             {gates} places of it changed"
+        )
+    }
+}

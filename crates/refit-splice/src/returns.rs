@@ -1,0 +1,141 @@
+//! Return addresses that lead to copies ([`arrange`](crate::arrange)), when these are taken out.
+//!
+//! While no thread runs, each word of a stack that is the address of a copied instruction is
+//! replaced by the address of the original. It is a return address, is left over from one, or was
+//! derived from one; in each case the original means the same to the program.
+//!
+//! *Which memory is a stack.* A mapping is one if the stack pointer of a task is in it, or one that
+//! the kernel has saved for a signal handler. Other memory is not changed: a program may keep
+//! addresses in tables whose order depends on them. It is searched, and if one of its words is the
+//! address of a copy, the area stays: this may be the stack of a coroutine. So it does if the
+//! address is in a register, and if there is too much memory to search.
+//!
+//! A thread that unwinds its stack through the copies looks up which tables describe a frame, by
+//! an address within the call that the frame is in, and then has the addresses of the tables. While
+//! a register, or a word that is in use on a stack, is an address of the area but not that of a
+//! copied instruction, nothing is replaced.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use refit_sys::maps::Mapping;
+use refit_sys::pagemap::Pagemap;
+use refit_sys::patch_area::is_area;
+
+use crate::process::{Refusal, Still, contexts, general, signal_frames};
+use crate::record::Head;
+
+/// Bytes below the stack pointer that a function may use.
+const RED_ZONE: u64 = 128;
+
+/// Why return addresses may still lead to an area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// A thread has one in a register, or unwinds its stack.
+    InUse,
+    /// One is in memory that is no stack.
+    Saved,
+    /// There is too much memory to search.
+    Large,
+}
+
+/// Takes return addresses on stacks from the copies of an area back to the originals, whose
+/// addresses `back` has by those of the copies. Returns why some may be left on stacks.
+pub(crate) fn take_back(
+    still: &Still<'_>,
+    head: &Head,
+    back: &HashMap<u64, u64>,
+) -> Result<Option<Left>, Refusal> {
+    let program = still.program();
+    let Some(stacks) = stacks(still, &program.mappings()?)? else { return Ok(Some(Left::Large)) };
+    let area = head.address..head.address + head.end;
+    if registers(still)?.iter().any(|word| area.contains(word)) {
+        return Ok(Some(Left::InUse));
+    }
+    let mut changes = Vec::new();
+    let mut unwinds = false;
+    for Stack { top, pages } in &stacks {
+        contexts::search(program, pages, |at, word| {
+            if area.contains(&word) {
+                match back.get(&word) {
+                    Some(&to) => changes.push((at, to)),
+                    None => unwinds |= at + RED_ZONE >= *top,
+                }
+            }
+        });
+    }
+    if unwinds {
+        return Ok(Some(Left::InUse));
+    }
+    for (at, to) in changes {
+        program.write(at, &to.to_le_bytes()).map_err(|source| Refusal::System {
+            id: program.id(),
+            what: "change a return address",
+            source,
+        })?;
+    }
+    Ok(None)
+}
+
+/// Returns why return addresses to the copies of an area may be left elsewhere, after
+/// [`take_back`].
+pub(crate) fn left(
+    still: &Still<'_>,
+    head: &Head,
+    back: &HashMap<u64, u64>,
+) -> Result<Option<Left>, Refusal> {
+    let program = still.program();
+    let mut mappings = program.mappings()?;
+    mappings.retain(|mapping| !is_area(mapping));
+    let (Some(stacks), Some(written)) =
+        (stacks(still, &mappings)?, contexts::written(program.face(), &mappings))
+    else {
+        return Ok(Some(Left::Large));
+    };
+    let is_stack = |page: &Range<u64>| {
+        stacks.iter().flat_map(|stack| &stack.pages).any(|own| own.contains(&page.start))
+    };
+    let others: Vec<_> = written.into_iter().filter(|pages| !is_stack(pages)).collect();
+    let (code, mut left) = (head.code_range(), false);
+    contexts::search(program, &others, |_, word| {
+        left |= code.contains(&word) && back.contains_key(&word)
+    });
+    Ok(left.then_some(Left::Saved))
+}
+
+/// A mapping that a stack is in.
+struct Stack {
+    /// The lowest stack pointer there.
+    top: u64,
+    /// Its pages that are there.
+    pages: Vec<Range<u64>>,
+}
+
+/// Returns the stacks of all tasks; `None` if there is too much of them to search.
+fn stacks(still: &Still<'_>, mappings: &[Mapping]) -> Result<Option<Vec<Stack>>, Refusal> {
+    let program = still.program();
+    let mut tops: Vec<u64> = still.positions()?.into_iter().map(|(_, stack)| stack).collect();
+    for frame in signal_frames::of_handlers(still, mappings)? {
+        // The stack pointer is saved before the program counter.
+        tops.extend(program.word(frame.at - 8));
+    }
+    tops.sort_unstable();
+    let Ok(pagemap) = Pagemap::of(program.face()) else { return Ok(None) };
+    let (mut all, mut sum): (Vec<Stack>, u64) = (Vec::new(), 0);
+    for mapping in mappings.iter().filter(|mapping| mapping.readable && mapping.writable) {
+        let Some(&top) = tops.iter().find(|top| mapping.range.contains(top)) else { continue };
+        let Some(pages) = contexts::pages(&pagemap, mapping) else { return Ok(None) };
+        sum += pages.iter().map(|pages| pages.end - pages.start).sum::<u64>();
+        all.push(Stack { top, pages });
+    }
+    Ok((sum <= contexts::MOST).then_some(all))
+}
+
+/// Returns what all tasks have in their registers.
+fn registers(still: &Still<'_>) -> Result<Vec<u64>, Refusal> {
+    let mut all = Vec::new();
+    for thread in still.threads() {
+        all.extend(general(&still.registers(thread)?));
+    }
+    Ok(all)
+}
