@@ -325,7 +325,7 @@ complete -c refit -n "__fish_refit_using_subcommand optimize" -s p -l pid -d 'Pr
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l for -d 'Time to profile the program' -r
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l file -d 'Optimize this file: a part of its path [default: the program\'s own]' -r
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l func -d 'Optimize these functions and what they call: a name, with * and ? as wildcards' -r
-complete -c refit -n "__fish_refit_using_subcommand optimize" -l progress -d 'Measure progress by how often the program comes to this place, as `refit probe` names places [default: a function that is found]' -r
+complete -c refit -n "__fish_refit_using_subcommand optimize" -l progress -d 'Measure progress by this place, as in `refit probe` [default: a function that is found]' -r
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l slot -d 'Time of each measurement; there are four in a round, and 8 to 45 rounds' -r
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l instance -d 'Ask only the instance with this process ID (default: every instance of this user)' -r
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l log -d 'Log refit\'s own events to standard error: a level, or levels per module, e.g. warn,refit_migrate=debug [env: REFIT_LOG]' -r
@@ -336,7 +336,7 @@ complete -c refit -n "__fish_refit_using_subcommand optimize" -l no-placebo -d '
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l dry-run -d 'Only profile the program, and say what would be copied'
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l unproved -d 'Keep the copies without measuring what they gain'
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l undo -d 'Take the copies out again'
-complete -c refit -n "__fish_refit_using_subcommand optimize" -l status -d 'Say whether the program is optimized'
+complete -c refit -n "__fish_refit_using_subcommand optimize" -l status -d 'Say whether the program is optimised'
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand optimize" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c refit -n "__fish_refit_using_subcommand repair" -s p -l pid -d 'Process ID of the program' -r

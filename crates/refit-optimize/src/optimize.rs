@@ -22,7 +22,7 @@ use crate::prove::{NoProof, Progress, Proof, prove};
 const LEAST: u64 = 64 << 10;
 /// Range of calls per second of a function by which progress may be measured.
 const RARE: f64 = 100.0;
-const OFTEN: f64 = 100_000.0;
+const OFTEN: f64 = 1_000_000.0;
 
 /// The parts of a program that are optimised, and the way.
 #[derive(Clone, Debug)]
@@ -192,8 +192,12 @@ pub fn optimize(
     let profile = profile::blocks(program, &mut files, file, &hot, options.profile / 2)?;
     tell(&Step::Profiled(profile.functions.len(), profile.lasted));
     let (progress, stay) = match &options.progress {
-        Some(spec) => (spec.clone(), BTreeSet::new()),
-        None => found_progress(&mut files, file, &called, tell)?,
+        Some(spec) => (Some(spec.clone()), BTreeSet::new()),
+        None if options.rehearse || options.unproved => (None, BTreeSet::new()),
+        None => {
+            let (spec, id) = found_progress(&mut files, file, &called, tell)?;
+            (Some(spec), BTreeSet::from([id]))
+        }
     };
     let (module, bias) = files.open(file)?;
     let mut hot = Hot::new(module, bias, &profile, &stay);
@@ -206,14 +210,14 @@ pub fn optimize(
     let (functions, blocks) = hot.len();
     let new = hot.new_order();
     tell(&Step::LaidOut(functions, blocks, hot.figures_before(), hot.figures_after(&new)));
-    let mut changing = Changing { program, files, progress, options, stop: Duration::ZERO };
-    let (verdict, placebo) = match options {
-        Options { rehearse: true, .. } => (Verdict::Rehearsed, None),
-        Options { unproved: true, .. } => {
+    let mut changing = Changing { program, files, options, stop: Duration::ZERO };
+    let (verdict, placebo) = match progress.filter(|_| !options.unproved) {
+        _ if options.rehearse => (Verdict::Rehearsed, None),
+        Some(progress) => changing.prove(&hot, &new, &progress, tell)?,
+        None => {
             changing.install(hot.arrangement(&new))?;
             (Verdict::Unproved, None)
         }
-        _ => changing.prove(&hot, &new, tell)?,
     };
     Ok(Outcome { verdict, stop: changing.stop, placebo })
 }
@@ -224,7 +228,7 @@ fn found_progress(
     file: usize,
     called: &Called,
     tell: &mut dyn FnMut(&Step),
-) -> Result<(Spec, BTreeSet<FunctionId>), Error> {
+) -> Result<(Spec, FunctionId), Error> {
     let (module, _) = files.open(file)?;
     let id = steady(called).ok_or(Error::NoProgress)?;
     let function = module.function(id);
@@ -232,14 +236,13 @@ fn found_progress(
     let entry = function.entry;
     let file = files.mapped(file).path.display().to_string();
     let place = Place { module: Some(file), what: What::At(entry) };
-    Ok((Spec::count(place), BTreeSet::from([id])))
+    Ok((Spec::count(place), id))
 }
 
 /// A program that is being changed.
 struct Changing<'a> {
     program: &'a Program,
     files: Files,
-    progress: Spec,
     options: &'a Options,
     stop: Duration,
 }
@@ -251,17 +254,18 @@ impl Changing<'_> {
         &mut self,
         hot: &Hot,
         new: &Order,
+        progress: &Spec,
         tell: &mut dyn FnMut(&Step),
     ) -> Result<(Verdict, Option<Interval>), Error> {
         let mut placebo = None;
         if self.options.placebo {
-            let proof = self.measure(hot.arrangement(&hot.old_order()), |_| true)?;
+            let proof = self.measure(hot.arrangement(&hot.old_order()), progress, |_| true)?;
             tell(&Step::Placebo(proof));
             placebo = Some(proof.gain);
             remains::take_out(self.program, Which::Arrangements)?;
         }
         let sure = |gain: &Interval| gain.low > 0.0 || gain.high < 0.0;
-        let proof = self.measure(hot.arrangement(new), sure)?;
+        let proof = self.measure(hot.arrangement(new), progress, sure)?;
         tell(&Step::Measured(proof));
         if proof.gain.low > 0.0 {
             return Ok((Verdict::Kept(proof.gain), placebo));
@@ -282,10 +286,11 @@ impl Changing<'_> {
     fn measure(
         &mut self,
         arrangement: Arrangement,
+        progress: &Spec,
         enough: impl Fn(&Interval) -> bool,
     ) -> Result<Proof, Error> {
         let installed = self.install(arrangement)?;
-        let measured = self.measured(&installed, enough);
+        let measured = self.measured(&installed, progress, enough);
         match &measured {
             Ok(proof) => self.stop = self.stop.max(proof.stop),
             Err(_) => _ = remains::take_out(self.program, Which::Arrangements)?,
@@ -296,9 +301,10 @@ impl Changing<'_> {
     fn measured(
         &self,
         installed: &Installed,
+        progress: &Spec,
         enough: impl Fn(&Interval) -> bool,
     ) -> Result<Proof, Error> {
-        let progress = Progress::new(self.program, self.progress.clone())?;
+        let progress = Progress::new(self.program, progress.clone())?;
         let proof = prove(self.program, installed, &progress, self.options.slot, enough);
         progress.end(self.program)?;
         Ok(proof?)

@@ -7,7 +7,7 @@ use refit_sys::process::exists;
 use refit_sys::trace::{self, Event, Options, Tracee};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::shell::{refit, run, text, verified};
+use crate::shell::{refit, restored, run, text, verified};
 use crate::victim::Victim;
 
 /// Runs refit up to its step with this number, at which it is killed: before a system call by which
@@ -85,8 +85,8 @@ pub(crate) fn kill_everywhere(
     kill_each(victim, &["probe", "-p", &id, "-e", probe, "--for", time], first, apart, false);
 }
 
-/// Kills refit with these arguments at each of its steps, as [`kill_everywhere`] does. Memory of the
-/// remains may stay mapped if `stays`.
+/// Kills refit with these arguments at each of its steps, as [`kill_everywhere`] does. Memory of
+/// the remains may stay mapped if `stays`.
 fn kill_each(victim: &mut Victim, arguments: &[&str], first: usize, apart: usize, stays: bool) {
     let id = victim.id();
     victim.check();
@@ -97,10 +97,14 @@ fn kill_each(victim: &mut Victim, arguments: &[&str], first: usize, apart: usize
         let made = killed_at(arguments, step, || {});
         victim.check();
         let repaired = run(&["repair", "-p", &id]);
-        let stays = stays && text(&repaired.stderr).contains("left mapped");
-        let clean = repaired.status.success() || stays;
+        let left = stays && text(&repaired.stderr).contains("left mapped");
+        let clean = repaired.status.success() || left;
         assert!(clean, "at step {step}: {}", text(&repaired.stderr));
-        verified(&id);
+        if stays {
+            restored(&id)
+        } else {
+            verified(&id)
+        }
         if made < step {
             // Refit ended before that step.
             assert!(step > 100, "{made}");

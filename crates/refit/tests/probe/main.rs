@@ -6,7 +6,7 @@ mod hot;
 mod kept;
 mod killed;
 mod messages;
-mod optimized;
+mod optimised;
 mod paged;
 mod probes;
 mod refused;

@@ -69,6 +69,13 @@ pub(crate) fn verified(id: &str) {
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
 }
 
+/// Checks that all code of a process is as on disk; memory of refit's may be mapped.
+pub(crate) fn restored(id: &str) {
+    let checked = run(&["repair", "-p", id, "--verify"]);
+    let told = text(&checked.stdout);
+    assert!(told.contains("all as on disk"), "{told}{}", text(&checked.stderr));
+}
+
 /// Waits until refit says on standard error that it watches.
 pub(crate) fn watching(child: &mut Child) -> BufReader<std::process::ChildStderr> {
     let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));

@@ -70,7 +70,7 @@ pub(crate) struct OptimizeArgs {
     #[arg(long, conflicts_with = "status")]
     undo: bool,
 
-    /// Say whether the program is optimized
+    /// Say whether the program is optimised
     #[arg(long)]
     status: bool,
 }
@@ -235,7 +235,7 @@ fn undo(id: u32, out: &mut Output) -> Result<(), Failure> {
     if out.json() {
         out.object(&Line { areas, gates, kept })?;
     } else if areas + kept == 0 {
-        out.line("the process is not optimized")?;
+        out.line("the process is not optimised")?;
     } else {
         let stood = format::nanos(removed.stood.as_nanos() as u64);
         out.line(&format!("undone: {}; stopped for at most {stood}", sites(gates)))?;
@@ -254,7 +254,7 @@ fn sites(gates: usize) -> String {
 fn status(id: u32, out: &mut Output) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct Line {
-        optimized: bool,
+        optimised: bool,
         gates: usize,
         bytes: u64,
     }
@@ -263,14 +263,14 @@ fn status(id: u32, out: &mut Output) -> Result<(), Failure> {
     let arranged = found.iter().filter(|one| one.makes_calls());
     let mut entered = arranged.map(|one| (one.entered(&program), one.code_bytes()));
     let (gates, bytes) = entered.find(|(gates, _)| *gates > 0).unwrap_or_default();
-    let optimized = gates > 0;
+    let optimised = gates > 0;
     if out.json() {
-        out.object(&Line { optimized, gates, bytes })?;
-    } else if optimized {
+        out.object(&Line { optimised, gates, bytes })?;
+    } else if optimised {
         let (places, size) = (format::counted(gates as u64, "place"), format::size(bytes));
-        out.line(&format!("optimized: control enters {size} of copies at {places}"))?;
+        out.line(&format!("optimised: control enters {size} of copies at {places}"))?;
     } else {
-        out.line("not optimized")?;
+        out.line("not optimised")?;
     }
     out.flush()
 }

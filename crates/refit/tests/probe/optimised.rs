@@ -1,6 +1,6 @@
 //! `refit optimize` on programs that have something to gain, or nothing.
 
-use crate::shell::{Shell, run, text, verified};
+use crate::shell::{Shell, restored, run, text, verified};
 use crate::victim::Victim;
 
 #[test]
@@ -8,7 +8,7 @@ fn a_program_is_optimised_probed_and_taken_back() {
     let mut victim = Victim::start("killed.c");
     let id = victim.id();
     let optimize = |more: &[&str]| run(&[&["optimize", "-p", &id], more].concat());
-    assert_eq!(text(&optimize(&["--status"]).stdout), "not optimized\n");
+    assert_eq!(text(&optimize(&["--status"]).stdout), "not optimised\n");
     let small = optimize(&[]);
     assert!(!small.status.success());
     assert!(text(&small.stderr).contains("nothing to gain"), "{}", text(&small.stderr));
@@ -19,20 +19,20 @@ fn a_program_is_optimised_probed_and_taken_back() {
     let kept = optimize(&[&file[..], &["--unproved"]].concat());
     assert!(text(&kept.stdout).ends_with("kept, unproved\n"), "{}", text(&kept.stderr));
     victim.check();
-    assert!(text(&optimize(&["--status"]).stdout).starts_with("optimized: control enters "));
-    assert!(text(&optimize(&file).stderr).contains("optimized already"));
+    assert!(text(&optimize(&["--status"]).stdout).starts_with("optimised: control enters "));
+    assert!(text(&optimize(&file).stderr).contains("optimised already"));
     // Probes come and go while the copies stay.
     let probed = run(&["probe", "-p", &id, "-e", "uprobe:victim:work { count }", "--for", "20ms"]);
     assert!(probed.status.success(), "{}", text(&probed.stderr));
     let status = optimize(&["--status", "--json"]);
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("an object");
-    assert_eq!(status["optimized"], true);
+    assert_eq!(status["optimised"], true);
     victim.check();
     let undone = optimize(&["--undo"]);
     assert!(text(&undone.stdout).starts_with("undone: "), "{}", text(&undone.stderr));
     victim.check();
-    verified(&id);
-    assert_eq!(text(&optimize(&["--status"]).stdout), "not optimized\n");
+    restored(&id);
+    assert_eq!(text(&optimize(&["--status"]).stdout), "not optimised\n");
 }
 
 #[test]
