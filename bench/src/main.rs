@@ -13,6 +13,7 @@ mod files;
 mod handover;
 mod instructions;
 mod interposer;
+mod layouts;
 mod load;
 mod memory;
 mod messages;
@@ -54,7 +55,7 @@ mod workloads;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 31] = [
+const PARTS: [&str; 32] = [
     "calls",
     "instructions",
     "interposer",
@@ -77,6 +78,7 @@ const PARTS: [&str; 31] = [
     "questions",
     "programs",
     "servers",
+    "optimize",
     "faults",
     "paging",
     "runs",
@@ -156,6 +158,7 @@ fn main() -> ExitCode {
             "questions" => report.questions(questions::measure()),
             "programs" => report.programs(&programs::measure()),
             "servers" => report.servers(&servers::measure()),
+            "optimize" => report.layouts(&layouts::measure()),
             "faults" => report.faults(faults::measure()),
             "paging" => report.paging(&paging::measure()),
             "runs" => report.runs(runs::measure()),

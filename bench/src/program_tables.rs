@@ -1,7 +1,8 @@
-//! The tables of programs and servers that are watched, and of the water simulation.
+//! The tables of programs and servers that are watched or optimised, and of the water simulation.
 
 use std::collections::BTreeMap;
 
+use crate::layouts::{self, LaidOut};
 use crate::programs::Measured as Program;
 use crate::report::Report;
 use crate::servers::Served;
@@ -97,6 +98,56 @@ impl Report {
                 format!("{:.1} % ({} blocks)", share(3), one.places[1]),
                 format!("{:.1} % ({} blocks)", share(4), one.places[2]),
                 "≥ 90 %".into(),
+            ]);
+        }
+    }
+
+    pub(crate) fn layouts(&mut self, measured: &[LaidOut]) {
+        let title = "Programs whose hot code is laid out anew while they work";
+        let heads = [
+            "program and load",
+            "functions, blocks",
+            "jumps taken per 1,000 blocks",
+            "cache lines",
+            "pages",
+            "gain of copies in the old order (placebo), %",
+            "gain of the new order, %",
+            "must reach",
+            "verdict, after",
+            "must reach",
+            "longest stop",
+            "must reach",
+            "requests/s without → with the copies",
+        ];
+        self.section(title, "optimize", &heads);
+        for one in measured {
+            let (Some((functions, blocks, before, after)), Some(outcome)) =
+                (&one.laid_out, &one.outcome)
+            else {
+                let why = one.trouble.as_deref().unwrap_or("nothing is hot");
+                self.row(&[one.name.into(), format!("not measured: {why}")]);
+                continue;
+            };
+            let gain = outcome.gain().map_or_else(String::new, |gain| layouts::percent(&gain));
+            let placebo = outcome.placebo.as_ref().map_or_else(String::new, layouts::percent);
+            let rates = one.rates.as_ref().map_or_else(String::new, |[without, with]| {
+                let ratio = 100.0 * (with.median() / without.median() - 1.0);
+                format!("{} → {} ({ratio:+.1} %)", without.show(0), with.show(0))
+            });
+            self.row(&[
+                one.name.into(),
+                format!("{functions}, {blocks}"),
+                format!("{:.0} → {:.0}", before.taken, after.taken),
+                format!("{} → {}", before.lines, after.lines),
+                format!("{} → {}", before.pages, after.pages),
+                placebo,
+                gain,
+                "≥ 10 on two, ≥ 20 on one".into(),
+                format!("{}, {:.0} s", layouts::verdict(outcome), one.took.as_secs_f64()),
+                "≤ 30 s".into(),
+                format!("{:.1} ms", outcome.stop.as_secs_f64() * 1e3),
+                "≤ 5 ms".into(),
+                rates,
             ]);
         }
     }

@@ -29,11 +29,18 @@ pub(crate) struct Serving {
     pub(crate) load: Load,
     /// Its process, followed by the processes that it needs.
     processes: Vec<Process>,
+    /// Finds the process that works on the load, if that is another one.
+    worker: Option<Box<dyn Fn() -> Result<u32, String>>>,
 }
 
 impl Serving {
     pub(crate) fn id(&self) -> u32 {
         self.processes[0].0.id()
+    }
+
+    /// Returns the process that works on the load.
+    pub(crate) fn worker(&self) -> Result<u32, String> {
+        self.worker.as_ref().map_or_else(|| Ok(self.id()), |find| find())
     }
 }
 
@@ -148,7 +155,7 @@ pub(crate) fn redis(folder: &Path) -> Result<Serving, String> {
         let rates: Vec<f64> = output.lines().skip(1).filter_map(rate).collect();
         if rates.len() == 2 { Ok(rates.iter().sum::<f64>() / 2.0) } else { Err(output) }
     };
-    Ok(Serving { load: Box::new(load), processes: vec![server] })
+    Ok(Serving { load: Box::new(load), processes: vec![server], worker: None })
 }
 
 /// Serves one file under every name; returns the port.
@@ -174,7 +181,7 @@ pub(crate) fn nginx(folder: &Path) -> Result<Serving, String> {
         let mut load = Command::new("wrk");
         wrk(load.args(["-c", "16", "-t", "1", "-d", "2", &format!("http://127.0.0.1:{port}/")]))
     };
-    Ok(Serving { load: Box::new(load), processes: vec![server] })
+    Ok(Serving { load: Box::new(load), processes: vec![server], worker: None })
 }
 
 /// Starts squid with 4,000 objects of 12 KB, a third of them in its memory and all of them in its
@@ -210,7 +217,7 @@ pub(crate) fn squid(folder: &Path) -> Result<Serving, String> {
         load.args(["-c", "16", "-t", "1", "-d", "2", "-s"]).arg(&script);
         wrk(load.arg(format!("http://127.0.0.1:{port}/")))
     };
-    Ok(Serving { load: Box::new(load), processes: vec![server, origin] })
+    Ok(Serving { load: Box::new(load), processes: vec![server, origin], worker: None })
 }
 
 /// Returns the folder of the programs of Debian's newest postgres.
@@ -241,7 +248,48 @@ pub(crate) fn postgres(folder: &Path) -> Result<Serving, String> {
         let rate = output.lines().find_map(|line| line.strip_prefix("tps = "));
         rate.and_then(|rate| rate.split(' ').next()?.parse().ok()).ok_or(output)
     };
-    Ok(Serving { load: Box::new(load), processes: vec![server] })
+    Ok(Serving { load: Box::new(load), processes: vec![server], worker: None })
+}
+
+/// Starts postgres with one client that stays connected, whose backend is optimised.
+pub(crate) fn postgres_backend(folder: &Path) -> Result<Serving, String> {
+    let serving = postgres(folder)?;
+    let own = folder.join("postgres");
+    let mut client = Command::new("pgbench");
+    client.arg("-h").arg(&own).args(["-U", "postgres", "-n", "-S", "-T", "600", "-P", "1"]);
+    let progress = folder.join("progress");
+    let to = fs::File::create(&progress).map_err(|e| e.to_string())?;
+    client.arg("postgres").stdin(Stdio::null()).stdout(Stdio::null()).stderr(to);
+    let client = Process(client.spawn().map_err(|e| e.to_string())?);
+    let server = serving.id();
+    let worker = move || backend(server);
+    until(|| worker().is_ok())?;
+    let load = move || {
+        let read = |path: &Path| fs::read_to_string(path).map_err(|e| e.to_string());
+        let before = read(&progress)?.lines().count();
+        // The first second may have begun before.
+        until(|| read(&progress).is_ok_and(|text| text.lines().count() >= before + 3))?;
+        let text = read(&progress)?;
+        let rate = |line: &str| line.split(' ').nth(3)?.parse::<f64>().ok();
+        let rates: Vec<f64> = text.lines().skip(before + 1).filter_map(rate).collect();
+        let n = rates.len() as f64;
+        if rates.is_empty() { Err(text) } else { Ok(rates.iter().sum::<f64>() / n) }
+    };
+    let Serving { processes, .. } = serving;
+    let processes = std::iter::once(client).chain(processes).collect();
+    Ok(Serving { load: Box::new(load), processes, worker: Some(Box::new(worker)) })
+}
+
+/// Returns the backend of the first client of a postgres.
+fn backend(server: u32) -> Result<u32, String> {
+    let children = fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
+    let children = children.map_err(|e| e.to_string())?;
+    let serves = |child: &str| {
+        let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        line.windows(7).any(|text| text == b"[local]")
+    };
+    let found = children.split_whitespace().find(|child| serves(child));
+    found.and_then(|child| child.parse().ok()).ok_or("it has no client".to_owned())
 }
 
 pub(crate) fn mariadb(folder: &Path) -> Result<Serving, String> {
@@ -274,7 +322,7 @@ pub(crate) fn mariadb(folder: &Path) -> Result<Serving, String> {
         let rate = line.and_then(|line| line.split('(').nth(1)?.split(' ').next()?.parse().ok());
         rate.ok_or(output)
     };
-    Ok(Serving { load: Box::new(load), processes: vec![server] })
+    Ok(Serving { load: Box::new(load), processes: vec![server], worker: None })
 }
 
 pub(crate) fn memcached(_: &Path) -> Result<Serving, String> {
@@ -300,5 +348,5 @@ pub(crate) fn memcached(_: &Path) -> Result<Serving, String> {
         let time = words.iter().rev().nth(1).and_then(|word| word.parse::<f64>().ok());
         keys.zip(time).map(|(keys, time)| keys / time).ok_or(output)
     };
-    Ok(Serving { load: Box::new(load), processes: vec![server] })
+    Ok(Serving { load: Box::new(load), processes: vec![server], worker: None })
 }

@@ -92,7 +92,7 @@ pub enum Verdict {
 }
 
 /// The result.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Outcome {
     /// The end of it.
     pub verdict: Verdict,
@@ -100,6 +100,18 @@ pub struct Outcome {
     pub stop: Duration,
     /// The gain of copies in the old order.
     pub placebo: Option<Interval>,
+    /// The copies, if they stay.
+    pub installed: Option<Installed>,
+}
+
+impl Outcome {
+    /// Returns the gain that was measured.
+    pub fn gain(&self) -> Option<Interval> {
+        match self.verdict {
+            Verdict::Kept(gain) | Verdict::Undone(gain) => Some(gain),
+            Verdict::Unproved | Verdict::Rehearsed => None,
+        }
+    }
 }
 
 /// Why a program was not optimised. It is as it was.
@@ -211,15 +223,14 @@ pub fn optimize(
     let new = hot.new_order();
     tell(&Step::LaidOut(functions, blocks, hot.figures_before(), hot.figures_after(&new)));
     let mut changing = Changing { program, files, options, stop: Duration::ZERO };
-    let (verdict, placebo) = match progress.filter(|_| !options.unproved) {
-        _ if options.rehearse => (Verdict::Rehearsed, None),
-        Some(progress) => changing.prove(&hot, &new, &progress, tell)?,
+    match progress.filter(|_| !options.unproved) {
+        _ if options.rehearse => Ok(changing.ends(Verdict::Rehearsed, None, None)),
+        Some(progress) => changing.prove(&hot, &new, &progress, tell),
         None => {
-            changing.install(hot.arrangement(&new))?;
-            (Verdict::Unproved, None)
+            let installed = changing.install(hot.arrangement(&new))?;
+            Ok(changing.ends(Verdict::Unproved, None, Some(installed)))
         }
-    };
-    Ok(Outcome { verdict, stop: changing.stop, placebo })
+    }
 }
 
 /// Finds a function by whose calls progress is measured, and which stays where it is.
@@ -248,30 +259,40 @@ struct Changing<'a> {
 }
 
 impl Changing<'_> {
+    fn ends(
+        &self,
+        verdict: Verdict,
+        placebo: Option<Interval>,
+        installed: Option<Installed>,
+    ) -> Outcome {
+        Outcome { verdict, stop: self.stop, placebo, installed }
+    }
+
     /// Measures copies in the old order, if that is wanted, and then in the new one, which stay if
-    /// they pay. Also returns the gain of the former.
+    /// they pay.
     fn prove(
         &mut self,
         hot: &Hot,
         new: &Order,
         progress: &Spec,
         tell: &mut dyn FnMut(&Step),
-    ) -> Result<(Verdict, Option<Interval>), Error> {
+    ) -> Result<Outcome, Error> {
         let mut placebo = None;
         if self.options.placebo {
-            let proof = self.measure(hot.arrangement(&hot.old_order()), progress, |_| true)?;
+            let old = hot.arrangement(&hot.old_order());
+            let (proof, _) = self.measure(old, progress, |_| true)?;
             tell(&Step::Placebo(proof));
             placebo = Some(proof.gain);
             remains::take_out(self.program, Which::Arrangements)?;
         }
         let sure = |gain: &Interval| gain.low > 0.0 || gain.high < 0.0;
-        let proof = self.measure(hot.arrangement(new), progress, sure)?;
+        let (proof, installed) = self.measure(hot.arrangement(new), progress, sure)?;
         tell(&Step::Measured(proof));
         if proof.gain.low > 0.0 {
-            return Ok((Verdict::Kept(proof.gain), placebo));
+            return Ok(self.ends(Verdict::Kept(proof.gain), placebo, Some(installed)));
         }
         remains::take_out(self.program, Which::Arrangements)?;
-        Ok((Verdict::Undone(proof.gain), placebo))
+        Ok(self.ends(Verdict::Undone(proof.gain), placebo, None))
     }
 
     fn install(&mut self, arrangement: Arrangement) -> Result<Installed, Error> {
@@ -288,14 +309,19 @@ impl Changing<'_> {
         arrangement: Arrangement,
         progress: &Spec,
         enough: impl Fn(&Interval) -> bool,
-    ) -> Result<Proof, Error> {
+    ) -> Result<(Proof, Installed), Error> {
         let installed = self.install(arrangement)?;
         let measured = self.measured(&installed, progress, enough);
-        match &measured {
-            Ok(proof) => self.stop = self.stop.max(proof.stop),
-            Err(_) => _ = remains::take_out(self.program, Which::Arrangements)?,
+        match measured {
+            Ok(proof) => {
+                self.stop = self.stop.max(proof.stop);
+                Ok((proof, installed))
+            }
+            Err(error) => {
+                remains::take_out(self.program, Which::Arrangements)?;
+                Err(error)
+            }
         }
-        measured
     }
 
     fn measured(

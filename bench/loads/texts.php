@@ -1,0 +1,15 @@
+<?php
+// Works on texts for ever: arrays, formats, sorting, regular expressions, calls.
+function fib($n) { return $n < 2 ? $n : fib($n - 1) + fib($n - 2); }
+$n = 0;
+while (true) {
+	$h = [];
+	for ($i = 1; $i <= 2000; $i++) {
+		$k = "key" . ($i * 7 % 1000);
+		$h[$k] = ($h[$k] ?? "") . sprintf("%d,", $i);
+		$n += strlen($h[$k]);
+	}
+	uasort($h, fn($a, $b) => strcmp($a, $b));
+	$j = preg_replace('/key(\d+)/', '<$1>', implode("|", array_keys($h)));
+	$n += fib(12) + strlen($j);
+}

@@ -1,0 +1,15 @@
+# Works on texts for ever: hashes, formats, sorting, regular expressions, calls.
+use strict;
+sub fib { my $x = shift; return $x < 2 ? $x : fib($x - 1) + fib($x - 2); }
+my $n = 0;
+while (1) {
+	my %h;
+	for my $i (1 .. 2000) {
+		my $k = "key" . ($i * 7 % 1000);
+		$h{$k} .= sprintf("%d,", $i);
+		$n += length $h{$k};
+	}
+	my $j = join("|", sort { $h{$a} cmp $h{$b} } keys %h);
+	$j =~ s/key(\d+)/<$1>/g;
+	$n += fib(12);
+}
