@@ -9,13 +9,13 @@ use rayon::prelude::*;
 use refit_analysis::flow::{EdgeKind, Flow, Target};
 use refit_analysis::{FunctionId, Module};
 use refit_probe::sites::Place;
-use refit_splice::{ArrangedBlock, Arrangement, Body};
+use refit_splice::{ArrangedBlock, ArrangedTable, Arrangement, Body};
 
 use crate::clusters::{self, Calls, Node};
 use crate::eligible::{calls_can_move, decode};
 use crate::ext_tsp::{self, Jump};
 use crate::profile::{Profile, Profiled};
-use crate::weights;
+use crate::{tables, weights};
 
 /// Blocks are copied, the hottest first, up to all but this part of the bytes that run.
 const REST: f64 = 0.0005;
@@ -39,6 +39,7 @@ struct HotFunction {
     /// Its hot blocks by address, the entry first if it is hot.
     blocks: Vec<HotBlock>,
     jumps: Vec<Jump>,
+    tables: Vec<ArrangedTable>,
 }
 
 #[derive(Clone, Debug)]
@@ -182,7 +183,8 @@ impl Hot {
         let all = order.functions.iter();
         let blocks =
             all.flat_map(|(function, blocks)| blocks.iter().map(|&one| block(*function, one)));
-        Arrangement { functions, blocks: blocks.collect() }
+        let tables = self.functions.iter().flat_map(|one| &one.tables).cloned().collect();
+        Arrangement { functions, blocks: blocks.collect(), tables }
     }
 
     /// Returns what the order of the linker makes of the code.
@@ -307,7 +309,11 @@ fn function(
         return Err("calls a function to which the address of its caller matters");
     }
     hot.sort_by_key(|&block| flow.blocks()[block].start != entry);
-    let heads = heads(&flow);
+    let tables: BTreeMap<usize, ArrangedTable> = hot
+        .iter()
+        .filter_map(|&block| Some((block, tables::of_block(module, &flow, block, bias)?)))
+        .collect();
+    let heads = heads(&flow, |block| tables.contains_key(&block));
     let block = |&block: &usize| {
         let known = &flow.blocks()[block];
         let addresses = known.start.wrapping_add(bias)..known.end.wrapping_add(bias);
@@ -324,17 +330,19 @@ fn function(
         body,
         blocks: hot.iter().map(block).collect(),
         jumps: jumps.iter().filter_map(within).collect(),
+        tables: tables.into_values().collect(),
     };
     let calls = calls(module, &flow, &hot, &counts);
     Ok(Some((function, calls)))
 }
 
 /// Returns the blocks at which control enters the copy: heads of loops, and those to which a jump
-/// table leads.
-fn heads(flow: &Flow) -> BTreeSet<u32> {
-    let edges = flow.edges().iter().filter_map(|edge| match edge.to {
-        Target::Block(to) if to <= edge.from || edge.kind == EdgeKind::Table => Some(to),
-        _ => None,
+/// leads by a table, unless the block with the jump has a table of its own in the copy.
+fn heads(flow: &Flow, has_table: impl Fn(usize) -> bool) -> BTreeSet<u32> {
+    let edges = flow.edges().iter().filter_map(|edge| {
+        let Target::Block(to) = edge.to else { return None };
+        let by_table = edge.kind == EdgeKind::Table && !has_table(edge.from as usize);
+        (to <= edge.from || by_table).then_some(to)
     });
     edges.collect()
 }

@@ -26,6 +26,7 @@
 //!
 //! - [`ext_tsp`], [`clusters`], [`weights`]: orders of blocks and functions; numbers only.
 //! - [`eligible`]: the functions whose calls can be made from copies.
+//! - [`tables`]: jump tables that are copied with their jumps.
 //! - [`profile`]: what runs, and how often.
 //! - [`layout`]: from a profile to an arrangement of copies.
 //! - [`interval`]: what measured ratios say.
@@ -42,6 +43,7 @@ pub mod layout;
 mod optimize;
 pub mod profile;
 pub mod prove;
+pub mod tables;
 pub mod weights;
 
 pub use optimize::{Error, Options, Outcome, Step, Verdict, optimize};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::arrangement::{ArrangedBlock, Arrangement};
+use super::arrangement::{ArrangedBlock, ArrangedTable, Arrangement};
 use super::gates;
 use crate::body::{Body, Kind, Member};
 use crate::why::Why;
@@ -14,6 +14,7 @@ use crate::why::Why;
 pub(crate) struct Arranged {
     pub(crate) functions: Vec<Function>,
     pub(crate) blocks: Vec<Block>,
+    pub(crate) tables: Vec<ArrangedTable>,
 }
 
 #[derive(Debug)]
@@ -60,7 +61,7 @@ impl Arranged {
             (new && can_move(own)).then_some(Block { function, members })
         };
         let blocks = arrangement.blocks.iter().filter_map(there).collect();
-        (Self { functions, blocks }, refused)
+        (Self { functions, blocks, tables: arrangement.tables }, refused)
     }
 
     pub(crate) fn line(&self) -> String {

@@ -12,6 +12,8 @@ pub struct Arrangement {
     pub functions: Vec<Arc<Body>>,
     /// The blocks, those of each function together.
     pub blocks: Vec<ArrangedBlock>,
+    /// The jump tables that are copied.
+    pub tables: Vec<ArrangedTable>,
 }
 
 /// A block of a function.
@@ -24,4 +26,19 @@ pub struct ArrangedBlock {
     /// Whether control that is in the original enters the copy at its beginning, if a jump fits
     /// there. At the entries of functions it always does.
     pub enters: bool,
+}
+
+/// A jump table of distances, each of 4 bytes, from the table itself. A copy of the jump reads a
+/// copy of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrangedTable {
+    /// Address of the instruction that loads an entry, sign-extended. Up to the jump, the value is
+    /// used to compute the target only, and nothing else is done with it afterwards.
+    pub load: u64,
+    /// Address of the jump.
+    pub jump: u64,
+    /// Address of the table.
+    pub address: u64,
+    /// The targets of its entries.
+    pub targets: Vec<u64>,
 }

@@ -1,17 +1,19 @@
 //! Encodes an arrangement.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
 use iced_x86::{BlockEncoder, BlockEncoderOptions, InstructionBlock};
 
 use super::arranged::{Arranged, Block, Function};
+use super::arrangement::ArrangedTable;
 use super::write::{Written, write};
 use crate::body::{Member, has_no_long_form};
 use crate::encode::{EncodedCode, address_of, frames};
 use crate::jump::{JUMP, Way};
 use crate::listing::Frame;
+use crate::procedures::Procedures;
 use crate::record::Record;
 use crate::why::Why;
 
@@ -21,16 +23,18 @@ use crate::why::Why;
 /// # Errors
 /// [`Why::Generate`].
 pub(crate) fn make(arranged: &Arranged, at: u64) -> Result<Vec<EncodedCode>, Why> {
-    let written = write(arranged)?;
+    let tables = Tables::new(arranged, at);
+    let at = tables.end.next_multiple_of(LINE);
+    let written = write(arranged, &tables.distances)?;
     let encoded = Encoded::new(arranged, &written, at)?;
     let copies = encoded.located(&written.places)?;
     // Where threads continue that are at an instruction.
     let mut to: BTreeMap<u64, u64> = encoded.located(&written.left_out)?.into_iter().collect();
     to.extend(copies.iter().copied());
     let mut back = encoded.located(&written.jumps)?;
-    back.extend(copies);
+    back.extend(copies.into_iter().filter(|(original, _)| !tables.is_used_at(*original)));
     back.sort_unstable_by_key(|&(_, copy)| copy);
-    let mut all: Vec<EncodedCode> = Vec::new();
+    let mut all: Vec<EncodedCode> = tables.encode(&to)?.into_iter().collect();
     let mut entered = BTreeSet::new();
     for (number, &(index, _)) in written.runs.iter().enumerate() {
         let range = encoded.begin(&written, number)..encoded.begin(&written, number + 1);
@@ -53,6 +57,63 @@ pub(crate) fn make(arranged: &Arranged, at: u64) -> Result<Vec<EncodedCode>, Why
         });
     }
     Ok(all)
+}
+
+/// Bytes of an entry of a table.
+const ENTRY: u64 = 4;
+/// Bytes of a cache line.
+const LINE: u64 = 64;
+
+/// The copies of jump tables, one after the other.
+struct Tables<'a> {
+    tables: &'a [ArrangedTable],
+    begin: u64,
+    end: u64,
+    /// Distances of the copies from the tables, by the addresses of the loads.
+    distances: HashMap<u64, i64>,
+}
+
+impl<'a> Tables<'a> {
+    fn new(arranged: &'a Arranged, begin: u64) -> Self {
+        let (mut end, mut distances) = (begin, HashMap::new());
+        for table in &arranged.tables {
+            distances.insert(table.load, end.wrapping_sub(table.address).cast_signed());
+            end += ENTRY * table.targets.len() as u64;
+        }
+        Self { tables: &arranged.tables, begin, end, distances }
+    }
+
+    /// Whether an entry, or the target that was computed from it, is in a register before this
+    /// instruction. A thread there goes on in the copy, and leaves it by the jump at most.
+    fn is_used_at(&self, address: u64) -> bool {
+        self.tables.iter().any(|table| table.load < address && address <= table.jump)
+    }
+
+    /// Returns the tables, with the targets where `to` has their copies; `None` if there are none.
+    fn encode(&self, to: &BTreeMap<u64, u64>) -> Result<Option<EncodedCode>, Why> {
+        let mut code = Vec::new();
+        for table in self.tables {
+            for target in &table.targets {
+                let copy = to.get(target).unwrap_or(target);
+                let distance = copy.wrapping_sub(table.address).cast_signed();
+                let distance = i32::try_from(distance);
+                let distance = distance.map_err(|_| Why::Far { address: table.address })?;
+                code.extend(distance.to_le_bytes());
+            }
+        }
+        let procedures = Procedures { name: "jump tables".to_owned(), parts: Vec::new() };
+        Ok((!code.is_empty()).then(|| EncodedCode {
+            at: self.begin,
+            code,
+            records: Vec::new(),
+            moves: Vec::new(),
+            flags: Vec::new(),
+            calls: false,
+            frames: Vec::new(),
+            descriptors: Vec::new(),
+            procedures: Arc::new(procedures),
+        }))
+    }
 }
 
 /// The code of an arrangement.
@@ -134,7 +195,8 @@ pub(crate) fn most_bytes(arranged: &Arranged) -> u64 {
         let members = arranged.members(block);
         members.iter().map(instruction).sum::<u64>() + JUMP as u64
     };
-    arranged.blocks.iter().map(block).sum::<u64>() + 64
+    let entries: u64 = arranged.tables.iter().map(|table| table.targets.len() as u64).sum();
+    arranged.blocks.iter().map(block).sum::<u64>() + ENTRY * entries + 2 * LINE
 }
 
 /// Returns an upper bound of the number of records.

@@ -7,7 +7,8 @@
 //!   control that is there comes back at the next gate;
 //! - makes its calls itself, so return addresses lead to the copy. `returns` takes them back when
 //!   the copy is taken out;
-//! - leads calls and jumps to code that has a copy to that copy.
+//! - leads calls and jumps to code that has a copy to that copy, and jumps by tables of distances to
+//!   copies by copies of the tables.
 //!
 //! *Why the program computes what it computed.* The copy of an instruction has the same effect as
 //! the instruction, and is followed by the copy of the instruction that followed, by that
@@ -27,5 +28,5 @@ mod make;
 mod write;
 
 pub(crate) use arranged::{Arranged, Function};
-pub use arrangement::{ArrangedBlock, Arrangement};
+pub use arrangement::{ArrangedBlock, ArrangedTable, Arrangement};
 pub(crate) use make::{make, most_bytes, most_records};

@@ -24,12 +24,13 @@ pub(super) struct Written {
     pub(super) runs: Vec<(usize, usize)>,
 }
 
-/// Writes the instructions of an arrangement.
+/// Writes the instructions of an arrangement. `tables` has the distances of the copies of jump
+/// tables from the tables, by the addresses of the loads of their entries.
 ///
 /// # Errors
 /// [`Why::Generate`].
-pub(super) fn write(arranged: &Arranged) -> Result<Written, Why> {
-    let mut writer = Writer::new(arranged);
+pub(super) fn write(arranged: &Arranged, tables: &HashMap<u64, i64>) -> Result<Written, Why> {
+    let mut writer = Writer::new(arranged, tables);
     for (number, block) in arranged.blocks.iter().enumerate() {
         let next = arranged.blocks.get(number + 1);
         let next = next.and_then(|next| arranged.members(next).first());
@@ -42,11 +43,12 @@ struct Writer<'a> {
     arranged: &'a Arranged,
     /// Labels of the copies to which branches and calls lead, by the addresses of the originals.
     labels: HashMap<u64, u64>,
+    tables: &'a HashMap<u64, i64>,
     written: Written,
 }
 
 impl<'a> Writer<'a> {
-    fn new(arranged: &'a Arranged) -> Self {
+    fn new(arranged: &'a Arranged, tables: &'a HashMap<u64, i64>) -> Self {
         let mut targets = BTreeSet::new();
         for block in &arranged.blocks {
             for member in arranged.members(block) {
@@ -65,7 +67,7 @@ impl<'a> Writer<'a> {
             left_out: Vec::new(),
             runs: Vec::new(),
         };
-        Self { arranged, labels, written }
+        Self { arranged, labels, tables, written }
     }
 
     /// Writes a block; `next` is the address of the one whose copy follows.
@@ -147,6 +149,13 @@ impl<'a> Writer<'a> {
     /// to `to`.
     fn copy(&mut self, member: &Member, to: Option<u64>) {
         let mut copy = member.instruction;
+        if let Some(&distance) = self.tables.get(&copy.ip()) {
+            copy.set_memory_displacement64(
+                copy.memory_displacement64().wrapping_add_signed(distance),
+            );
+            // The encoder takes four bytes.
+            copy.set_memory_displ_size(8);
+        }
         copy.set_ip(0);
         if let Some(to) = to {
             if has_no_long_form(&copy) {

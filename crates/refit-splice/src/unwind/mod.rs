@@ -131,7 +131,8 @@ pub(crate) fn most_bytes(ready: &Ready) -> u64 {
                 let procedures = &function.body.procedures;
                 copy_bytes(procedures, members) + fixed_bytes(procedures, 0)
             };
-            arranged.functions.iter().zip(members).map(bytes).sum()
+            let tables = fixed_bytes(&Procedures::default(), 0);
+            tables + arranged.functions.iter().zip(members).map(bytes).sum::<usize>()
         }
     };
     bytes as u64
