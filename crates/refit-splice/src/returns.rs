@@ -49,7 +49,9 @@ pub(crate) fn take_back(
     let program = still.program();
     let Some(stacks) = stacks(still, &program.mappings()?)? else { return Ok(Some(Left::Large)) };
     let area = head.address..head.address + head.end;
-    if registers(still)?.iter().any(|word| area.contains(word)) {
+    // What a thread has in registers that waits for a page, maybe one of these tables, is unknown.
+    let unknown = still.asleep().next().is_some();
+    if unknown || registers(still)?.iter().any(|word| area.contains(word)) {
         return Ok(Some(Left::InUse));
     }
     let mut changes = Vec::new();
