@@ -26,13 +26,27 @@ const NAMES: [&str; 14] = [
     "fentry",
     "dl_iterate_phdr",
 ];
+/// Beginnings of the names of functions of unwinders, which look up the frames of their callers.
+const UNWINDERS: [&str; 8] = [
+    "Unwind_",
+    "uw_",
+    "execute_cfa_program",
+    "execute_stack_op",
+    "dl_find_object",
+    "gxx_personality",
+    "gcc_personality",
+    "cxa_",
+];
 /// Offset from the thread pointer of the word with which glibc encrypts addresses.
 const POINTER_GUARD: u64 = 0x30;
 /// Number of instructions of a called function that are looked at.
 const LOOKED_AT: usize = 64;
 
-/// Whether all calls of a function can be made from a copy of it.
+/// Whether a function may run in a copy, and all its calls be made from there.
 pub fn calls_can_move(module: &Module, flow: &Flow) -> bool {
+    if module.function(flow.function()).names.iter().any(|name| unwinds(name)) {
+        return false;
+    }
     let calls = flow.instructions().iter().filter(|one| one.marks.contains(Marks::CALL));
     let mut calls = calls.filter_map(|one| decode(module, one.address));
     let mut jumps = flow.instructions().iter().filter(|one| one.marks.contains(Marks::JUMP));
@@ -63,6 +77,12 @@ fn depends(module: &Module, call: &Instruction) -> bool {
 fn is_listed(name: &str) -> bool {
     let name = name.split('@').next().unwrap_or(name).trim_start_matches('_');
     NAMES.contains(&name)
+}
+
+/// Whether this is the name of a function of an unwinder.
+fn unwinds(name: &str) -> bool {
+    let name = name.trim_start_matches('_');
+    UNWINDERS.iter().any(|begin| name.starts_with(begin))
 }
 
 /// Whether the beginning of a function encrypts an address, as `setjmp` does.

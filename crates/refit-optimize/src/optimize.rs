@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use refit_analysis::FunctionId;
+use refit_analysis::functions::Sources;
 use refit_probe::files::Files;
 use refit_probe::finder;
 use refit_probe::spec::{Place, Spec, What};
@@ -18,6 +19,8 @@ use crate::layout::{Figures, Hot, Order};
 use crate::profile::{self, Called};
 use crate::prove::{NoProof, Progress, Proof, prove};
 
+/// The function that unwinders ask for frames.
+const FINDER: &str = "_Unwind_Find_FDE";
 /// Least size in bytes of a file's code that is optimised: less fits into the first cache.
 const LEAST: u64 = 64 << 10;
 /// Range of calls per second of a function by which progress may be measured.
@@ -143,6 +146,12 @@ pub enum Error {
     /// Return addresses cannot be changed.
     #[error("it runs with shadow stacks, whose return addresses cannot be taken back")]
     ShadowStack,
+    /// The file has the unwinder.
+    #[error("{file} has the unwinder of exceptions in itself, whose code must not run in copies")]
+    Unwinder {
+        /// The file.
+        file: String,
+    },
     /// The file is not mapped.
     #[error("the program runs no file {wanted}")]
     NoFile {
@@ -189,7 +198,13 @@ pub fn optimize(
     let mut files = Files::new(program)?;
     let file = chosen(program, &files, options)?;
     let name = files.mapped(file).name();
+    // A program without other files has everything in itself.
+    let is_static = files.all().len() == 1;
     let (module, _) = files.open(file)?;
+    let unwinds = |id: &FunctionId| !module.function(*id).sources.contains(Sources::STUB);
+    if is_static || module.find(FINDER).iter().any(unwinds) {
+        return Err(Error::Unwinder { file: name });
+    }
     let code = module.image().code().iter().map(|code| code.addresses.end - code.addresses.start);
     let bytes = code.sum();
     if bytes < LEAST {

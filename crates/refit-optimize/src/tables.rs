@@ -16,7 +16,7 @@ use refit_splice::ArrangedTable;
 use crate::eligible::decode;
 
 /// Maximum number of entries of a table that is copied.
-const MOST: u64 = 1024;
+const MOST_ENTRIES: u64 = 1024;
 
 /// Returns the table by which a block, mapped `bias` bytes from its address, is left; `None` if
 /// there is none, or it is of another form.
@@ -47,9 +47,9 @@ pub fn of_block(module: &Module, flow: &Flow, number: usize, bias: u64) -> Optio
         let target = table.wrapping_add_signed(distance.into());
         targets.contains(&target).then(|| target.wrapping_add(bias))
     };
-    let entries: Vec<u64> = (0..MOST).map_while(entry).collect();
+    let entries: Vec<u64> = (0..MOST_ENTRIES).map_while(entry).collect();
     let found = |target: &u64| entries.contains(&target.wrapping_add(bias));
-    (targets.iter().all(found) && entries.len() < MOST as usize).then(|| ArrangedTable {
+    (targets.iter().all(found) && entries.len() < MOST_ENTRIES as usize).then(|| ArrangedTable {
         load: load.wrapping_add(bias),
         jump: code[code.len() - 1].ip().wrapping_add(bias),
         address: table.wrapping_add(bias),

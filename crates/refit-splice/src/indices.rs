@@ -16,8 +16,8 @@ use crate::record::Head;
 
 /// Offset of a list in the data of an area.
 pub(crate) const AT: u64 = 512;
-/// Maximum number of entries; code in further areas remains undescribed.
-const MOST: usize = 96;
+/// Maximum number of entries, and so of areas.
+pub(crate) const MOST: usize = 96;
 /// Bytes of an entry: address and length of the code, addresses of the index and of the area's
 /// `struct link_map`.
 pub(crate) const BYTES: usize = 32;

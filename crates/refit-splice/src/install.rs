@@ -174,9 +174,14 @@ pub(crate) fn put_in(
     moving: &Moving<'_>,
 ) -> Result<PutIn, Why> {
     debug!(process = program.id(), sites = plan.len(), "splices");
-    refuse_copied(program, plan)?;
+    let found = remains::find(program)?;
+    refuse_copied(program, plan, &found)?;
     refuse_changed(program, plan, moving)?;
     let groups = groups(&plan.ready);
+    let count = found.len();
+    if count + groups.len() > indices::MOST {
+        return Err(Why::Areas { count });
+    }
     let steady = steady::keeps_thread_pointers(program)?;
     let session_file = session.map(|session| open(program, session)).transpose()?;
     let session = session.zip(session_file.as_ref());
@@ -424,8 +429,7 @@ pub(crate) fn processor_has(name: &str) -> bool {
 
 /// Refuses a site in a function that another patch area has copied: the original bytes would
 /// change, but control no longer passes there.
-fn refuse_copied(program: &Program, plan: &Plan) -> Result<(), Why> {
-    let found = remains::find(program)?;
+fn refuse_copied(program: &Program, plan: &Plan, found: &[remains::Remains]) -> Result<(), Why> {
     let copied: BTreeSet<u64> = found.iter().flat_map(|one| one.copied(program)).collect();
     let places = plan.ready.iter().filter_map(|ready| match ready {
         Ready::Place(place) => Some(place.site.address),

@@ -49,9 +49,7 @@ pub(crate) fn take_back(
     let program = still.program();
     let Some(stacks) = stacks(still, &program.mappings()?)? else { return Ok(Some(Left::Large)) };
     let area = head.address..head.address + head.end;
-    // What a thread has in registers that waits for a page, maybe one of these tables, is unknown.
-    let unknown = still.asleep().next().is_some();
-    if unknown || registers(still)?.iter().any(|word| area.contains(word)) {
+    if registers(still)?.is_none_or(|words| words.iter().any(|word| area.contains(word))) {
         return Ok(Some(Left::InUse));
     }
     let mut changes = Vec::new();
@@ -133,11 +131,15 @@ fn stacks(still: &Still<'_>, mappings: &[Mapping]) -> Result<Option<Vec<Stack>>,
     Ok((sum <= contexts::MOST).then_some(all))
 }
 
-/// Returns what all tasks have in their registers.
-fn registers(still: &Still<'_>) -> Result<Vec<u64>, Refusal> {
+/// Returns what all tasks have in their registers, of which vector registers are used to copy
+/// memory; `None` if it is not known of some: of one that waits for a page, maybe of these tables,
+/// or that another process traces.
+fn registers(still: &Still<'_>) -> Result<Option<Vec<u64>>, Refusal> {
     let mut all = Vec::new();
     for thread in still.threads() {
         all.extend(general(&still.registers(thread)?));
+        let Some(vectors) = still.vectors(thread) else { return Ok(None) };
+        all.extend(vectors);
     }
-    Ok(all)
+    Ok(still.asleep().next().is_none().then_some(all))
 }

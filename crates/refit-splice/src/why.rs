@@ -91,6 +91,14 @@ pub enum Why {
         /// Id of the thread.
         thread: u32,
     },
+    /// So many patch areas could not be unmapped that unwinders would not learn of another one.
+    #[error(
+        "{count} patch areas are still mapped in it, and unwinders cannot learn of more; try again later, or restart it"
+    )]
+    Areas {
+        /// Number of areas.
+        count: usize,
+    },
     /// The processor lacks an instruction that the action needs.
     #[error("this processor has no {instruction}, which {action} needs")]
     Processor {

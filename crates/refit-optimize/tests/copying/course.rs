@@ -44,7 +44,8 @@ fn the_result_is_the_same_while_copies_come_and_go() {
     let (ends, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !ends.load(Ordering::Relaxed) {
+            let mapped = || remains::find(&program).expect("it runs").len();
+            while !ends.load(Ordering::Relaxed) && mapped() < 64 {
                 let round = rounds.fetch_add(1, Ordering::Relaxed);
                 let some = (round % 3 == 1).then_some(round);
                 let functions = Functions::new(&program, path, "c_*", some);
@@ -54,8 +55,11 @@ fn the_result_is_the_same_while_copies_come_and_go() {
                 remains::take_out(&program, Which::Arrangements).expect("taken out");
             }
         });
-        while rounds.load(Ordering::Relaxed) < 12 {
+        for _ in 0..200 {
             assert_eq!(victim.ask("go 20000"), plain);
+            if rounds.load(Ordering::Relaxed) >= 12 {
+                break;
+            }
         }
         ends.store(true, Ordering::Relaxed);
     });

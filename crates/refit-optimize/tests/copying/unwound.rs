@@ -21,12 +21,6 @@ fn moving() -> &'static Path {
     BUILT.get_or_init(|| build("c++", SOURCE, &OPTIONS)).path()
 }
 
-fn fixed() -> &'static Path {
-    static BUILT: OnceLock<Built> = OnceLock::new();
-    let options = [&OPTIONS[..], &["-static"]].concat();
-    BUILT.get_or_init(|| build("c++", SOURCE, &options)).path()
-}
-
 /// Steps through the program; returns its result, and the numbers of its steps in copies and of
 /// those at which its stack was not found.
 fn steps(victim: &mut Victim) -> (String, u64, u64) {
@@ -39,7 +33,8 @@ fn steps(victim: &mut Victim) -> (String, u64, u64) {
 
 #[test]
 fn every_frame_is_found_at_every_instruction() {
-    for path in [moving(), fixed()] {
+    {
+        let path = moving();
         let mut victim = Victim::of(path);
         let program = victim.program();
         let before = victim.traces().0;
@@ -66,7 +61,8 @@ fn every_frame_is_found_at_every_instruction() {
 /// Has control enter and leave copies, and takes them out and puts others in, until the end.
 fn churn(program: &Program, path: &Path, ends: &AtomicBool) -> u64 {
     let mut rounds = 0;
-    while !ends.load(Ordering::Relaxed) {
+    // Areas to which addresses are left that are no return addresses any more stay mapped.
+    while !ends.load(Ordering::Relaxed) && remains::find(program).expect("it runs").len() < 64 {
         let some = rounds % 2 == 1;
         let functions = Functions::new(program, path, COPIED, some.then_some(rounds));
         let installed = install(program, functions.any(rounds));
@@ -82,7 +78,8 @@ fn churn(program: &Program, path: &Path, ends: &AtomicBool) -> u64 {
 
 #[test]
 fn exceptions_and_cancelled_threads_find_their_handlers_while_copies_come_and_go() {
-    for path in [moving(), fixed()] {
+    {
+        let path = moving();
         let mut victim = Victim::of(path);
         let program = victim.program();
         let plain = [victim.ask("throw 40"), victim.ask("cancel 20")];
@@ -94,7 +91,7 @@ fn exceptions_and_cancelled_threads_find_their_handlers_while_copies_come_and_go
                 tell.send(rounds).expect("it is waited for");
             });
             // As long as it takes for some rounds, however busy the machine is.
-            for _ in 0..400 {
+            for _ in 0..120 {
                 assert_eq!([victim.ask("throw 40"), victim.ask("cancel 20")], plain);
                 if churned.is_finished() {
                     break;
@@ -103,6 +100,7 @@ fn exceptions_and_cancelled_threads_find_their_handlers_while_copies_come_and_go
             ends.store(true, Ordering::Relaxed);
         });
         let rounds = told.recv().expect("a number");
+        println!("{rounds} rounds, {} areas", remains::find(&program).expect("it runs").len());
         assert!(rounds > 0, "{rounds}");
         take_out(&mut victim, |victim| {
             assert_eq!([victim.ask("throw 40"), victim.ask("cancel 20")], plain);

@@ -7,8 +7,8 @@
 //!   control that is there comes back at the next gate;
 //! - makes its calls itself, so return addresses lead to the copy. `returns` takes them back when
 //!   the copy is taken out;
-//! - leads calls and jumps to code that has a copy to that copy, and jumps by tables of distances to
-//!   copies by copies of the tables.
+//! - leads calls and jumps to code that has a copy to that copy, and jumps by tables of distances
+//!   to copies by copies of the tables.
 //!
 //! *Why the program computes what it computed.* The copy of an instruction has the same effect as
 //! the instruction, and is followed by the copy of the instruction that followed, by that

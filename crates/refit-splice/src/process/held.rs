@@ -70,6 +70,15 @@ impl HeldTask {
         }
     }
 
+    /// Returns its vector registers, and the rest of its extended state, as words; `None` if its
+    /// tracer does not tell.
+    pub(super) fn vectors(&self) -> Option<Vec<u64>> {
+        let Self::Own(held) = self else { return None };
+        let state = held.extended_state().ok()?;
+        let (words, _) = state.as_chunks::<8>();
+        Some(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    }
+
     /// Sets its general registers.
     pub(super) fn set_registers(&self, registers: &Registers) -> io::Result<()> {
         match self {

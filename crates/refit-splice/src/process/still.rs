@@ -97,6 +97,11 @@ impl<'p> Still<'p> {
         self.held(thread)?.registers().map_err(|error| self.lost("read registers", error))
     }
 
+    /// Returns the words in the vector registers of a thread; `None` if they are not known.
+    pub(crate) fn vectors(&self, thread: u32) -> Option<Vec<u64>> {
+        self.threads.get(&thread)?.vectors()
+    }
+
     /// Sets the general registers of a thread.
     ///
     /// # Errors

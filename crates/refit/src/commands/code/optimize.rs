@@ -129,6 +129,7 @@ fn failed(id: u32, error: &Error) -> Failure {
         Error::NoProgress => {
             "put load on it, or name a function that it calls for each piece of work with --progress"
         }
+        Error::Unwinder { .. } => "optimise another file with --file",
         Error::ShadowStack => "start it without shadow stacks (GLIBC_TUNABLES)",
         Error::NoFile { .. } => "name a part of the path of a file that it has mapped",
         _ => "put load on it, and name a function that it calls often with --progress",
