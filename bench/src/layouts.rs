@@ -63,7 +63,7 @@ fn run(with: &str, script: &str, one: &mut LaidOut) -> Result<(), String> {
     let mut command = Command::new(with);
     command.arg(script).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(|e| format!("{with}: {e}"))?;
-    // It has begun to work, and has read its script.
+    // Only what the profile shows depends on this: the interpreter has read its script.
     thread::sleep(Duration::from_secs(1));
     let done = Program::open(child.id()).map_err(|e| e.to_string()).and_then(|program| {
         optimise(&program, one)?;

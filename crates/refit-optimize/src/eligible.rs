@@ -8,6 +8,7 @@
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 use refit_analysis::flow::{Flow, Marks, slot, stub_slot};
 use refit_analysis::{FunctionId, Module};
+use refit_probe::code::decode;
 
 /// Names of these functions in C libraries, without what precedes and follows them there.
 const NAMES: [&str; 14] = [
@@ -98,13 +99,6 @@ fn encrypts(module: &Module, function: FunctionId) -> bool {
             && one.memory_base() == Register::None
             && one.memory_displacement64() == POINTER_GUARD
     })
-}
-
-/// Decodes the instruction at an address of the file.
-pub(crate) fn decode(module: &Module, address: u64) -> Option<Instruction> {
-    let bytes = (1..=15).rev().find_map(|length| module.bytes(address, length))?;
-    let found = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
-    (!found.is_invalid()).then_some(found)
 }
 
 #[cfg(test)]

@@ -251,7 +251,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_block_comes_once_the_entry_first_and_the_score_is_no_worse(
+        fn every_block_comes_once_and_the_entry_first(
             all in prop::collection::vec((0..20_usize, 0..20_usize, 0..1000_u64), 0..60),
             sizes in prop::collection::vec(1..200_u64, 20),
         ) {

@@ -8,11 +8,13 @@ use iced_x86::OpKind;
 use rayon::prelude::*;
 use refit_analysis::flow::{EdgeKind, Flow, Target};
 use refit_analysis::{FunctionId, Module};
+use refit_probe::code::decode;
 use refit_probe::sites::Place;
 use refit_splice::{ArrangedBlock, ArrangedTable, Arrangement, Body};
+use tracing::debug;
 
 use crate::clusters::{self, Calls, Node};
-use crate::eligible::{calls_can_move, decode};
+use crate::eligible::calls_can_move;
 use crate::ext_tsp::{self, Jump};
 use crate::profile::{Profile, Profiled};
 use crate::{tables, weights};
@@ -28,8 +30,6 @@ const PAGE: u64 = 4096;
 pub struct Hot {
     functions: Vec<HotFunction>,
     calls: Vec<Calls>,
-    /// Number of hot functions that stay where they are, by the reason.
-    pub left: BTreeMap<&'static str, usize>,
 }
 
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Hot {
             })
             .collect();
         let mut hot = Self::default();
-        let mut called = Vec::new();
+        let (mut called, mut left) = (Vec::new(), BTreeMap::<&str, usize>::new());
         for one in found {
             match one {
                 Ok(Some((function, calls))) => {
@@ -92,9 +92,10 @@ impl Hot {
                     hot.functions.push(function);
                 }
                 Ok(None) => {}
-                Err(why) => *hot.left.entry(why).or_default() += 1,
+                Err(why) => *left.entry(why).or_default() += 1,
             }
         }
+        debug!(functions = hot.functions.len(), ?left, "hot functions are copied, others left");
         let index: BTreeMap<FunctionId, usize> =
             hot.functions.iter().enumerate().map(|(index, one)| (one.id, index)).collect();
         for (from, calls) in called.into_iter().enumerate() {
@@ -191,10 +192,10 @@ impl Hot {
     pub fn figures_before(&self) -> Figures {
         let all = self.functions.iter().flat_map(|one| &one.blocks);
         let at: Vec<Range<u64>> = all.map(|block| block.addresses.clone()).collect();
-        let follows = |function: &HotFunction, jump: &Jump| {
-            function.blocks[jump.from].addresses.end == function.blocks[jump.to].addresses.start
-        };
-        self.figures(&at, follows)
+        self.figures(&at, |function, jump| {
+            let blocks = &self.functions[function].blocks;
+            blocks[jump.from].addresses.end == blocks[jump.to].addresses.start
+        })
     }
 
     /// Returns what another order makes of it.
@@ -206,28 +207,23 @@ impl Hot {
                 next.insert((*function, pair[0]), pair[1]);
             }
             for &block in blocks {
-                let addresses = &self.functions[*function].blocks[block].addresses;
-                let end = begin + (addresses.end - addresses.start);
+                let end = begin + self.functions[*function].blocks[block].size();
                 at.push(begin..end);
                 begin = end;
             }
         }
-        let of: BTreeMap<FunctionId, usize> =
-            self.functions.iter().enumerate().map(|(index, one)| (one.id, index)).collect();
-        self.figures(&at, |function, jump| {
-            of.get(&function.id).and_then(|&one| next.get(&(one, jump.from))) == Some(&jump.to)
-        })
+        self.figures(&at, |function, jump| next.get(&(function, jump.from)) == Some(&jump.to))
     }
 
-    fn figures(&self, at: &[Range<u64>], follows: impl Fn(&HotFunction, &Jump) -> bool) -> Figures {
+    fn figures(&self, at: &[Range<u64>], follows: impl Fn(usize, &Jump) -> bool) -> Figures {
         let touched = |unit: u64| {
             let all = at.iter().flat_map(|range| range.start / unit..range.end.div_ceil(unit));
             all.collect::<BTreeSet<u64>>().len() as u64
         };
         let (mut runs, mut taken) = (0, 0);
-        for function in &self.functions {
+        for (index, function) in self.functions.iter().enumerate() {
             runs += function.blocks.iter().map(|block| block.count).sum::<u64>();
-            let jumps = function.jumps.iter().filter(|jump| !follows(function, jump));
+            let jumps = function.jumps.iter().filter(|jump| !follows(index, jump));
             taken += jumps.map(|jump| jump.count).sum::<u64>();
         }
         Figures {
@@ -291,29 +287,29 @@ fn function(
     profiled: &Profiled,
     least: u64,
 ) -> Result<Option<WithCalls>, &'static str> {
-    let flow = module.flow(profiled.id);
+    let place = Place::new(module, profiled.id, bias);
+    let flow = place.flow();
     let mut counts = profiled.blocks.clone();
     if counts.len() != flow.blocks().len() {
         return Err("was analysed otherwise");
     }
-    let jumps = weights::jumps(&flow, &mut counts);
+    let jumps = weights::jumps(flow, &mut counts);
     let counts: Vec<u64> = counts.into_iter().map(|count| count.unwrap_or(0)).collect();
     let entry = module.function(profiled.id).entry;
     let mut hot: Vec<usize> = (0..counts.len()).filter(|&one| counts[one] >= least).collect();
     if hot.is_empty() {
         return Ok(None);
     }
-    let place = Place::new(module, profiled.id, bias);
     let body = place.body().cloned().ok_or("cannot be copied: not all its jumps are understood")?;
-    if !calls_can_move(module, &flow) {
+    if !calls_can_move(module, flow) {
         return Err("calls a function to which the address of its caller matters");
     }
     hot.sort_by_key(|&block| flow.blocks()[block].start != entry);
     let tables: BTreeMap<usize, ArrangedTable> = hot
         .iter()
-        .filter_map(|&block| Some((block, tables::of_block(module, &flow, block, bias)?)))
+        .filter_map(|&block| Some((block, tables::of_block(module, flow, block, bias)?)))
         .collect();
-    let heads = heads(&flow, |block| tables.contains_key(&block));
+    let heads = heads(flow, |block| tables.contains_key(&block));
     let block = |&block: &usize| {
         let known = &flow.blocks()[block];
         let addresses = known.start.wrapping_add(bias)..known.end.wrapping_add(bias);
@@ -332,7 +328,7 @@ fn function(
         jumps: jumps.iter().filter_map(within).collect(),
         tables: tables.into_values().collect(),
     };
-    let calls = calls(module, &flow, &hot, &counts);
+    let calls = calls(module, flow, &hot, &counts);
     Ok(Some((function, calls)))
 }
 

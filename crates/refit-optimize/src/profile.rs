@@ -46,8 +46,6 @@ pub struct Profile {
     pub functions: Vec<Profiled>,
     /// Time for which blocks were counted.
     pub lasted: Duration,
-    /// Number of functions that were called.
-    pub called: usize,
 }
 
 /// The functions that were called, and how often.
@@ -82,6 +80,7 @@ pub fn called(
         let began = Instant::now();
         let mut before: Option<(BTreeMap<FunctionId, u64>, u64)> = None;
         for look in 1.. {
+            // The pace of the looks; what they find does not depend on it.
             std::thread::sleep(LOOKS);
             let work = |still: &mut Still<'_>| still.positions();
             let (positions, _) = program.stand_still::<_, Refusal>(STOP_TIMEOUT, work)?;
@@ -161,12 +160,13 @@ pub fn blocks(
         cover::prepare_functions(files, file, functions, Blocks::Roomy, Watching::Counters)?;
     let mut cover = prepared.install(program)?;
     let began = Instant::now();
+    // The time for which is counted.
     std::thread::sleep(time);
     let lasted = began.elapsed();
     // Reads the counts a last time.
     cover.remove(program)?;
     let (module, bias) = files.open(file)?;
-    let mut profile = Profile { functions: Vec::new(), lasted, called: functions.len() };
+    let mut profile = Profile { functions: Vec::new(), lasted };
     for function in cover.files.iter().flat_map(|file| &file.functions) {
         let Some(id) = module.function_at(function.address) else { continue };
         let blocks: Vec<_> = function.blocks.iter().map(|block| cover.runs(block)).collect();

@@ -73,6 +73,7 @@ impl Progress {
 
     /// Returns the progress in some time; `None` if there was none.
     fn of(&self, program: &Program, time: Duration) -> Option<f64> {
+        // Nothing is waited for: the first part of a slot is left out.
         std::thread::sleep(SETTLE);
         let (calls, spent) = (self.calls(), processor_time(program));
         let began = Instant::now();

@@ -4,16 +4,16 @@
 //! position-independent code: entries are distances from the table. In the copy, the load reads a
 //! copy of the table, whose entries are the distances of the copied targets from the same base. So
 //! only the displacement of the load differs. Nobody else sees the value: `r` is used by the
-//! addition and the jump alone, and dead at all targets.
+//! addition and the jump alone, and dead at all targets. Before a call, `rax` counts as live: a
+//! variadic function reads `al`.
 
 use std::collections::BTreeSet;
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use refit_analysis::Module;
 use refit_analysis::flow::{Block, EdgeKind, Flow, Target};
+use refit_probe::code::decode;
 use refit_splice::ArrangedTable;
-
-use crate::eligible::decode;
 
 /// Maximum number of entries of a table that is copied.
 const MOST_ENTRIES: u64 = 1024;
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_switches_of_compilers_are_found() {
+    fn some_switches_of_compilers_are_found() {
         let module = Module::open("/bin/bash").expect("a program");
         let (mut all, mut found) = (0, 0);
         for id in (0..module.functions().len() as u32).map(FunctionId) {
@@ -117,6 +117,7 @@ mod tests {
                 }
             }
         }
-        assert!(found * 2 > all && all > 20, "{found} of {all}");
+        // Of most, the analysis cannot rule out that a call at a target reads `rax`.
+        assert!(found >= 4 && all > 20, "{found} of {all}");
     }
 }

@@ -6,7 +6,7 @@ use refit_analysis::Module;
 use refit_analysis::functions::Function;
 
 /// Decodes the instruction at an address of the file; `None` if there is none.
-pub(crate) fn decode(module: &Module, address: u64) -> Option<Instruction> {
+pub fn decode(module: &Module, address: u64) -> Option<Instruction> {
     let bytes = (1..=15).rev().find_map(|length| module.bytes(address, length))?;
     let found = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
     (!found.is_invalid()).then_some(found)

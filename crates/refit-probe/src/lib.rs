@@ -39,7 +39,7 @@
 //! - [`tails`]: the steps by which a return is seen in another function.
 //! - [`steps`]: the actions of a place as steps of a splice, at the entry and the exits of a
 //!   function.
-//! - [`places`], `code`, `sequences`, [`body`], [`sites`], `exits`, [`placing`]: from places in a
+//! - [`places`], [`code`], `sequences`, [`body`], [`sites`], `exits`, [`placing`]: from places in a
 //!   file to sites, with the bytes that may change there.
 //! - [`reading`]: from counted cells to counts, times and distributions.
 //! - [`printing`]: the messages that probes write.
@@ -70,7 +70,7 @@ pub mod argument;
 pub mod arithmetic;
 mod blocks;
 pub mod body;
-mod code;
+pub mod code;
 pub mod computing;
 pub mod conservation;
 pub mod cover;

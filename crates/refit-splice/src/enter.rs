@@ -7,7 +7,6 @@
 //! Contexts that the program has saved itself (`process::contexts`) are not searched for again: the
 //! search takes longer than all the rest, and has been made on installation.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::install::Installed;
@@ -50,15 +49,10 @@ impl Installed {
                 Ok::<_, Refusal>((now == Now::New).then_some(&*record.old))
             })?;
             change.make(still.program())?;
-            let there: BTreeMap<u64, u64> = still
-                .positions()?
-                .into_iter()
-                .filter_map(|(counter, _)| Some((counter, *self.back.get(&counter)?)))
-                .collect();
-            let asleep = still.asleep().any(|(_, waits)| there.contains_key(&waits.counter));
             // A thread that waits for a page continues in the copy.
-            if !there.is_empty() && !asleep {
-                move_threads::move_positions(still, &there)?;
+            let asleep = still.asleep().any(|(_, waits)| self.back.contains_key(&waits.counter));
+            if !asleep {
+                move_threads::move_positions(still, &self.back)?;
             }
             for area in self.areas.iter().filter(|area| area.head.calls) {
                 returns::take_back(still, &area.head, &self.back)?;

@@ -4,7 +4,7 @@
 //! 2. While the program runs, refit generates the code and writes it into the area.
 //! 3. Second stop: the bytes are checked and changed, and program counters inside them are moved.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::ops::Range;
 use std::time::Duration;
@@ -76,7 +76,7 @@ pub struct Installed {
     /// Moves of program counters in the bytes that change.
     pub(crate) moves: BTreeMap<u64, u64>,
     /// The originals of instructions, by the addresses of the copies, of an arrangement.
-    pub(crate) back: HashMap<u64, u64>,
+    pub(crate) back: BTreeMap<u64, u64>,
     /// Time for which the program was stopped for the installation.
     pub stood: StopTimes,
 }
@@ -116,7 +116,7 @@ pub(crate) struct PutIn {
     pub(crate) areas: Vec<Area>,
     pub(crate) removable: Removable,
     pub(crate) moves: BTreeMap<u64, u64>,
-    pub(crate) back: HashMap<u64, u64>,
+    pub(crate) back: BTreeMap<u64, u64>,
     pub(crate) stood: StopTimes,
     /// Number of calls that have changed.
     pub(crate) calls: usize,
@@ -131,7 +131,7 @@ struct Changes {
     removable: Removable,
     moves: BTreeMap<u64, u64>,
     /// The originals of the instructions of arrangements, by the addresses of the copies.
-    back: HashMap<u64, u64>,
+    back: BTreeMap<u64, u64>,
 }
 
 impl Installed {

@@ -15,7 +15,7 @@
 //! a register, or a word that is in use on a stack, is an address of the area but not that of a
 //! copied instruction, nothing is replaced.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use refit_sys::maps::Mapping;
@@ -24,9 +24,6 @@ use refit_sys::patch_area::is_area;
 
 use crate::process::{Refusal, Still, contexts, general, signal_frames};
 use crate::record::Head;
-
-/// Bytes below the stack pointer that a function may use.
-const RED_ZONE: u64 = 128;
 
 /// Why return addresses may still lead to an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +41,7 @@ pub(crate) enum Left {
 pub(crate) fn take_back(
     still: &Still<'_>,
     head: &Head,
-    back: &HashMap<u64, u64>,
+    back: &BTreeMap<u64, u64>,
 ) -> Result<Option<Left>, Refusal> {
     let program = still.program();
     let Some(stacks) = stacks(still, &program.mappings()?)? else { return Ok(Some(Left::Large)) };
@@ -59,7 +56,7 @@ pub(crate) fn take_back(
             if area.contains(&word) {
                 match back.get(&word) {
                     Some(&to) => changes.push((at, to)),
-                    None => unwinds |= at + RED_ZONE >= *top,
+                    None => unwinds |= at + contexts::RED_ZONE >= *top,
                 }
             }
         });
@@ -82,7 +79,7 @@ pub(crate) fn take_back(
 pub(crate) fn left(
     still: &Still<'_>,
     head: &Head,
-    back: &HashMap<u64, u64>,
+    back: &BTreeMap<u64, u64>,
 ) -> Result<Option<Left>, Refusal> {
     let program = still.program();
     let mut mappings = program.mappings()?;

@@ -35,7 +35,7 @@ impl Functions {
             Profiled { id, blocks: blocks.map(|block| Some(runs(block).min(1))).collect() }
         });
         let lasted = Duration::from_secs(1);
-        let profile = Profile { functions: functions.collect(), lasted, called: 0 };
+        let profile = Profile { functions: functions.collect(), lasted };
         Self { hot: Hot::new(&module, bias, &profile, &BTreeSet::new()) }
     }
 

@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use iced_x86::{BlockEncoder, BlockEncoderOptions, InstructionBlock};
-
 use super::arranged::{Arranged, Block, Function};
 use super::arrangement::ArrangedTable;
 use super::write::{Written, write};
 use crate::body::{Member, has_no_long_form};
-use crate::encode::{EncodedCode, address_of, frames};
+use crate::encode::{EncodedCode, address_of, encode, frames};
 use crate::jump::{JUMP, Way};
 use crate::listing::Frame;
 use crate::procedures::Procedures;
@@ -126,13 +124,11 @@ struct Encoded {
 
 impl Encoded {
     fn new(arranged: &Arranged, written: &Written, at: u64) -> Result<Self, Why> {
-        let block = InstructionBlock::new(&written.code.instructions, at);
-        let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
-        let made = BlockEncoder::encode(64, block, options).map_err(|error| Why::Generate {
+        let made = encode(&written.code.instructions, at);
+        let (code, offsets) = made.map_err(|error| Why::Generate {
             address: arranged.functions.first().map_or(at, |function| function.body.entry),
             reason: error.to_string(),
         })?;
-        let (code, offsets) = (made.code_buffer, made.new_instruction_offsets);
         let frames = frames(&written.code, at, &offsets);
         Ok(Self { at, code, offsets, frames })
     }

@@ -41,7 +41,7 @@ pub(crate) const MOST: u64 = 128 << 20;
 /// Largest address space whose pages are looked up, in bytes.
 const WIDEST: u64 = 1 << 36;
 /// Bytes below the stack pointer that a function may still use.
-const RED_ZONE: u64 = 128;
+pub(crate) const RED_ZONE: u64 = 128;
 /// Offset of the description of the alternate stack (`uc_stack`: address, flags, size) from a
 /// frame's first word.
 const ALTERNATE: u64 = 8 + 16;

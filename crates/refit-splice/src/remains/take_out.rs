@@ -117,7 +117,7 @@ impl Remains {
         }
         self.clear_threads(still, &records)?;
         if self.head.calls && part == Part::Others {
-            let back = back(&records).into_iter().collect();
+            let back = back(&records);
             restored.returned_to = returns::take_back(still, &self.head, &back)?.map(reason);
         }
         Ok(restored)
@@ -181,7 +181,7 @@ impl Remains {
         if !self.head.calls {
             return Ok(None);
         }
-        let back = back(&self.records.iter().collect::<Vec<_>>()).into_iter().collect();
+        let back = back(&self.records.iter().collect::<Vec<_>>());
         Ok(returns::left(still, &self.head, &back)?.map(reason))
     }
 
