@@ -7,6 +7,7 @@ use refit_analysis::FunctionId;
 use refit_analysis::functions::Sources;
 use refit_probe::files::Files;
 use refit_probe::finder;
+use refit_probe::modules;
 use refit_probe::spec::{Place, Spec, What};
 use refit_probe::watch;
 use refit_splice::process::{Program, Refusal};
@@ -361,9 +362,7 @@ fn has_shadow_stack(program: &Program) -> bool {
 
 /// Returns the index of the file that is optimised.
 fn chosen(program: &Program, files: &Files, options: &Options) -> Result<usize, Error> {
-    let own = std::fs::read_link(format!("/proc/{}/exe", program.face())).unwrap_or_default();
-    let own = own.to_string_lossy();
-    let own = own.strip_suffix(" (deleted)").unwrap_or(&own).to_owned();
+    let own = modules::own_path(program);
     let wanted = |file: &usize| {
         let mapped = files.mapped(*file);
         match &options.file {

@@ -12,8 +12,8 @@
 //! A block without room for a jump is reported, and not watched. With [`Blocks::All`], its function
 //! is copied instead, with the stores of its blocks in it, and the copy stays until the end.
 
+use std::io;
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
 use refit_analysis::FunctionId;
 use refit_splice::process::{Program, Refusal};
@@ -137,15 +137,13 @@ fn chosen(program: &Program, patterns: &[String]) -> Result<Vec<Mapped>, Error> 
             return Err(missing(wanted));
         }
     }
-    let own = fs::read_link(format!("/proc/{}/exe", program.face())).unwrap_or_default();
-    let own = own.to_string_lossy();
-    let own = own.strip_suffix(" (deleted)").unwrap_or(&own);
+    let own = modules::own_path(program);
     let wanted = |file: &&Mapped| match &named[..] {
         [] => file.path.to_string_lossy() == own,
         _ => named.iter().any(|pattern| pattern.matches(file)),
     };
     let chosen: Vec<_> = mapped.iter().filter(wanted).cloned().collect();
-    if chosen.is_empty() { Err(missing(own)) } else { Ok(chosen) }
+    if chosen.is_empty() { Err(missing(&own)) } else { Ok(chosen) }
 }
 
 impl Prepared {

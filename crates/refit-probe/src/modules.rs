@@ -83,6 +83,13 @@ pub fn of(program: &Program) -> Result<Vec<Mapped>, Refusal> {
     Ok(among(program.face(), program.mappings()?))
 }
 
+/// Returns the path of the program's own file, as the program sees it.
+pub fn own_path(program: &Program) -> String {
+    let own = fs::read_link(format!("/proc/{}/exe", program.face())).unwrap_or_default();
+    let own = own.to_string_lossy();
+    own.strip_suffix(" (deleted)").unwrap_or(&own).to_owned()
+}
+
 /// Returns the files whose code a process can run, among its mappings.
 pub fn among(process: u32, mappings: Vec<Mapping>) -> Vec<Mapped> {
     let mut found: Vec<Mapped> = Vec::new();

@@ -5,6 +5,9 @@ mod course;
 mod proved;
 mod unwound;
 
+#[path = "../../../refit-probe/tests/probing/stepped.rs"]
+mod stepped;
+
 #[path = "../../../refit-splice/tests/splicing/victim.rs"]
 #[expect(dead_code, reason = "the tests of splicing ask more of it")]
 mod victim;

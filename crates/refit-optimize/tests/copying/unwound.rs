@@ -9,6 +9,7 @@ use refit_splice::process::Program;
 use refit_splice::remains::{self, Which};
 
 use super::arranged::{Functions, install, take_out};
+use super::stepped::steps;
 use super::victim::{Built, Victim, build};
 
 const SOURCE: &str = "../../refit-probe/tests/probing/unwound.cc";
@@ -19,16 +20,6 @@ const COPIED: &str = "*t_*";
 fn moving() -> &'static Path {
     static BUILT: OnceLock<Built> = OnceLock::new();
     BUILT.get_or_init(|| build("c++", SOURCE, &OPTIONS)).path()
-}
-
-/// Steps through the program; returns its result, and the numbers of its steps in copies and of
-/// those at which its stack was not found.
-fn steps(victim: &mut Victim) -> (String, u64, u64) {
-    let line = victim.ask("step 1");
-    let (sum, rest) = line.split_once(": ").expect("a result");
-    let numbers: Vec<u64> = rest.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let [elsewhere, wrong] = numbers[..] else { panic!("{line}") };
-    (sum.to_owned(), elsewhere, wrong)
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod messages;
 mod program;
 mod sequences;
 mod stacks;
+mod stepped;
 mod tails;
 mod taken;
 mod thrown;

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::{OnceLock, mpsc};
 
 use super::copies::blocks;
+use super::stepped::steps;
 use super::victim::{Built, Victim, build};
 use refit_probe::drill::Files;
 use refit_probe::spec::Spec;
@@ -74,16 +75,6 @@ fn watch(program: &Program, actions: &str) -> Watch {
     let spec: Spec = format!("uprobe:victim:*t_* {actions}").parse().expect("a spec");
     let prepared = watch::prepare(program, &[spec], None).expect("prepared");
     prepared.install(program).expect("installed")
-}
-
-/// Steps through the program; returns its result, and the numbers of its steps in spliced code and
-/// of those at which its stack was not found.
-fn steps(victim: &mut Victim) -> (String, u64, u64) {
-    let line = victim.ask("step 1");
-    let (sum, rest) = line.split_once(": ").expect("a result");
-    let numbers: Vec<u64> = rest.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let [elsewhere, wrong] = numbers[..] else { panic!("{line}") };
-    (sum.to_owned(), elsewhere, wrong)
 }
 
 /// Debug symbols, which a machine need not have, hide what is missing here.
