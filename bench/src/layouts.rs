@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use refit_optimize::interval::Interval;
 use refit_optimize::layout::Figures;
+use refit_optimize::prove::LOOKS;
 use refit_optimize::{Options, Outcome, Step, Verdict, optimize};
 use refit_splice::process::Program;
 use refit_splice::remains;
@@ -88,7 +89,8 @@ fn serve(start: Start, one: &mut LaidOut) -> Result<(), String> {
     for round in 0..2 * ROUNDS {
         // With, without, without, with.
         let with = matches!(round % 4, 0 | 3);
-        let changed = if with { installed.enter(&program) } else { installed.leave(&program) };
+        let changed =
+            if with { installed.enter(&program, || ()) } else { installed.leave(&program, || ()) };
         changed.map_err(|e| e.to_string())?;
         rates[usize::from(with)].push((serving.load)()?);
     }
@@ -98,7 +100,8 @@ fn serve(start: Start, one: &mut LaidOut) -> Result<(), String> {
 
 fn optimise(program: &Program, one: &mut LaidOut) -> Result<(), String> {
     let began = Instant::now();
-    let outcome = optimize(program, &Options::default(), &mut |step| {
+    let options = Options { placebo: LOOKS[LOOKS.len() - 1], ..Options::default() };
+    let outcome = optimize(program, &options, &mut |step| {
         eprintln!("  {:.1} s: {step:?}", began.elapsed().as_secs_f64());
         if let Step::LaidOut(functions, blocks, before, after) = step {
             one.laid_out = Some((*functions, *blocks, *before, *after));

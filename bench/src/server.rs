@@ -263,7 +263,8 @@ pub(crate) fn postgres_backend(folder: &Path) -> Result<Serving, String> {
     let client = Process(client.spawn().map_err(|e| e.to_string())?);
     let server = serving.id();
     let worker = move || backend(server);
-    until(|| worker().is_ok())?;
+    // It asks for the size over a connection of its own first.
+    until(|| fs::read_to_string(&progress).is_ok_and(|text| !text.is_empty()) && worker().is_ok())?;
     let load = move || {
         let read = |path: &Path| fs::read_to_string(path).map_err(|e| e.to_string());
         let before = read(&progress)?.lines().count();

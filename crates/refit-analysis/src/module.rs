@@ -10,7 +10,7 @@ use crate::beginning::{Beginning, beginning};
 use crate::flow::build::{self, Shape};
 use crate::flow::text::text;
 use crate::flow::traverse::traverse;
-use crate::flow::walk::Walk;
+use crate::flow::walk::{Resolved, Walk};
 use crate::flow::world::World;
 use crate::flow::{EdgeKind, Flow, Instruction, Target};
 use crate::functions::map::Map;
@@ -145,8 +145,13 @@ impl Module {
         for (i, at) in shape.sorted.iter().enumerate() {
             numbers[*at as usize] = i as u32;
         }
+        let tables = walk.jumps.values().filter_map(|resolved| match resolved {
+            Resolved::Table { table, .. } => table.clone(),
+            _ => None,
+        });
         Flow {
             function: id,
+            tables: tables.collect(),
             instructions: build::instructions(&walk, &shape),
             order: shape.order.iter().map(|i| numbers[*i as usize]).collect(),
             targets_known: !shape.edges.iter().any(unknown),

@@ -5,9 +5,9 @@
 //! its distance suits the processor's caches: 1 if the target follows at once, up to 0.1 if it is
 //! at most 1,024 bytes ahead or 640 bytes back, otherwise 0. Chains of blocks are merged greedily,
 //! each time those two whose union raises the score most. A short chain may be split, and the other
-//! one put between its parts.
+//! one put between its parts, where control goes on from one to the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Reach in bytes of jumps forward and back that are good for caches.
 const FORWARD: f64 = 1024.0;
@@ -15,7 +15,7 @@ const BACKWARD: f64 = 640.0;
 /// The weight of such a jump over no distance.
 const NEAR: f64 = 0.1;
 /// Maximum number of blocks of a chain that is split.
-const SPLIT: usize = 96;
+const SPLIT: usize = 128;
 /// Gains up to this are rounding errors.
 const NOTHING: f64 = 1e-6;
 
@@ -68,6 +68,67 @@ struct Union {
     blocks: Vec<usize>,
 }
 
+/// The unions of the chains that jumps connect.
+#[derive(Default)]
+struct Unions {
+    all: BTreeMap<(usize, usize), Union>,
+    /// Those that raise the score, by how much.
+    ranked: BTreeSet<(Gain, (usize, usize))>,
+    /// The chains that each one is connected with.
+    others: BTreeMap<usize, BTreeSet<usize>>,
+}
+
+impl Unions {
+    fn insert(&mut self, pair: (usize, usize), union: Union) {
+        if union.gain > NOTHING {
+            self.ranked.insert((Gain(union.gain), pair));
+        }
+        self.all.insert(pair, union);
+        self.others.entry(pair.0).or_default().insert(pair.1);
+        self.others.entry(pair.1).or_default().insert(pair.0);
+    }
+
+    /// Removes the best one.
+    fn pop(&mut self) -> Option<((usize, usize), Union)> {
+        let &(_, pair) = self.ranked.last()?;
+        self.remove(pair).map(|union| (pair, union))
+    }
+
+    /// Removes all those of a chain; returns the other chains.
+    fn take(&mut self, chain: usize) -> BTreeSet<usize> {
+        let others = self.others.remove(&chain).unwrap_or_default();
+        for &other in &others {
+            self.remove((chain.min(other), chain.max(other)));
+            self.others.entry(other).or_default().remove(&chain);
+        }
+        others
+    }
+
+    fn remove(&mut self, pair: (usize, usize)) -> Option<Union> {
+        let union = self.all.remove(&pair)?;
+        self.ranked.remove(&(Gain(union.gain), pair));
+        Some(union)
+    }
+}
+
+/// A gain, in its order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Gain(f64);
+
+impl Eq for Gain {}
+
+impl Ord for Gain {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Gain {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl<'a> Chains<'a> {
     fn new(sizes: &'a [u64], counts: &'a [u64], jumps: &'a [Jump]) -> Self {
         let mut of = vec![Vec::new(); sizes.len()];
@@ -117,36 +178,19 @@ impl<'a> Chains<'a> {
 
     /// Merges chains until no union raises the score.
     fn merge_all(&mut self) {
-        let mut unions = BTreeMap::<(usize, usize), Option<Union>>::new();
-        let pairs: Vec<(usize, usize)> =
+        let mut unions = Unions::default();
+        let mut open: BTreeSet<(usize, usize)> =
             self.jumps.iter().filter_map(|jump| self.pair(jump)).collect();
-        pairs.into_iter().for_each(|pair| _ = unions.insert(pair, None));
         loop {
-            let open: Vec<_> =
-                unions.iter().filter(|(_, union)| union.is_none()).map(|(&pair, _)| pair).collect();
-            for pair in open {
-                let best = self.best(pair.0, pair.1);
-                unions.insert(pair, Some(best));
+            for pair in std::mem::take(&mut open) {
+                let union = self.best(pair.0, pair.1);
+                unions.insert(pair, union);
             }
-            let gain = |union: &Option<Union>| union.as_ref().map_or(0.0, |union| union.gain);
-            let best =
-                unions.iter().max_by(|(_, one), (_, other)| gain(one).total_cmp(&gain(other)));
-            let Some((&(one, other), _)) = best.filter(|(_, union)| gain(union) > NOTHING) else {
-                return;
-            };
-            let Some(Some(union)) = unions.remove(&(one, other)) else { return };
+            let Some(((one, other), union)) = unions.pop() else { return };
             self.unite(one, other, union);
-            let stale: Vec<_> = unions
-                .keys()
-                .copied()
-                .filter(|pair| [pair.0, pair.1].iter().any(|chain| [one, other].contains(chain)))
-                .collect();
-            for pair in stale {
-                unions.remove(&pair);
-                let renamed = |chain: usize| if chain == other { one } else { chain };
-                let (first, second) = (renamed(pair.0), renamed(pair.1));
-                if first != second {
-                    unions.insert((first.min(second), first.max(second)), None);
+            for chain in unions.take(one).into_iter().chain(unions.take(other)) {
+                if chain != one && chain != other {
+                    open.insert((one.min(chain), one.max(chain)));
                 }
             }
         }
@@ -170,7 +214,9 @@ impl<'a> Chains<'a> {
             if outer.blocks.len() > SPLIT {
                 continue;
             }
-            for at in 1..outer.blocks.len() {
+            for at in (1..outer.blocks.len())
+                .filter(|&at| self.is_joint(&outer.blocks, at, &inner.blocks))
+            {
                 let (begin, end) = outer.blocks.split_at(at);
                 orders.push([begin, &inner.blocks, end].concat());
                 orders.push([&inner.blocks, end, begin].concat());
@@ -187,6 +233,18 @@ impl<'a> Chains<'a> {
             }
         }
         best
+    }
+
+    /// Whether control goes on between a chain that is split and the blocks that are put there.
+    fn is_joint(&self, outer: &[usize], at: usize, inner: &[usize]) -> bool {
+        let leads = |from: usize, to: usize| {
+            self.of[from].iter().any(|&index| {
+                let jump = &self.jumps[index];
+                (jump.from, jump.to) == (from, to)
+            })
+        };
+        inner.first().is_some_and(|&first| leads(outer[at - 1], first))
+            || inner.last().is_some_and(|&last| leads(last, outer[at]))
     }
 
     fn unite(&mut self, one: usize, other: usize, union: Union) {

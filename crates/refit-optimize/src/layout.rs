@@ -38,6 +38,8 @@ struct HotFunction {
     body: Arc<Body>,
     /// Its hot blocks by address, the entry first if it is hot.
     blocks: Vec<HotBlock>,
+    /// The addresses of its other blocks.
+    cold: Vec<Range<u64>>,
     jumps: Vec<Jump>,
     tables: Vec<ArrangedTable>,
 }
@@ -135,17 +137,6 @@ impl Hot {
         self.functions.is_empty()
     }
 
-    /// Returns the order that the linker has chosen.
-    pub fn old_order(&self) -> Order {
-        let functions = self.functions.iter().enumerate();
-        let blocks = |one: &HotFunction| {
-            let mut all: Vec<usize> = (0..one.blocks.len()).collect();
-            all.sort_by_key(|&block| one.blocks[block].addresses.start);
-            all
-        };
-        Order { functions: functions.map(|(index, one)| (index, blocks(one))).collect() }
-    }
-
     /// Returns the order in which what runs together is together.
     pub fn new_order(&self) -> Order {
         let blocks: Vec<Vec<usize>> = self.functions.par_iter().map(HotFunction::order).collect();
@@ -177,15 +168,31 @@ impl Hot {
     /// Returns the arrangement of copies in an order.
     pub fn arrangement(&self, order: &Order) -> Arrangement {
         let functions = self.functions.iter().map(|one| Arc::clone(&one.body)).collect();
-        let block = |function: usize, block: usize| {
-            let HotBlock { addresses, enters, .. } = self.functions[function].blocks[block].clone();
-            ArrangedBlock { function, addresses, enters }
-        };
         let all = order.functions.iter();
-        let blocks =
-            all.flat_map(|(function, blocks)| blocks.iter().map(|&one| block(*function, one)));
-        let tables = self.functions.iter().flat_map(|one| &one.tables).cloned().collect();
-        Arrangement { functions, blocks: blocks.collect(), tables }
+        let blocks = all.flat_map(|&(function, ref blocks)| {
+            let known = &self.functions[function].blocks;
+            blocks.iter().map(move |&block| known[block].arranged(function))
+        });
+        Arrangement { functions, blocks: blocks.collect(), tables: self.tables() }
+    }
+
+    /// Returns an arrangement of whole functions in the order that the linker has chosen: what it
+    /// gains is due to copying, and not to the order.
+    pub fn placebo(&self) -> Arrangement {
+        let functions = self.functions.iter().map(|one| Arc::clone(&one.body)).collect();
+        let blocks = self.functions.iter().enumerate().flat_map(|(function, one)| {
+            let cold = one.cold.iter().cloned();
+            let cold = cold.map(|addresses| ArrangedBlock { function, addresses, enters: false });
+            let mut all: Vec<_> =
+                one.blocks.iter().map(|block| block.arranged(function)).chain(cold).collect();
+            all.sort_by_key(|block| block.addresses.start);
+            all
+        });
+        Arrangement { functions, blocks: blocks.collect(), tables: self.tables() }
+    }
+
+    fn tables(&self) -> Vec<ArrangedTable> {
+        self.functions.iter().flat_map(|one| &one.tables).cloned().collect()
     }
 
     /// Returns what the order of the linker makes of the code.
@@ -251,6 +258,10 @@ impl HotFunction {
 }
 
 impl HotBlock {
+    fn arranged(&self, function: usize) -> ArrangedBlock {
+        ArrangedBlock { function, addresses: self.addresses.clone(), enters: self.enters }
+    }
+
     fn size(&self) -> u64 {
         self.addresses.end - self.addresses.start
     }
@@ -307,13 +318,19 @@ fn function(
     hot.sort_by_key(|&block| flow.blocks()[block].start != entry);
     let tables: BTreeMap<usize, ArrangedTable> = hot
         .iter()
-        .filter_map(|&block| Some((block, tables::of_block(module, flow, block, bias)?)))
+        .filter_map(|&block| {
+            Some((block, tables::of_block(module, flow, &flow.blocks()[block], bias)?))
+        })
         .collect();
     let heads = heads(flow, |block| tables.contains_key(&block));
-    let block = |&block: &usize| {
+    let addresses = |block: usize| {
         let known = &flow.blocks()[block];
-        let addresses = known.start.wrapping_add(bias)..known.end.wrapping_add(bias);
-        HotBlock { addresses, count: counts[block], enters: heads.contains(&(block as u32)) }
+        known.start.wrapping_add(bias)..known.end.wrapping_add(bias)
+    };
+    let block = |&block: &usize| HotBlock {
+        addresses: addresses(block),
+        count: counts[block],
+        enters: heads.contains(&(block as u32)),
     };
     let index: BTreeMap<usize, usize> =
         hot.iter().enumerate().map(|(at, &one)| (one, at)).collect();
@@ -325,6 +342,7 @@ fn function(
         id: profiled.id,
         body,
         blocks: hot.iter().map(block).collect(),
+        cold: (0..counts.len()).filter(|one| !index.contains_key(one)).map(addresses).collect(),
         jumps: jumps.iter().filter_map(within).collect(),
         tables: tables.into_values().collect(),
     };

@@ -18,15 +18,19 @@ use refit_sys::status::Status;
 use crate::interval::Interval;
 use crate::layout::{Figures, Hot, Order};
 use crate::profile::{self, Called};
-use crate::prove::{NoProof, Progress, Proof, prove};
+use crate::prove::{LOOKS, NoProof, Progress, Proof, prove};
 
 /// The function that unwinders ask for frames.
 const FINDER: &str = "_Unwind_Find_FDE";
 /// Least size in bytes of a file's code that is optimised: less fits into the first cache.
 const LEAST: u64 = 64 << 10;
-/// Range of calls per second of a function by which progress may be measured.
-const RARE: f64 = 100.0;
-const OFTEN: f64 = 1_000_000.0;
+/// Width of an interval that says enough of copies in the old order.
+const EXACT: f64 = 0.02;
+/// Calls of a function for each second of processor time up to which progress is measured by them:
+/// more cost too much.
+const OFTEN: f64 = 2_000_000.0;
+/// Relative deviation of a function's calls from which on they are no measure.
+const UNEVEN: f64 = 1.0;
 
 /// The parts of a program that are optimised, and the way.
 #[derive(Clone, Debug)]
@@ -42,8 +46,8 @@ pub struct Options {
     pub progress: Option<Spec>,
     /// Time of a slot in which progress is measured.
     pub slot: Duration,
-    /// Whether copies in the old order are measured as well.
-    pub placebo: bool,
+    /// Number of rounds in which copies in the old order are measured first; 0 for none.
+    pub placebo: usize,
     /// Whether nothing is changed but for the counters of the profile.
     pub rehearse: bool,
     /// Whether the copies are kept without a proof.
@@ -57,8 +61,8 @@ impl Default for Options {
             file: None,
             functions: None,
             progress: None,
-            slot: Duration::from_millis(100),
-            placebo: true,
+            slot: Duration::from_millis(25),
+            placebo: LOOKS[0],
             rehearse: false,
             unproved: false,
         }
@@ -223,7 +227,7 @@ pub fn optimize(
         Some(spec) => (Some(spec.clone()), BTreeSet::new()),
         None if options.rehearse || options.unproved => (None, BTreeSet::new()),
         None => {
-            let (spec, id) = found_progress(&mut files, file, &called, tell)?;
+            let (spec, id) = found_progress(&mut files, file, &called, options.slot, tell)?;
             (Some(spec), BTreeSet::from([id]))
         }
     };
@@ -254,10 +258,11 @@ fn found_progress(
     files: &mut Files,
     file: usize,
     called: &Called,
+    slot: Duration,
     tell: &mut dyn FnMut(&Step),
 ) -> Result<(Spec, FunctionId), Error> {
     let (module, _) = files.open(file)?;
-    let id = steady(called).ok_or(Error::NoProgress)?;
+    let id = steady(called, slot).ok_or(Error::NoProgress)?;
     let function = module.function(id);
     tell(&Step::Progress(function.name()));
     let entry = function.entry;
@@ -294,15 +299,17 @@ impl Changing<'_> {
         tell: &mut dyn FnMut(&Step),
     ) -> Result<Outcome, Error> {
         let mut placebo = None;
-        if self.options.placebo {
-            let old = hot.arrangement(&hot.old_order());
-            let (proof, _) = self.measure(old, progress, |_| true)?;
+        let rounds = self.options.placebo;
+        if rounds > 0 {
+            let exact = |gain: &Interval| gain.high - gain.low < EXACT;
+            let (proof, _) = self.measure(hot.placebo(), progress, rounds, exact)?;
             tell(&Step::Placebo(proof));
             placebo = Some(proof.gain);
             remains::take_out(self.program, Which::Arrangements)?;
         }
         let sure = |gain: &Interval| gain.low > 0.0 || gain.high < 0.0;
-        let (proof, installed) = self.measure(hot.arrangement(new), progress, sure)?;
+        let most = LOOKS[LOOKS.len() - 1];
+        let (proof, installed) = self.measure(hot.arrangement(new), progress, most, sure)?;
         tell(&Step::Measured(proof));
         if proof.gain.low > 0.0 {
             return Ok(self.ends(Verdict::Kept(proof.gain), placebo, Some(installed)));
@@ -324,10 +331,11 @@ impl Changing<'_> {
         &mut self,
         arrangement: Arrangement,
         progress: &Spec,
+        most: usize,
         enough: impl Fn(&Interval) -> bool,
     ) -> Result<(Proof, Installed), Error> {
         let installed = self.install(arrangement)?;
-        let measured = self.measured(&installed, progress, enough);
+        let measured = self.measured(&installed, progress, most, enough);
         match measured {
             Ok(proof) => {
                 self.stop = self.stop.max(proof.stop);
@@ -344,10 +352,11 @@ impl Changing<'_> {
         &self,
         installed: &Installed,
         progress: &Spec,
+        most: usize,
         enough: impl Fn(&Interval) -> bool,
     ) -> Result<Proof, Error> {
         let progress = Progress::new(self.program, progress.clone())?;
-        let proof = prove(self.program, installed, &progress, self.options.slot, enough);
+        let proof = prove(self.program, installed, &progress, self.options.slot, most, enough);
         progress.end(self.program)?;
         Ok(proof?)
     }
@@ -374,16 +383,18 @@ fn chosen(program: &Program, files: &Files, options: &Options) -> Result<usize, 
     found.ok_or_else(|| Error::NoFile { wanted: options.file.clone().unwrap_or(own) })
 }
 
-/// Returns the function whose calls are the most even measure of what the program does.
-fn steady(called: &Called) -> Option<FunctionId> {
-    let evenness = |(&id, rates): (&FunctionId, &Vec<f64>)| {
+/// Returns the function whose calls are the most even measure of what the program does. A slot in
+/// which there are few has a part of a call more or less.
+fn steady(called: &Called, slot: Duration) -> Option<FunctionId> {
+    let unevenness = |(&id, rates): (&FunctionId, &Vec<f64>)| {
         let n = rates.len() as f64;
         let mean = rates.iter().sum::<f64>() / n;
-        let per_second = mean * 1e9;
         let squares = rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>();
         let deviation = (squares / n).sqrt() / mean;
-        ((RARE..OFTEN).contains(&per_second) && deviation.is_finite()).then_some((id, deviation))
+        let part = 0.5 / (mean * slot.as_nanos() as f64);
+        let often = mean * 1e9 < OFTEN;
+        (often && deviation.is_finite()).then_some((id, deviation.hypot(part)))
     };
-    let all = called.rates.iter().filter_map(evenness);
+    let all = called.rates.iter().filter_map(unevenness).filter(|(_, one)| *one < UNEVEN);
     all.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(id, _)| id)
 }

@@ -15,14 +15,13 @@ use refit_probe::reading::Reading;
 use refit_probe::spec::{Place, Spec, What};
 use refit_probe::watch::{self, Error};
 use refit_splice::process::{Program, Refusal, STOP_TIMEOUT, Still};
+use refit_sys::clock;
 use tracing::debug;
-
-use crate::prove::processor_time;
 
 /// Time between two looks at the positions of threads, and at the counts.
 const LOOKS: Duration = Duration::from_millis(20);
 /// Number of looks between two readings of all counts.
-const READINGS: usize = 5;
+const READINGS: usize = 2;
 /// Functions are chosen, the heaviest first, up to all but this part of all weight.
 const REST: f64 = 0.002;
 /// Maximum number of functions whose blocks are counted.
@@ -82,8 +81,11 @@ pub fn called(
         for look in 1.. {
             // The pace of the looks; what they find does not depend on it.
             std::thread::sleep(LOOKS);
-            let work = |still: &mut Still<'_>| still.positions();
-            let (positions, _) = program.stand_still::<_, Refusal>(STOP_TIMEOUT, work)?;
+            let work = |still: &mut Still<'_>| {
+                let spent = clock::of_process(program.id()).unwrap_or(0);
+                Ok((still.positions()?, spent))
+            };
+            let ((positions, spent), _) = program.stand_still::<_, Refusal>(STOP_TIMEOUT, work)?;
             for id in positions.into_iter().filter_map(|(counter, _)| of(counter)) {
                 *called.seen.entry(id).or_default() += 1;
             }
@@ -91,7 +93,6 @@ pub fn called(
             if look % READINGS != 0 && !ends {
                 continue;
             }
-            let spent = processor_time(program);
             let mut reader = watch.reader();
             let mut counts = BTreeMap::new();
             for place in &watch.watched {

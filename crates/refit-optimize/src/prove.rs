@@ -4,29 +4,40 @@
 //! in the program's load is in both. In each slot, the calls of some function are counted, and the
 //! processor time that the program spends; their ratio is the program's *progress*. It does not
 //! depend on how much load there is, as long as its kind is the same.
+//!
+//! Both are read while no thread runs: only then is the processor time exact, and belongs to the
+//! same moment as the count. Slots are short, since the speed of a shared machine changes at all
+//! time scales, and slots that follow each other at once have most of it in common.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use refit_probe::reading::Reading;
 use refit_probe::spec::Spec;
 use refit_probe::watch::{self, Error, Watch};
-use refit_splice::process::Program;
+use refit_splice::process::{Program, Refusal, STOP_TIMEOUT, Still};
 use refit_splice::remains::Removed;
 use refit_splice::{Installed, Why};
+use refit_sys::clock;
 use tracing::debug;
 
 use crate::interval::{Interval, gain};
 
-/// Time at the beginning of a slot that is not measured: caches fill.
-const SETTLE: Duration = Duration::from_millis(15);
 /// Numbers of rounds after which the result is looked at.
-const LOOKS: [usize; 5] = [8, 14, 20, 30, 45];
+pub const LOOKS: [usize; 5] = [20, 35, 55, 80, 120];
+/// Number of rounds in which the program may do nothing.
+const IDLE: usize = 60;
 
 /// Counts progress while the program runs.
 #[derive(Debug)]
 pub struct Progress {
     watch: Watch,
+}
+
+/// Calls and processor time, in nanoseconds, up to some moment, or between two.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    calls: u64,
+    spent: u64,
 }
 
 /// A gain that has been measured.
@@ -61,27 +72,14 @@ impl Progress {
         Ok(Self { watch: watch::prepare(program, &[spec], None)?.install(program)? })
     }
 
-    /// Returns the number of calls so far.
-    fn calls(&self) -> u64 {
+    /// Returns what has been done so far, by a program whose threads are stopped.
+    fn done(&self, program: &Program) -> Done {
         let places = self.watch.watched.iter().flat_map(|place| &place.actions);
         let counts = places.map(|watching| match self.watch.read(watching).map(|one| one.all) {
             Ok(Reading::Count(count)) => count,
             _ => 0,
         });
-        counts.sum()
-    }
-
-    /// Returns the progress in some time; `None` if there was none.
-    fn of(&self, program: &Program, time: Duration) -> Option<f64> {
-        // Nothing is waited for: the first part of a slot is left out.
-        std::thread::sleep(SETTLE);
-        let (calls, spent) = (self.calls(), processor_time(program));
-        let began = Instant::now();
-        while let Some(rest) = time.checked_sub(began.elapsed()) {
-            std::thread::sleep(rest);
-        }
-        let (calls, spent) = (self.calls() - calls, processor_time(program).saturating_sub(spent));
-        (calls > 0 && spent > 0).then(|| calls as f64 / spent as f64)
+        Done { calls: counts.sum(), spent: clock::of_process(program.id()).unwrap_or(0) }
     }
 
     /// Ends the counting.
@@ -93,8 +91,26 @@ impl Progress {
     }
 }
 
-/// Measures what an arrangement of copies, which control has just entered, gains. Control is in the
-/// copies afterwards.
+impl Done {
+    fn since(self, before: Self) -> Self {
+        Self {
+            calls: self.calls.saturating_sub(before.calls),
+            spent: self.spent.saturating_sub(before.spent),
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { calls: self.calls + other.calls, spent: self.spent + other.spent }
+    }
+
+    /// Returns the logarithm of the progress; `None` if there was none.
+    fn progress(self) -> Option<f64> {
+        (self.calls > 0 && self.spent > 0).then(|| (self.calls as f64 / self.spent as f64).ln())
+    }
+}
+
+/// Measures what an arrangement of copies, which control has just entered, gains, until it is
+/// `enough`, in at most this many rounds. Control is in the copies afterwards.
 ///
 /// # Errors
 /// [`NoProof`]; control may be in the copies or not.
@@ -103,41 +119,54 @@ pub fn prove(
     installed: &Installed,
     progress: &Progress,
     slot: Duration,
+    most: usize,
     enough: impl Fn(&Interval) -> bool,
 ) -> Result<Proof, NoProof> {
-    let (mut logarithms, mut stop) = (Vec::new(), Duration::ZERO);
-    let looks = LOOKS.len() as u32;
+    let (mut logarithms, mut stop, mut idle) = (Vec::new(), Duration::ZERO, 0);
+    let looks: Vec<usize> = LOOKS.into_iter().filter(|&look| look <= most).collect();
+    let mut begin = looked(program, progress)?;
     loop {
-        let mut slots = [0.0; 4];
-        for (number, measured) in slots.iter_mut().enumerate() {
-            match number {
-                1 => stop = stop.max(installed.leave(program)?),
-                3 => stop = stop.max(installed.enter(program)?),
-                _ => {}
+        let (mut first, mut second) = (begin, begin);
+        pass(slot);
+        stop = stop.max(installed.leave(program, || first = progress.done(program))?);
+        pass(2 * slot);
+        stop = stop.max(installed.enter(program, || second = progress.done(program))?);
+        pass(slot);
+        let end = looked(program, progress)?;
+        let with = first.since(begin).and(end.since(second)).progress();
+        let without = second.since(first).progress();
+        begin = end;
+        let Some((with, without)) = with.zip(without) else {
+            idle += 1;
+            if idle > IDLE {
+                return Err(NoProof::Idle);
             }
-            *measured = progress.of(program, slot).ok_or(NoProof::Idle)?;
-        }
-        let [with, without, again, last] = slots.map(f64::ln);
-        debug!(?slots, "a round");
-        logarithms.push((with + last - without - again) / 2.0);
+            continue;
+        };
+        logarithms.push(with - without);
         let rounds = logarithms.len();
-        if !LOOKS.contains(&rounds) {
+        if !looks.contains(&rounds) {
             continue;
         }
-        let Some(gain) = gain(&logarithms, looks) else { continue };
+        let Some(gain) = gain(&logarithms, looks.len() as u32) else { continue };
         debug!(?gain, rounds, "measured");
-        if enough(&gain) || LOOKS.last() == Some(&rounds) {
+        if enough(&gain) || looks.last() == Some(&rounds) {
             return Ok(Proof { gain, rounds, stop });
         }
     }
 }
 
-/// Returns the processor time of all threads of a program, in nanoseconds.
-pub fn processor_time(program: &Program) -> u64 {
-    let tasks = fs::read_dir(format!("/proc/{}/task", program.face())).into_iter().flatten();
-    let spent = tasks.flatten().filter_map(|task| {
-        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    spent.sum()
+/// Stops the program, and returns what it has done.
+fn looked(program: &Program, progress: &Progress) -> Result<Done, NoProof> {
+    let work = |_: &mut Still<'_>| Ok::<_, Refusal>(progress.done(program));
+    let (done, _) = program.stand_still(STOP_TIMEOUT, work).map_err(Why::from)?;
+    Ok(done)
+}
+
+/// Lets the program run for some time.
+fn pass(time: Duration) {
+    let began = Instant::now();
+    while let Some(rest) = time.checked_sub(began.elapsed()) {
+        std::thread::sleep(rest);
+    }
 }

@@ -18,13 +18,15 @@ use crate::why::Why;
 
 impl Installed {
     /// Has control enter the copies of an arrangement, after it has [left](Self::leave) them.
-    /// Returns the time for which the program was stopped.
+    /// `look` is called first, while no thread runs. Returns the time for which the program was
+    /// stopped.
     ///
     /// # Errors
     /// [`Why`]: the program cannot be stopped or changed, or another tool has changed it meanwhile.
-    pub fn enter(&self, program: &Program) -> Result<Duration, Why> {
+    pub fn enter(&self, program: &Program, look: impl FnOnce() + Send) -> Result<Duration, Why> {
         let places = Places::new(&self.removable.places);
         let work = |still: &mut Still<'_>| {
+            look();
             let change = places.decide(still.program(), |record, now| match now {
                 Now::Old => Ok(Some(&*record.new)),
                 Now::New => Ok(None),
@@ -37,14 +39,15 @@ impl Installed {
         program.stand_still(STOP_TIMEOUT, work).map(|((), stood)| stood)
     }
 
-    /// Has control leave the copies of an arrangement, which stay in the program. Returns the time
-    /// for which the program was stopped.
+    /// Has control leave the copies of an arrangement, which stay in the program. `look` is called
+    /// first, while no thread runs. Returns the time for which the program was stopped.
     ///
     /// # Errors
     /// [`Why`]: the program cannot be stopped or changed.
-    pub fn leave(&self, program: &Program) -> Result<Duration, Why> {
+    pub fn leave(&self, program: &Program, look: impl FnOnce() + Send) -> Result<Duration, Why> {
         let places = Places::new(self.removable.places.iter().rev());
         let work = |still: &mut Still<'_>| {
+            look();
             let change = places.decide(still.program(), |record, now| {
                 Ok::<_, Refusal>((now == Now::New).then_some(&*record.old))
             })?;

@@ -93,7 +93,7 @@ impl Linker<'_, '_> {
             }
             Exit::JumpIndirect => match self.walk.jumps.get(&last) {
                 Some(Resolved::TailCall) => add(Target::Elsewhere, EdgeKind::Jump),
-                Some(Resolved::Table { targets }) => {
+                Some(Resolved::Table { targets, .. }) => {
                     targets.iter().for_each(|t| add(self.target(*t), EdgeKind::Table));
                 }
                 unknown => {

@@ -76,6 +76,21 @@ pub struct Block {
     pub(crate) count: u32,
 }
 
+/// A table by which an indirect jump chooses its target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JumpTable {
+    /// Address of the jump.
+    pub jump: u64,
+    /// Address of the instruction that reads an entry: the jump itself, or one before it.
+    pub load: u64,
+    /// Address of the first entry.
+    pub address: u64,
+    /// Address that is added to each entry, of 4 bytes; `None` if entries are addresses of 8 bytes.
+    pub base: Option<u64>,
+    /// The targets of the entries.
+    pub targets: Vec<u64>,
+}
+
 /// Why control goes from one block to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EdgeKind {

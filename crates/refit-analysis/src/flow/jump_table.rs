@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 use super::exits::{self, Exit, exit_of};
-use super::graph::LONGEST;
+use super::graph::{JumpTable, LONGEST};
 use super::trace::{Trace, is_call, is_immediate, writes};
 use super::value_range::{Bound, bound};
 use super::walk::{Resolved, Walk};
@@ -43,6 +43,8 @@ struct Table {
     index: Register,
     /// Instruction before which the register holds the index.
     at: u32,
+    /// Instruction that reads an entry.
+    load: u32,
 }
 
 impl Table {
@@ -121,12 +123,19 @@ impl Resolver<'_> {
         };
         let mut targets = Vec::new();
         let mut known = true;
-        for table in tables {
-            known &= self.read(&table, &mut targets).is_some();
+        for table in &tables {
+            known &= self.read(table, &mut targets).is_some();
         }
+        let table = match tables[..] {
+            [Table { address, base, load, .. }] => {
+                let (jump, load) = (instruction.ip(), self.trace.code(load).ip());
+                Some(JumpTable { jump, load, address, base, targets: targets.clone() })
+            }
+            _ => None,
+        };
         targets.sort_unstable();
         targets.dedup();
-        if known { Resolved::Table { targets } } else { Resolved::Unknown { targets } }
+        if known { Resolved::Table { targets, table } } else { Resolved::Unknown { targets } }
     }
 
     /// Returns the tables that the value of `register` may be read from.
@@ -221,7 +230,7 @@ impl Resolver<'_> {
                 register => self.trace.constant(register, i)?,
             };
             let address = place.wrapping_add(displacement);
-            return Some(Table { address, base, index: second, at: i });
+            return Some(Table { address, base, index: second, at: i, load: i });
         }
         if scale != 1 {
             return None;
@@ -231,7 +240,7 @@ impl Resolver<'_> {
             let Some(place) = self.trace.constant(place, i) else { continue };
             let (index, at) = self.scaled(scaled, i, size)?;
             let address = place.wrapping_add(displacement);
-            return Some(Table { address, base, index, at });
+            return Some(Table { address, base, index, at, load: i });
         }
         None
     }

@@ -15,7 +15,7 @@ pub(crate) mod world;
 pub use entered::constant_read;
 pub(crate) use entered::entered;
 pub use exits::{slot, stub_slot};
-pub use graph::{Block, Edge, EdgeKind, Instruction, Marks, Target};
+pub use graph::{Block, Edge, EdgeKind, Instruction, JumpTable, Marks, Target};
 
 use graph::LONGEST;
 
@@ -32,6 +32,7 @@ pub struct Flow {
     pub(crate) blocks: Vec<Block>,
     pub(crate) edges: Vec<Edge>,
     pub(crate) live: Vec<Live>,
+    pub(crate) tables: Vec<JumpTable>,
     pub(crate) targets_known: bool,
 }
 
@@ -55,6 +56,11 @@ impl Flow {
     /// Returns all edges, by the block that they leave.
     pub fn edges(&self) -> &[Edge] {
         &self.edges
+    }
+
+    /// Returns the table of the jump at an address, if it has one, and no other one.
+    pub fn table_of(&self, jump: u64) -> Option<&JumpTable> {
+        self.tables.iter().find(|table| table.jump == jump)
     }
 
     /// Whether the targets of all jumps are known, so that control within the function reaches only

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use iced_x86::Instruction;
 
+use super::graph::JumpTable;
 use super::world::World;
 use crate::functions::Function;
 use crate::image::landing::{CallSite, call_sites};
@@ -35,6 +36,8 @@ pub(crate) enum Resolved {
     Table {
         /// Its targets, ascending.
         targets: Vec<u64>,
+        /// The table, if there is one only.
+        table: Option<JumpTable>,
     },
     /// A tail call of a function that follows the ABI.
     TailCall,
@@ -49,7 +52,7 @@ impl Resolved {
     /// Returns the known targets.
     pub(crate) fn targets(&self) -> &[u64] {
         match self {
-            Self::Table { targets } | Self::Unknown { targets } => targets,
+            Self::Table { targets, .. } | Self::Unknown { targets } => targets,
             Self::TailCall => &[],
         }
     }

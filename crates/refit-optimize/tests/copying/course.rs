@@ -28,7 +28,7 @@ fn the_result_is_the_same_in_any_order() {
         assert!((8..=13).contains(&copied), "{copied}");
         let installed = install(&program, functions.any(seed));
         assert_eq!(victim.ask("go 3000"), plain, "{seed}");
-        installed.leave(&program).expect("left");
+        installed.leave(&program, || ()).expect("left");
         assert_eq!(victim.ask("go 3000"), plain, "{seed}");
         take_out(&mut victim, |victim| assert_eq!(victim.ask("go 3000"), plain));
         assert!(victim.traces().0 == before, "{seed}");
@@ -50,8 +50,8 @@ fn the_result_is_the_same_while_copies_come_and_go() {
                 let some = (round % 3 == 1).then_some(round);
                 let functions = Functions::new(&program, path, "c_*", some);
                 let installed = install(&program, functions.any(round));
-                installed.leave(&program).expect("left");
-                installed.enter(&program).expect("entered");
+                installed.leave(&program, || ()).expect("left");
+                installed.enter(&program, || ()).expect("entered");
                 remains::take_out(&program, Which::Arrangements).expect("taken out");
             }
         });

@@ -39,9 +39,9 @@ fn every_frame_is_found_at_every_instruction() {
             let (sum, elsewhere, wrong) = steps(&mut victim);
             assert_eq!((sum, wrong), (plain.0.clone(), 0), "{path:?} {seed}");
             assert!(elsewhere > 500, "{seed}: {elsewhere}");
-            installed.leave(&program).expect("left");
+            installed.leave(&program, || ()).expect("left");
             assert_eq!(steps(&mut victim), plain);
-            installed.enter(&program).expect("entered");
+            installed.enter(&program, || ()).expect("entered");
             assert!(steps(&mut victim).1 > 500);
             take_out(&mut victim, |victim| assert_eq!(steps(victim), plain));
             assert!(victim.traces().0 == before);
@@ -58,8 +58,8 @@ fn churn(program: &Program, path: &Path, ends: &AtomicBool) -> u64 {
         let functions = Functions::new(program, path, COPIED, some.then_some(rounds));
         let installed = install(program, functions.any(rounds));
         for _ in 0..4 {
-            installed.leave(program).expect("left");
-            installed.enter(program).expect("entered");
+            installed.leave(program, || ()).expect("left");
+            installed.enter(program, || ()).expect("entered");
         }
         remains::take_out(program, Which::Arrangements).expect("taken out");
         rounds += 1;

@@ -28,17 +28,20 @@ pub struct ArrangedBlock {
     pub enters: bool,
 }
 
-/// A jump table of distances, each of 4 bytes, from the table itself. A copy of the jump reads a
-/// copy of the table.
+/// A table by which a jump chooses its target. A copy of the jump reads a copy of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrangedTable {
-    /// Address of the instruction that loads an entry, sign-extended. Up to the jump, the value is
-    /// used to compute the target only, and nothing else is done with it afterwards.
+    /// Address of the instruction that reads an entry: the jump itself, or one before it. Up to the
+    /// jump, the value is used to compute the target only, and nothing else is done with it
+    /// afterwards.
     pub load: u64,
     /// Address of the jump.
     pub jump: u64,
     /// Address of the table.
     pub address: u64,
+    /// Address from which the entries, of 4 bytes each, are distances; `None` if they are addresses
+    /// of 8 bytes each.
+    pub base: Option<u64>,
     /// The targets of its entries.
     pub targets: Vec<u64>,
 }

@@ -57,10 +57,17 @@ pub(crate) fn make(arranged: &Arranged, at: u64) -> Result<Vec<EncodedCode>, Why
     Ok(all)
 }
 
-/// Bytes of an entry of a table.
-const ENTRY: u64 = 4;
 /// Bytes of a cache line.
 const LINE: u64 = 64;
+
+/// Bytes of the longer entries, to a multiple of which all tables are filled.
+const ENTRY: u64 = 8;
+
+/// Returns the room for a table.
+fn bytes(table: &ArrangedTable) -> u64 {
+    let entry = if table.base.is_some() { 4 } else { ENTRY };
+    (entry * table.targets.len() as u64).next_multiple_of(ENTRY)
+}
 
 /// The copies of jump tables, one after the other.
 struct Tables<'a> {
@@ -76,7 +83,7 @@ impl<'a> Tables<'a> {
         let (mut end, mut distances) = (begin, HashMap::new());
         for table in &arranged.tables {
             distances.insert(table.load, end.wrapping_sub(table.address).cast_signed());
-            end += ENTRY * table.targets.len() as u64;
+            end += bytes(table);
         }
         Self { tables: &arranged.tables, begin, end, distances }
     }
@@ -93,11 +100,15 @@ impl<'a> Tables<'a> {
         for table in self.tables {
             for target in &table.targets {
                 let copy = to.get(target).unwrap_or(target);
-                let distance = copy.wrapping_sub(table.address).cast_signed();
-                let distance = i32::try_from(distance);
+                let Some(base) = table.base else {
+                    code.extend(copy.to_le_bytes());
+                    continue;
+                };
+                let distance = i32::try_from(copy.wrapping_sub(base).cast_signed());
                 let distance = distance.map_err(|_| Why::Far { address: table.address })?;
                 code.extend(distance.to_le_bytes());
             }
+            code.resize(code.len().next_multiple_of(ENTRY as usize), 0);
         }
         let procedures = Procedures { name: "jump tables".to_owned(), parts: Vec::new() };
         Ok((!code.is_empty()).then(|| EncodedCode {
@@ -191,8 +202,8 @@ pub(crate) fn most_bytes(arranged: &Arranged) -> u64 {
         let members = arranged.members(block);
         members.iter().map(instruction).sum::<u64>() + JUMP as u64
     };
-    let entries: u64 = arranged.tables.iter().map(|table| table.targets.len() as u64).sum();
-    arranged.blocks.iter().map(block).sum::<u64>() + ENTRY * entries + 2 * LINE
+    let tables: u64 = arranged.tables.iter().map(bytes).sum();
+    arranged.blocks.iter().map(block).sum::<u64>() + tables + 2 * LINE
 }
 
 /// Returns an upper bound of the number of records.

@@ -50,8 +50,8 @@ pub(crate) struct OptimizeArgs {
     #[arg(long, value_name = "PLACE")]
     progress: Option<String>,
 
-    /// Time of each measurement; there are four in a round, and 8 to 45 rounds
-    #[arg(long, value_parser = format::parse_duration, value_name = "TIME", default_value = "100ms")]
+    /// Time of each measurement; there are four in a round, and 20 to 120 rounds
+    #[arg(long, value_parser = format::parse_duration, value_name = "TIME", default_value = "25ms")]
     slot: Duration,
 
     /// Do not measure what copies in the old order gain
@@ -114,7 +114,7 @@ fn options(args: &OptimizeArgs) -> Result<Options, Failure> {
         functions: args.func.clone(),
         progress: args.progress.as_ref().map(count).transpose().map_err(not_understood)?,
         slot: args.slot,
-        placebo: !args.no_placebo,
+        placebo: if args.no_placebo { 0 } else { Options::default().placebo },
         rehearse: args.dry_run,
         unproved: args.unproved,
     })
