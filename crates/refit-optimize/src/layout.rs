@@ -10,9 +10,10 @@ use refit_analysis::flow::{EdgeKind, Flow, Target};
 use refit_analysis::{FunctionId, Module};
 use refit_probe::code::decode;
 use refit_probe::sites::Place;
-use refit_splice::{ArrangedBlock, ArrangedTable, Arrangement, Body};
+use refit_splice::{ArrangedBlock, ArrangedCall, ArrangedTable, Arrangement, Body};
 use tracing::debug;
 
+use crate::calls::{self, Targets};
 use crate::clusters::{self, Calls, Node};
 use crate::eligible::calls_can_move;
 use crate::ext_tsp::{self, Jump};
@@ -42,6 +43,8 @@ struct HotFunction {
     cold: Vec<Range<u64>>,
     jumps: Vec<Jump>,
     tables: Vec<ArrangedTable>,
+    /// The calls that copies make in other ways.
+    ways: Vec<ArrangedCall>,
 }
 
 #[derive(Clone, Debug)]
@@ -72,7 +75,12 @@ pub struct Order {
 
 impl Hot {
     /// Chooses what is copied, of a file that is mapped `bias` bytes from its addresses.
-    pub fn new(module: &Module, bias: u64, profile: &Profile, stay: &BTreeSet<FunctionId>) -> Self {
+    pub fn new(
+        module: &Module,
+        bias: u64,
+        (profile, targets): (&Profile, &Targets),
+        stay: &BTreeSet<FunctionId>,
+    ) -> Self {
         let least = least(module, profile);
         let found: Vec<_> = profile
             .functions
@@ -81,7 +89,7 @@ impl Hot {
                 if stay.contains(&one.id) {
                     Err("measures progress")
                 } else {
-                    function(module, bias, one, least)
+                    function(module, bias, (one, targets), least)
                 }
             })
             .collect();
@@ -173,7 +181,8 @@ impl Hot {
             let known = &self.functions[function].blocks;
             blocks.iter().map(move |&block| known[block].arranged(function))
         });
-        Arrangement { functions, blocks: blocks.collect(), tables: self.tables() }
+        let calls = self.functions.iter().flat_map(|one| &one.ways).cloned().collect();
+        Arrangement { functions, blocks: blocks.collect(), tables: self.tables(), calls }
     }
 
     /// Returns an arrangement of whole functions in the order that the linker has chosen: what it
@@ -188,7 +197,8 @@ impl Hot {
             all.sort_by_key(|block| block.addresses.start);
             all
         });
-        Arrangement { functions, blocks: blocks.collect(), tables: self.tables() }
+        let (blocks, tables) = (blocks.collect(), self.tables());
+        Arrangement { functions, blocks, tables, calls: Vec::new() }
     }
 
     fn tables(&self) -> Vec<ArrangedTable> {
@@ -295,7 +305,7 @@ type WithCalls = (HotFunction, Vec<(FunctionId, u64)>);
 fn function(
     module: &Module,
     bias: u64,
-    profiled: &Profiled,
+    (profiled, targets): (&Profiled, &Targets),
     least: u64,
 ) -> Result<Option<WithCalls>, &'static str> {
     let place = Place::new(module, profiled.id, bias);
@@ -345,8 +355,14 @@ fn function(
         cold: (0..counts.len()).filter(|one| !index.contains_key(one)).map(addresses).collect(),
         jumps: jumps.iter().filter_map(within).collect(),
         tables: tables.into_values().collect(),
+        ways: hot
+            .iter()
+            .filter_map(|&block| {
+                calls::of_block(module, flow, &flow.blocks()[block], targets, bias)
+            })
+            .collect(),
     };
-    let calls = calls(module, flow, &hot, &counts);
+    let calls = called(module, flow, &hot, (&counts, targets));
     Ok(Some((function, calls)))
 }
 
@@ -362,13 +378,24 @@ fn heads(flow: &Flow, has_table: impl Fn(usize) -> bool) -> BTreeSet<u32> {
 }
 
 /// Returns which functions these blocks call, and how often.
-fn calls(module: &Module, flow: &Flow, hot: &[usize], counts: &[u64]) -> Vec<(FunctionId, u64)> {
-    let call = |&block: &usize| {
-        let last = flow.block_instructions(&flow.blocks()[block]).last()?;
-        let call = decode(module, last.address)?;
-        let direct = call.op0_kind() == OpKind::NearBranch64 && call.is_call_near();
-        let to = direct.then(|| module.function_at(call.near_branch_target()))??;
-        Some((to, counts[block]))
-    };
-    hot.iter().filter_map(call).collect()
+fn called(
+    module: &Module,
+    flow: &Flow,
+    hot: &[usize],
+    (counts, targets): (&[u64], &Targets),
+) -> Vec<(FunctionId, u64)> {
+    let mut all = Vec::new();
+    for &block in hot {
+        let last = flow.block_instructions(&flow.blocks()[block]).last();
+        let Some(call) = last.and_then(|last| decode(module, last.address)) else { continue };
+        if call.op0_kind() == OpKind::NearBranch64 && call.is_call_near() {
+            let to = module.function_at(call.near_branch_target());
+            all.extend(to.map(|to| (to, counts[block])));
+        }
+        for &(target, part) in targets.get(&call.ip()).into_iter().flatten() {
+            let count = (counts[block] as f64 * part) as u64;
+            all.extend(module.function_at(target).map(|to| (to, count)));
+        }
+    }
+    all
 }

@@ -28,6 +28,7 @@
 //! - [`eligible`]: the functions whose calls can be made from copies.
 //! - [`tables`]: jump tables that are copied with their jumps.
 //! - [`profile`]: what runs, and how often.
+//! - [`calls`]: where calls through pointers lead, and calls that are made in other ways.
 //! - [`layout`]: from a profile to an arrangement of copies.
 //! - [`interval`]: what measured ratios say.
 //! - [`prove`]: measures the program with the copies, and without them.
@@ -35,6 +36,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod calls;
 pub mod clusters;
 pub mod eligible;
 pub mod ext_tsp;

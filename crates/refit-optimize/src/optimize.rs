@@ -15,6 +15,7 @@ use refit_splice::remains::{self, Which};
 use refit_splice::{Arrangement, Installed, Plan, Why};
 use refit_sys::status::Status;
 
+use crate::calls;
 use crate::interval::Interval;
 use crate::layout::{Figures, Hot, Order};
 use crate::profile::{self, Called};
@@ -223,6 +224,7 @@ pub fn optimize(
     }
     let profile = profile::blocks(program, &mut files, file, &hot, options.profile / 2)?;
     tell(&Step::Profiled(profile.functions.len(), profile.lasted));
+    let targets = calls::targets(program, &mut files, file, &profile, options.profile / 4)?;
     let (progress, stay) = match &options.progress {
         Some(spec) => (Some(spec.clone()), BTreeSet::new()),
         None if options.rehearse || options.unproved => (None, BTreeSet::new()),
@@ -232,7 +234,7 @@ pub fn optimize(
         }
     };
     let (module, bias) = files.open(file)?;
-    let mut hot = Hot::new(module, bias, &profile, &stay);
+    let mut hot = Hot::new(module, bias, (&profile, &targets), &stay);
     if let Some(pattern) = &options.functions {
         hot.restrict(&module.find(pattern).into_iter().collect());
     }

@@ -161,7 +161,7 @@ mod unwind;
 mod why;
 mod withdraw;
 
-pub use arrange::{ArrangedBlock, ArrangedTable, Arrangement};
+pub use arrange::{ArrangedBlock, ArrangedCall, ArrangedTable, Arrangement, Callee};
 pub use body::{Body, Part};
 pub use counted::{ENTRIES, EXITS, Keyed, TIME};
 pub use install::{Installed, StopTimes};

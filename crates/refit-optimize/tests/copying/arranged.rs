@@ -5,6 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use refit_analysis::Module;
+use refit_analysis::flow::Block;
+use refit_optimize::calls::Targets;
 use refit_optimize::layout::Hot;
 use refit_optimize::profile::{Profile, Profiled};
 use refit_probe::files::Files;
@@ -36,12 +38,29 @@ impl Functions {
         });
         let lasted = Duration::from_secs(1);
         let profile = Profile { functions: functions.collect(), lasted };
-        Self { hot: Hot::new(&module, bias, &profile, &BTreeSet::new()) }
+        let targets = any_targets(&module, &profile, seed.unwrap_or(0));
+        Self { hot: Hot::new(&module, bias, (&profile, &targets), &BTreeSet::new()) }
     }
 
     pub(crate) fn any(&self, seed: u64) -> Arrangement {
         self.hot.arrangement(&self.hot.any_order(seed))
     }
+}
+
+/// Says of all calls that they mostly lead to some functions of the profile.
+fn any_targets(module: &Module, profile: &Profile, seed: u64) -> Targets {
+    let entry = |at: u64| {
+        let number = seed.wrapping_add(at) as usize % profile.functions.len();
+        module.function(profile.functions[number].id).entry
+    };
+    let flows = profile.functions.iter().map(|one| module.flow(one.id));
+    let calls = flows.flat_map(|flow| {
+        let last = |block: &Block| flow.block_instructions(block).last().map(|one| one.address);
+        flow.blocks().iter().filter_map(last).collect::<Vec<_>>()
+    });
+    let parts = [0.7, 0.2, 0.09];
+    let likely = |call: u64| (call..).zip(parts).map(|(at, part)| (entry(at), part)).collect();
+    calls.map(|call| (call, likely(call))).collect()
 }
 
 /// Installs an arrangement.

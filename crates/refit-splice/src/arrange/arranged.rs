@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::arrangement::{ArrangedBlock, ArrangedTable, Arrangement};
+use super::arrangement::{ArrangedBlock, ArrangedCall, ArrangedTable, Arrangement};
 use super::gates;
 use crate::body::{Body, Kind, Member};
 use crate::why::Why;
@@ -15,6 +15,7 @@ pub(crate) struct Arranged {
     pub(crate) functions: Vec<Function>,
     pub(crate) blocks: Vec<Block>,
     pub(crate) tables: Vec<ArrangedTable>,
+    pub(crate) calls: Vec<ArrangedCall>,
 }
 
 #[derive(Debug)]
@@ -61,7 +62,8 @@ impl Arranged {
             (new && can_move(own)).then_some(Block { function, members })
         };
         let blocks = arrangement.blocks.iter().filter_map(there).collect();
-        (Self { functions, blocks, tables: arrangement.tables }, refused)
+        let (tables, calls) = (arrangement.tables, arrangement.calls);
+        (Self { functions, blocks, tables, calls }, refused)
     }
 
     pub(crate) fn line(&self) -> String {

@@ -14,6 +14,8 @@ pub struct Arrangement {
     pub blocks: Vec<ArrangedBlock>,
     /// The jump tables that are copied.
     pub tables: Vec<ArrangedTable>,
+    /// The calls that are made in other ways.
+    pub calls: Vec<ArrangedCall>,
 }
 
 /// A block of a function.
@@ -26,6 +28,27 @@ pub struct ArrangedBlock {
     /// Whether control that is in the original enters the copy at its beginning, if a jump fits
     /// there. At the entries of functions it always does.
     pub enters: bool,
+}
+
+/// A call at the end of a block whose copy gets to its target in another way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrangedCall {
+    /// Address of the call.
+    pub address: u64,
+    /// The way.
+    pub callee: Callee,
+}
+
+/// A way to get to the target of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Callee {
+    /// The call is one through a register or memory, and mostly leads to one of these functions,
+    /// the most frequent first. The copy compares the target with them, and calls their copies
+    /// directly. Before the call, `r11` and the flags are dead, and the call does not use `r11`.
+    Likely(Vec<u64>),
+    /// The call leads to a stub of the procedure linkage table, which jumps to the address that is
+    /// stored here. The copy does so itself.
+    Stored(u64),
 }
 
 /// A table by which a jump chooses its target. A copy of the jump reads a copy of the table.

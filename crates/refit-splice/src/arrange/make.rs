@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::arranged::{Arranged, Block, Function};
-use super::arrangement::ArrangedTable;
+use super::arrangement::{ArrangedCall, ArrangedTable, Callee};
+use super::calls;
 use super::write::{Written, write};
 use crate::body::{Member, has_no_long_form};
 use crate::encode::{EncodedCode, address_of, encode, frames};
@@ -30,8 +31,10 @@ pub(crate) fn make(arranged: &Arranged, at: u64) -> Result<Vec<EncodedCode>, Why
     let mut to: BTreeMap<u64, u64> = encoded.located(&written.left_out)?.into_iter().collect();
     to.extend(copies.iter().copied());
     let mut back = encoded.located(&written.jumps)?;
+    back.extend(encoded.located(&written.others)?);
     back.extend(copies.into_iter().filter(|(original, _)| !tables.is_used_at(*original)));
     back.sort_unstable_by_key(|&(_, copy)| copy);
+    back.dedup_by_key(|&mut (_, copy)| copy);
     let mut all: Vec<EncodedCode> = tables.encode(&to)?.into_iter().collect();
     let mut entered = BTreeSet::new();
     for (number, &(index, _)) in written.runs.iter().enumerate() {
@@ -203,12 +206,22 @@ pub(crate) fn most_bytes(arranged: &Arranged) -> u64 {
         members.iter().map(instruction).sum::<u64>() + JUMP as u64
     };
     let tables: u64 = arranged.tables.iter().map(bytes).sum();
-    arranged.blocks.iter().map(block).sum::<u64>() + tables + 2 * LINE
+    let compared = |one: &ArrangedCall| match &one.callee {
+        Callee::Likely(functions) => calls::MOST_BYTES * (functions.len() as u64 + 1),
+        Callee::Stored(_) => 0,
+    };
+    let calls: u64 = arranged.calls.iter().map(compared).sum();
+    arranged.blocks.iter().map(block).sum::<u64>() + tables + calls + 2 * LINE
 }
 
 /// Returns an upper bound of the number of records.
 pub(crate) fn most_records(arranged: &Arranged) -> usize {
     let gates = arranged.functions.iter().map(|function| function.gates.len()).sum::<usize>();
     let members = arranged.blocks.iter().map(|block| block.members.len() + 1);
-    gates + members.sum::<usize>()
+    // Four instructions and a jump for each function, and the rest.
+    let compared = arranged.calls.iter().map(|one| match &one.callee {
+        Callee::Likely(functions) => 5 * functions.len() + 2,
+        Callee::Stored(_) => 0,
+    });
+    gates + members.sum::<usize>() + compared.sum::<usize>()
 }

@@ -5,6 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use iced_x86::{Code, FlowControl, Instruction, OpKind};
 
 use super::arranged::{Arranged, Block};
+use super::arrangement::Callee;
+use super::calls::{self, Comparison};
 use crate::body::{Kind, Member, has_no_long_form};
 use crate::listing::{COPY_LABELS, Listing};
 use crate::relocate::made;
@@ -15,6 +17,8 @@ pub(super) struct Written {
     pub(super) code: Listing,
     /// Positions of the copies of instructions, with the addresses of the originals.
     pub(super) places: Vec<(u64, usize)>,
+    /// Further positions at which all is as before an instruction, but for what is dead there.
+    pub(super) others: Vec<(u64, usize)>,
     /// Positions of jumps to what follows an instruction, with the address of what follows.
     pub(super) jumps: Vec<(u64, usize)>,
     /// Positions at which threads continue that are at jumps without a copy: these lead to what
@@ -35,6 +39,9 @@ pub(super) fn write(arranged: &Arranged, tables: &HashMap<u64, i64>) -> Result<W
         let next = arranged.blocks.get(number + 1);
         let next = next.and_then(|next| arranged.members(next).first());
         writer.block(block, next.map(|one| one.instruction.ip()))?;
+        if arranged.blocks.get(number + 1).is_none_or(|next| next.function != block.function) {
+            writer.finish_calls()?;
+        }
     }
     Ok(writer.written)
 }
@@ -44,7 +51,22 @@ struct Writer<'a> {
     /// Labels of the copies to which branches and calls lead, by the addresses of the originals.
     labels: HashMap<u64, u64>,
     tables: &'a HashMap<u64, i64>,
+    /// The ways of calls, by their addresses.
+    calls: HashMap<u64, &'a Callee>,
+    /// A label that has not been used yet.
+    next_label: u64,
+    /// Calls of this function that are compared with further functions.
+    unfinished: Vec<Unfinished<'a>>,
     written: Written,
+}
+
+/// A call through a pointer that is not to the most frequent target.
+struct Unfinished<'a> {
+    /// Where control comes from the first comparison.
+    label: u64,
+    call: Instruction,
+    /// The other functions with which it is compared.
+    targets: &'a [u64],
 }
 
 impl<'a> Writer<'a> {
@@ -56,18 +78,27 @@ impl<'a> Writer<'a> {
             }
             targets.extend(arranged.members(block).last().map(|one| one.instruction.next_ip()));
         }
+        let calls: HashMap<u64, &Callee> =
+            arranged.calls.iter().map(|one| (one.address, &one.callee)).collect();
+        for callee in calls.values() {
+            if let Callee::Likely(functions) = callee {
+                targets.extend(functions);
+            }
+        }
         let members = arranged.blocks.iter().flat_map(|block| arranged.members(block));
         let copied = members.map(|member| member.instruction.ip());
-        let labels =
+        let labels: HashMap<u64, u64> =
             copied.filter(|address| targets.contains(address)).zip(COPY_LABELS..).collect();
+        let next_label = COPY_LABELS + labels.len() as u64;
         let written = Written {
             code: Listing::default(),
             places: Vec::new(),
+            others: Vec::new(),
             jumps: Vec::new(),
             left_out: Vec::new(),
             runs: Vec::new(),
         };
-        Self { arranged, labels, tables, written }
+        Self { arranged, labels, tables, calls, next_label, unfinished: Vec::new(), written }
     }
 
     /// Writes a block; `next` is the address of the one whose copy follows.
@@ -94,10 +125,14 @@ impl<'a> Writer<'a> {
         let address = member.instruction.ip();
         self.written.code.stand_for(address);
         if let Some(&label) = self.labels.get(&address) {
-            let mut here = Instruction::with(Code::Zero_bytes);
-            here.set_ip(label);
-            self.written.code.push(here);
+            self.bind(label);
         }
+    }
+
+    fn bind(&mut self, label: u64) {
+        let mut here = Instruction::with(Code::Zero_bytes);
+        here.set_ip(label);
+        self.written.code.push(here);
     }
 
     /// Records that the next instruction is the copy of one.
@@ -128,21 +163,95 @@ impl<'a> Writer<'a> {
                 _ => {}
             }
         }
-        if !member.is_landing() {
-            self.place(address);
-            self.copy(member, target(instruction));
+        match self.calls.get(&address).copied().filter(|_| member.kind == Kind::Call) {
+            Some(Callee::Likely(functions)) => self.compare_first(instruction, functions)?,
+            Some(&Callee::Stored(slot)) => {
+                self.place(address);
+                self.written.code.push(calls::stored(instruction, slot)?);
+            }
+            None if !member.is_landing() => {
+                self.place(address);
+                self.copy(member, target(instruction));
+            }
+            None => {}
         }
         // A call that does not return has a return address as well, and no other copy's.
         let goes_on = member.goes_on() || member.kind == Kind::Call;
         if goes_on && next != Some(behind) {
-            self.written.code.stand_after(&[*instruction]);
-            let position = self.written.code.len();
-            self.written.jumps.push((behind, position));
-            let to = self.label(behind);
-            let jump = Instruction::with_branch(Code::Jmp_rel32_64, to);
-            self.written.code.push(made(address, jump)?);
+            self.jump_behind(instruction)?;
         }
         Ok(())
+    }
+
+    /// Writes a jump to what follows an instruction.
+    fn jump_behind(&mut self, instruction: &Instruction) -> Result<(), Why> {
+        let behind = instruction.next_ip();
+        self.written.code.stand_after(&[*instruction]);
+        let position = self.written.code.len();
+        self.written.jumps.push((behind, position));
+        let jump = Instruction::with_branch(Code::Jmp_rel32_64, self.label(behind));
+        self.written.code.push(made(instruction.ip(), jump)?);
+        Ok(())
+    }
+
+    /// Writes a call through a pointer, as far as it leads to the most frequent function that has a
+    /// copy.
+    fn compare_first(&mut self, call: &Instruction, targets: &'a [u64]) -> Result<(), Why> {
+        self.place(call.ip());
+        let first = targets.iter().position(|function| self.labels.contains_key(function));
+        let Some(first) = first else {
+            let mut copy = *call;
+            copy.set_ip(0);
+            self.written.code.push(copy);
+            return Ok(());
+        };
+        let label = self.new_label();
+        self.compare(call, targets[first], label)?;
+        let targets = &targets[first + 1..];
+        self.unfinished.push(Unfinished { label, call: *call, targets });
+        Ok(())
+    }
+
+    fn compare(&mut self, call: &Instruction, function: u64, other: u64) -> Result<(), Why> {
+        let copy = self.label(function);
+        let Comparison { load, compare, branch, call: direct } =
+            calls::compared(call, function, copy, other)?;
+        for one in [load, compare, branch, direct] {
+            let position = self.written.code.len();
+            self.written.others.push((call.ip(), position));
+            self.written.code.push(one);
+        }
+        Ok(())
+    }
+
+    /// Writes the rest of all calls through pointers of a function.
+    fn finish_calls(&mut self) -> Result<(), Why> {
+        for Unfinished { mut label, call, targets } in std::mem::take(&mut self.unfinished) {
+            let copied: Vec<u64> =
+                targets.iter().copied().filter(|one| self.labels.contains_key(one)).collect();
+            for function in copied {
+                let other = self.new_label();
+                self.written.code.stand_for(call.ip());
+                self.bind(label);
+                self.compare(&call, function, other)?;
+                self.jump_behind(&call)?;
+                label = other;
+            }
+            self.written.code.stand_for(call.ip());
+            self.bind(label);
+            let position = self.written.code.len();
+            self.written.others.push((call.ip(), position));
+            let mut copy = call;
+            copy.set_ip(0);
+            self.written.code.push(copy);
+            self.jump_behind(&call)?;
+        }
+        Ok(())
+    }
+
+    fn new_label(&mut self) -> u64 {
+        self.next_label += 1;
+        self.next_label - 1
     }
 
     /// Writes an instruction so that it has the same effect at any address; a branch or call leads
