@@ -52,14 +52,12 @@ pub(crate) fn take_back(
     let mut changes = Vec::new();
     let mut unwinds = false;
     for Stack { top, pages } in &stacks {
-        contexts::search(program, pages, |at, word| {
-            if area.contains(&word) {
-                match back.get(&word) {
-                    Some(&to) => changes.push((at, to)),
-                    None => unwinds |= at + contexts::RED_ZONE >= *top,
-                }
+        for (at, word) in contexts::search(program, pages, &area) {
+            match back.get(&word) {
+                Some(&to) => changes.push((at, to)),
+                None => unwinds |= at + contexts::RED_ZONE >= *top,
             }
-        });
+        }
     }
     if unwinds {
         return Ok(Some(Left::InUse));
@@ -93,10 +91,8 @@ pub(crate) fn left(
         stacks.iter().flat_map(|stack| &stack.pages).any(|own| own.contains(&page.start))
     };
     let others: Vec<_> = written.into_iter().filter(|pages| !is_stack(pages)).collect();
-    let (code, mut left) = (head.code_range(), false);
-    contexts::search(program, &others, |_, word| {
-        left |= code.contains(&word) && back.contains_key(&word)
-    });
+    let found = contexts::search(program, &others, &head.code_range());
+    let left = found.iter().any(|(_, word)| back.contains_key(word));
     Ok(left.then_some(Left::Saved))
 }
 

@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use refit_sys::foreign::gather;
 use refit_sys::maps::Mapping;
 use refit_sys::memory::PAGE_SIZE_U64;
 use refit_sys::pagemap::Pagemap;
@@ -144,12 +145,9 @@ pub(crate) fn saved(
     };
     let tops: Vec<u64> = still.positions()?.into_iter().map(|(_, stack)| stack).collect();
     let known = signal_frames::saved(still)?;
-    let mut found = Vec::new();
-    search(program, &places, |at, counter| {
-        if within.contains(&counter) && wanted(counter) {
-            found.push(Saved { at, counter });
-        }
-    });
+    let found = search(program, &places, within).into_iter();
+    let found = found.filter(|&(_, counter)| wanted(counter));
+    let mut found: Vec<Saved> = found.map(|(at, counter)| Saved { at, counter }).collect();
     found.retain(|one| !known.contains(one) && is_context(still, &mappings, one.at));
     found.retain(|one| !is_left_over(still, &mappings, &tops, one.at));
     Ok(SearchResult::All(found))
@@ -174,6 +172,9 @@ pub(super) fn counters(
 
 /// Bytes that are read at once: whole pages.
 const CHUNK: usize = 1 << 18;
+/// Number of these that a thread is started for, and maximum number of such threads.
+const EACH: usize = 8;
+const MOST_SEARCHERS: usize = 8;
 
 /// Whether a program catches signals that switch threads in user space: those of timers, those free
 /// for programs, real-time ones.
@@ -222,22 +223,61 @@ pub(crate) fn pages(pagemap: &Pagemap, mapping: &Mapping) -> Option<Vec<Range<u6
     Some(all)
 }
 
-/// Calls `each` with the address of each word in these ranges of pages, and the word.
-pub(crate) fn search(program: &Program, pages: &[Range<u64>], mut each: impl FnMut(u64, u64)) {
-    let mut buffer = vec![0; CHUNK];
-    for range in pages {
-        for begin in range.clone().step_by(CHUNK) {
-            let length = (range.end - begin).min(CHUNK as u64) as usize;
-            let bytes = &mut buffer[..length];
-            // What has been unmapped since is not looked at.
-            if program.read(begin, bytes).is_err() {
-                continue;
+/// Returns the words in these ranges of pages whose value is in `within`, with their addresses, in
+/// the order of the ranges. Several threads search, since the program stands still meanwhile.
+pub(crate) fn search(
+    program: &Program,
+    pages: &[Range<u64>],
+    within: &Range<u64>,
+) -> Vec<(u64, u64)> {
+    let chunks: Vec<Range<u64>> = pages
+        .iter()
+        .flat_map(|range| {
+            let begins = range.clone().step_by(CHUNK);
+            begins.map(|begin| begin..range.end.min(begin + CHUNK as u64))
+        })
+        .collect();
+    let searchers = std::thread::available_parallelism().map_or(1, usize::from);
+    let searchers = searchers.min(MOST_SEARCHERS).min(chunks.len().div_ceil(EACH));
+    if searchers < 2 {
+        return search_in_turn(program, &chunks, within);
+    }
+    let parts = chunks.chunks(chunks.len().div_ceil(searchers));
+    std::thread::scope(|scope| {
+        let each = parts.map(|part| scope.spawn(|| search_in_turn(program, part, within)));
+        let each: Vec<_> = each.collect();
+        let found = each.into_iter().flat_map(|one| match one.join() {
+            Ok(found) => found,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        found.collect()
+    })
+}
+
+fn search_in_turn(
+    program: &Program,
+    chunks: &[Range<u64>],
+    within: &Range<u64>,
+) -> Vec<(u64, u64)> {
+    let (mut buffer, mut found) = (vec![0; CHUNK], Vec::new());
+    let length = within.end - within.start;
+    for chunk in chunks {
+        let bytes = &mut buffer[..(chunk.end - chunk.start) as usize];
+        // The pages are there, so nobody is waited for. What has been unmapped since is not looked
+        // at.
+        let copied = gather(program.face(), std::slice::from_ref(chunk), bytes);
+        if copied.ok() != Some(bytes.len()) && program.read(chunk.start, bytes).is_err() {
+            continue;
+        }
+        let (words, _) = bytes.as_chunks::<8>();
+        for (at, word) in (chunk.start..).step_by(8).zip(words) {
+            let word = u64::from_le_bytes(*word);
+            if word.wrapping_sub(within.start) < length {
+                found.push((at, word));
             }
-            let (words, _) = bytes.as_chunks::<8>();
-            let at = (begin..).step_by(8);
-            at.zip(words).for_each(|(at, word)| each(at, u64::from_le_bytes(*word)));
         }
     }
+    found
 }
 
 /// Whether the word at `at` is the program counter of a context.
