@@ -1,8 +1,9 @@
 <?php
-// Works on texts for ever: arrays, formats, sorting, regular expressions, calls.
+// Works on texts for ever, or so many rounds: arrays, formats, sorting, regular expressions, calls.
 function fib($n) { return $n < 2 ? $n : fib($n - 1) + fib($n - 2); }
 $n = 0;
-while (true) {
+$left = (int) ($argv[1] ?? -1);
+while ($left--) {
 	$h = [];
 	for ($i = 1; $i <= 2000; $i++) {
 		$k = "key" . ($i * 7 % 1000);

@@ -1,8 +1,9 @@
-# Works on texts for ever: hashes, formats, sorting, regular expressions, calls.
+# Works on texts for ever, or so many rounds: hashes, formats, sorting, regular expressions, calls.
 use strict;
 sub fib { my $x = shift; return $x < 2 ? $x : fib($x - 1) + fib($x - 2); }
 my $n = 0;
-while (1) {
+my $left = shift // -1;
+while ($left--) {
 	my %h;
 	for my $i (1 .. 2000) {
 		my $k = "key" . ($i * 7 % 1000);

@@ -1,5 +1,5 @@
-# Works on texts for ever: dictionaries, formats, sorting, regular expressions, calls.
-import json, re
+# Works on texts for ever, or so many rounds: dictionaries, formats, sorting, regular expressions, calls.
+import json, re, sys
 
 
 def fib(n):
@@ -14,7 +14,9 @@ class Node:
         return len(self.key) * 3 + self.value % 7
 
 
-while True:
+left = int(sys.argv[1]) if len(sys.argv) > 1 else -1
+while left:
+    left -= 1
     nodes = {}
     for i in range(2000):
         key = "key%d" % (i * 7 % 1000)

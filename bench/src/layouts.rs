@@ -1,7 +1,7 @@
 //! Optimises programs under load, and lets the results be: figures of the code, gains as refit
 //! measures them, and the requests that the load generators count with and without the copies.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -45,9 +45,11 @@ pub(crate) fn measure() -> Vec<LaidOut> {
         ("php, texts.php", "php", "texts.php"),
     ];
     let servers = servers.into_iter().map(|(name, start)| noted(name, |one| serve(start, one)));
-    let scripts =
-        scripts.into_iter().map(|(name, with, script)| noted(name, |one| run(with, script, one)));
-    servers.chain(scripts).collect()
+    let scripts = scripts
+        .into_iter()
+        .map(|(name, with, script)| noted(name, |one| script_of(with, script, one)));
+    let model = std::iter::once_with(|| noted("a model of verilator, 100 units", model));
+    servers.chain(scripts).chain(model).collect()
 }
 
 fn noted(name: &'static str, measure: impl FnOnce(&mut LaidOut) -> Result<(), String>) -> LaidOut {
@@ -58,13 +60,37 @@ fn noted(name: &'static str, measure: impl FnOnce(&mut LaidOut) -> Result<(), St
     one
 }
 
+/// Returns a file of the loads.
+fn load(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("loads").join(name)
+}
+
 /// Optimises a script's interpreter; the script works for ever.
-fn run(with: &str, script: &str, one: &mut LaidOut) -> Result<(), String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("loads").join(script);
-    let mut command = Command::new(with);
-    command.arg(script).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(|e| format!("{with}: {e}"))?;
-    // Only what the profile shows depends on this: the interpreter has read its script.
+fn script_of(with: &str, script: &str, one: &mut LaidOut) -> Result<(), String> {
+    run(Command::new(with).arg(load(script)), one)
+}
+
+/// Optimises a model of hardware, which is a program with much code.
+fn model(one: &mut LaidOut) -> Result<(), String> {
+    let folder = server::folder()?;
+    let design = Command::new("python3").arg(load("model.py")).arg("100").output();
+    let design = design.map_err(|e| e.to_string())?.stdout;
+    std::fs::write(folder.path().join("model.v"), design).map_err(|e| e.to_string())?;
+    let mut build = Command::new("verilator");
+    build.args(["--cc", "--exe", "--build", "-Wno-fatal", "-O3", "-CFLAGS", "-O2", "-j", "2"]);
+    build.args(["--top-module", "model", "model.v"]).arg(load("model.cc"));
+    let built = build.current_dir(folder.path()).output().map_err(|e| e.to_string())?;
+    if !built.status.success() {
+        return Err(String::from_utf8_lossy(&built.stderr).into_owned());
+    }
+    run(&mut Command::new(folder.path().join("obj_dir/Vmodel")), one)
+}
+
+/// Optimises a program that works for ever.
+fn run(command: &mut Command, one: &mut LaidOut) -> Result<(), String> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
+    // Only what the profile shows depends on this: an interpreter has read its script.
     thread::sleep(Duration::from_secs(1));
     let done = Program::open(child.id()).map_err(|e| e.to_string()).and_then(|program| {
         optimise(&program, one)?;

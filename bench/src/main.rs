@@ -4,6 +4,7 @@
 //! Ratios count; medians with 10th and 90th percentiles.
 
 mod area;
+mod bolted;
 mod calls;
 mod classes;
 mod counter;
@@ -158,7 +159,10 @@ fn main() -> ExitCode {
             "questions" => report.questions(questions::measure()),
             "programs" => report.programs(&programs::measure()),
             "servers" => report.servers(&servers::measure()),
-            "optimize" => report.layouts(&layouts::measure()),
+            "optimize" => {
+                report.layouts(&layouts::measure());
+                report.bolted(&bolted::measure());
+            }
             "faults" => report.faults(faults::measure()),
             "paging" => report.paging(&paging::measure()),
             "runs" => report.runs(runs::measure()),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::bolted::Bolted;
 use crate::layouts::{self, LaidOut};
 use crate::programs::Measured as Program;
 use crate::report::Report;
@@ -149,6 +150,26 @@ impl Report {
                 "≤ 5 ms".into(),
                 rates,
             ]);
+        }
+    }
+
+    pub(crate) fn bolted(&mut self, measured: &[Bolted]) {
+        let title = "BOLT on the same interpreters";
+        let heads = [
+            "program and load",
+            "sampling, s",
+            "making the file, s",
+            "processor time for the same work, gain in %",
+            "restart",
+        ];
+        self.section(title, "optimize", &heads);
+        for one in measured {
+            if let Some(why) = &one.trouble {
+                self.row(&[one.name.into(), format!("not measured: {why}")]);
+                continue;
+            }
+            let [sampling, making] = one.took.map(|took| format!("{:.1}", took.as_secs_f64()));
+            self.row(&[one.name.into(), sampling, making, one.gain.show(1), "needed".into()]);
         }
     }
 

@@ -62,7 +62,7 @@ fn own_time() -> Duration {
 
 /// Returns the processor time of all children that have ended (proc_pid_stat(5), `cutime` and
 /// `cstime`), to ten milliseconds.
-fn children_time() -> Result<Duration, String> {
+pub(crate) fn children_time() -> Result<Duration, String> {
     let stat = std::fs::read_to_string("/proc/self/stat").map_err(|e| e.to_string())?;
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let ticks: f64 =
