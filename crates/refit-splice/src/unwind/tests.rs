@@ -34,7 +34,7 @@ fn described(all: &[Procedure]) -> Image {
         session: (0, 0),
         finders: 0,
         generation: 0,
-        calls: false,
+        contents: crate::record::Contents::Snippets,
     };
     let mut unwinding = Unwinding::default();
     for procedure in all {
@@ -47,7 +47,7 @@ fn described(all: &[Procedure]) -> Image {
             records: Vec::new(),
             moves: Vec::new(),
             flags: Vec::new(),
-            calls: false,
+            contents: crate::record::Contents::Snippets,
             frames: edges(procedure).into_iter().map(of).collect(),
             descriptors: Vec::new(),
             procedures: Arc::new(Procedures { name: "it".into(), parts }),
