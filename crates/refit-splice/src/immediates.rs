@@ -79,14 +79,17 @@ pub fn set(program: &Program, immediates: &[Immediate]) -> Result<Duration, Why>
     let ((made, earlier), stood) = program.stand_still(STOP_TIMEOUT, |still| {
         let found = remains::find(program)?;
         refuse_elsewhere(program, immediates, &found)?;
-        let earlier = covering(&found, begin..begin + length as u64);
+        let range = begin..begin + length as u64;
+        let earlier = covering(&found, &range);
         let generation = found.iter().map(|one| one.head.generation).max().unwrap_or(0) + 1;
-        let near = begin..begin + length as u64;
         let room = Room { records: records.len(), tables: 0, code: 1, data: PAGE_SIZE_U64 + 1 };
-        let mut area = Area::make(still, &near, room)?;
+        let mut area = Area::make(still, &range, room)?;
         area.head.contents = Contents::Immediates;
         area.head.generation = generation;
         let made = area.note(program, &records).and_then(|()| change(still, &records, &found));
+        // One with the same numbers is in place again, and stays.
+        let earlier: Vec<u64> =
+            earlier.filter(|one| !is_in_place(program, one)).map(|one| one.head.address).collect();
         if made.is_err() {
             unmap(still, [area.head].into_iter())?;
         }
@@ -108,7 +111,7 @@ pub fn set(program: &Program, immediates: &[Immediate]) -> Result<Duration, Why>
 /// [`Why`]: the program cannot be stopped or changed.
 pub fn unset(program: &Program, range: Range<u64>) -> Result<usize, Why> {
     let found = remains::find(program)?;
-    let areas = covering(&found, range);
+    let areas: Vec<u64> = covering(&found, &range).map(|one| one.head.address).collect();
     if !areas.is_empty() {
         remains::give_back(program, &areas)?;
     }
@@ -121,32 +124,29 @@ pub fn unset(program: &Program, range: Range<u64>) -> Result<usize, Why> {
 /// [`Why`]: the program has ended.
 pub fn settings(program: &Program) -> Result<Vec<Setting>, Why> {
     let found = remains::find(program)?;
-    let all = found.iter().filter(|one| one.holds_immediates());
-    let of = |one: &Remains| {
-        let records = one.records.iter().filter(|record| is_in_place(program, record));
-        let mut bytes: Vec<ReplacedBytes> = records
-            .map(|record| ReplacedBytes {
-                address: record.address,
-                old: record.old.clone(),
-                new: record.new.clone(),
-            })
-            .collect();
-        bytes.sort_by_key(|one| one.address);
-        Setting { bytes }
+    let replaced = |record: &Record| ReplacedBytes {
+        address: record.address,
+        old: record.old.clone(),
+        new: record.new.clone(),
     };
-    Ok(all.map(of).filter(|setting| !setting.bytes.is_empty()).collect())
+    let of = |one: &Remains| Setting { bytes: one.records.iter().map(replaced).collect() };
+    Ok(found.iter().filter(|one| is_in_place(program, one)).map(of).collect())
 }
 
 /// Returns the addresses of all bytes that have been replaced, among the areas that were found.
 pub(crate) fn in_place(program: &Program, found: &[Remains]) -> BTreeSet<u64> {
-    let records = found.iter().filter(|one| one.holds_immediates()).flat_map(|one| &one.records);
-    let replaced = records.filter(|record| is_in_place(program, record));
-    replaced.flat_map(|record| record.address..record.address + record.new.len() as u64).collect()
+    let settings = found.iter().filter(|one| is_in_place(program, one));
+    let records = settings.flat_map(|one| &one.records);
+    records.flat_map(|record| record.address..record.address + record.new.len() as u64).collect()
 }
 
-fn is_in_place(program: &Program, record: &Record) -> bool {
-    let mut now = vec![0; record.new.len()];
-    program.read(record.address, &mut now).is_ok() && now == record.new
+/// Whether an area is of a setting that is in place: all of its bytes are there.
+fn is_in_place(program: &Program, one: &Remains) -> bool {
+    let is_there = |record: &Record| {
+        let mut now = vec![0; record.new.len()];
+        program.read(record.address, &mut now).is_ok() && now == record.new
+    };
+    one.holds_immediates() && !one.records.is_empty() && one.records.iter().all(is_there)
 }
 
 /// Returns the records of a setting. An immediate of eight bytes has two; they are in one page, so
@@ -200,15 +200,13 @@ fn refuse_elsewhere(
     one.map_or(Ok(()), |one| Err(Why::Elsewhere { address: one.instruction }))
 }
 
-/// Returns the addresses of the areas with immediates in this range.
-fn covering(found: &[Remains], range: Range<u64>) -> Vec<u64> {
+/// Returns the areas with immediates in this range.
+fn covering<'f>(
+    found: &'f [Remains],
+    range: &'f Range<u64>,
+) -> impl Iterator<Item = &'f Remains> + 'f {
     let has = |one: &&Remains| one.records.iter().any(|record| range.contains(&record.address));
-    found
-        .iter()
-        .filter(|one| one.holds_immediates())
-        .filter(has)
-        .map(|one| one.head.address)
-        .collect()
+    found.iter().filter(|one| one.holds_immediates()).filter(has)
 }
 
 #[cfg(test)]

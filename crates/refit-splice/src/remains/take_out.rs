@@ -126,20 +126,23 @@ impl Remains {
         Ok(restored)
     }
 
-    /// Restores immediates. Instructions stay where they are, so no thread has to be moved. Bytes
-    /// that are neither the old nor the new ones stay: an area with a later generation, which has
-    /// been taken out before, or another tool has changed them.
+    /// Restores immediates. Instructions stay where they are, so no thread has to be moved. If some
+    /// bytes are neither the old nor the new ones, all of the area stay: those of another area, or
+    /// another tool, have replaced them since.
     fn restore_immediates(&self, still: &Still<'_>) -> Result<Restored, Why> {
-        let mut restored = Restored::default();
-        let change = Places::new(&self.records).decide(still.program(), |record, now| {
-            match now {
-                Now::New => restored.sites += 1,
-                Now::Foreign | Now::Replaced => restored.foreign += 1,
-                Now::Old | Now::Gone => {}
-            }
-            Ok::<_, Refusal>((now == Now::New).then_some(&*record.old))
+        let (program, mut foreign) = (still.program(), 0);
+        Places::new(&self.records).decide(program, |_, now| {
+            foreign += usize::from(matches!(now, Now::Foreign | Now::Replaced));
+            Ok::<_, Refusal>(None)
         })?;
-        change.make(still.program())?;
+        let mut restored = Restored { foreign, ..Restored::default() };
+        if foreign == 0 {
+            let change = Places::new(&self.records).decide(program, |record, now| {
+                restored.sites += usize::from(now == Now::New);
+                Ok::<_, Refusal>((now == Now::New).then_some(&*record.old))
+            })?;
+            change.make(program)?;
+        }
         Ok(restored)
     }
 

@@ -47,7 +47,7 @@ fn described(all: &[Procedure]) -> Image {
             records: Vec::new(),
             moves: Vec::new(),
             flags: Vec::new(),
-            contents: crate::record::Contents::Snippets,
+            calls: false,
             frames: edges(procedure).into_iter().map(of).collect(),
             descriptors: Vec::new(),
             procedures: Arc::new(Procedures { name: "it".into(), parts }),
