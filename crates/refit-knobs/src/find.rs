@@ -9,6 +9,7 @@ use refit_analysis::image::Kind;
 use refit_analysis::{Function, FunctionId, Module};
 
 use crate::arguments::{Direction, direction};
+use crate::callers::use_result;
 use crate::code::{Code, number, set};
 use crate::compare::{Decision, Stepping, decision, left, stepped, stepping};
 use crate::guard::guards;
@@ -190,9 +191,7 @@ impl Finder<'_, '_> {
         let mut web = Web::of(self.code, at)?;
         defined.extend(&web.definitions);
         let (usage, mut risks) = self.use_of(&web);
-        if self.returns_counter(&web, &usage) {
-            web.escapes.insert(Escape::Returned);
-        }
+        risks.extend(self.returns_counter(&web, &usage).then_some(Risk::Returned));
         let passed = matches!(usage, Use::Argument { .. });
         let others = web.arguments.len() - usize::from(passed && !web.arguments.is_empty());
         if others > 0 || (passed && !web.compared.is_empty()) {
@@ -213,7 +212,7 @@ impl Finder<'_, '_> {
     fn returns_counter(&self, web: &Web, usage: &Use) -> bool {
         let ends_at_zero =
             matches!(usage, Use::Spin(rounds) | Use::Loop(rounds) if rounds.exact && rounds.down);
-        let returns = |&(at, register): &(usize, u8)| {
+        let returns = |&(at, register): &(usize, u8)| -> bool {
             let end = decision(self.code, at).filter(|_| ends_at_zero).and_then(|decision| {
                 let ends = left(self.code, &self.loops, decision.jump)?;
                 let next = self.code.next[decision.jump].iter();
@@ -223,7 +222,7 @@ impl Finder<'_, '_> {
             let all = uses_but(self.code, at, register, end);
             all.iter().any(|reached| reached.how == How::Returned)
         };
-        web.returned.iter().any(returns)
+        web.returned.iter().any(returns) && use_result(self.code.module, self.id, 0)
     }
 
     fn use_of(&self, web: &Web) -> (Use, Vec<Risk>) {

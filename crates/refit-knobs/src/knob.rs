@@ -149,6 +149,8 @@ pub enum Risk {
     Merged,
     /// It is passed to a function about which nothing is known.
     Passed(String),
+    /// The function may return a counter that depends on it.
+    Returned,
     /// The sum is not followed.
     Summed,
     /// The function has the same number, or one beside it, at these addresses in the file.
@@ -171,6 +173,9 @@ impl fmt::Display for Risk {
             }
             Self::Merged => f.write_str("its uses may have other numbers, too"),
             Self::Passed(function) => write!(f, "what {function} does with it is not known"),
+            Self::Returned => f.write_str(
+                "a counter that depends on it is in the register of results when the function returns",
+            ),
             Self::Summed => f.write_str("what depends on the sum is not known"),
             Self::Related(addresses) => {
                 f.write_str("the function has the same number, or one beside it, at")?;

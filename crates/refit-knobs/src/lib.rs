@@ -41,6 +41,7 @@
 //! - [`trace`]: from definitions to uses, and back.
 //! - [`compare`]: what comparisons decide.
 //! - [`guard`]: whether they may guard memory.
+//! - `callers`: whether callers use what a function leaves in a register.
 //! - [`arguments`]: library functions whose arguments may change.
 //! - [`knob`]: constants, their uses, risks and escapes.
 //! - [`web`]: def-use webs.
@@ -52,6 +53,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arguments;
+mod callers;
 pub mod code;
 pub mod compare;
 pub mod find;

@@ -10,6 +10,9 @@ use crate::knob::{Knob, Risk, Use};
 /// Least score of a knob that is worth showing unless everything is asked for.
 pub const LIKELY: u32 = 40;
 
+/// Numbers from here on are limits of types.
+const TYPES: u64 = (1 << 30) - 1;
+
 /// Returns the score of a constant, from 0 to 100. Loops that pause come first, then loops, limits
 /// and arguments of known functions; numbers that people choose, such as powers of two, before
 /// others.
@@ -32,6 +35,10 @@ pub fn score(knob: &Knob) -> u32 {
     }
     if sized && knob.value.unsigned_abs() < 16 {
         score -= 15;
+    }
+    // Limits of types, rather than of anything that was chosen.
+    if sized && knob.value.unsigned_abs() >= TYPES {
+        score -= 30;
     }
     // Characters are compared, too.
     if sized && bits == 8 {

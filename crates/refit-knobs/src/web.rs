@@ -28,10 +28,10 @@ pub struct Web {
     pub steps: BTreeSet<(usize, u8)>,
     /// Calls that have it as an argument, and the argument's number, from 1 on.
     pub arguments: BTreeSet<(usize, u8)>,
-    /// Counters with which the function returns: the instructions that have changed them, and the
-    /// register.
+    /// Registers of results that have it, or the counter, when the function returns: the
+    /// instructions that have put it there, and the register.
     pub returned: BTreeSet<(usize, u8)>,
-    /// How it escapes, but for these.
+    /// How it escapes, but for a counter that is returned.
     pub escapes: BTreeSet<Escape>,
     /// Whether other numbers come to its uses, too.
     pub merged: bool,
@@ -58,7 +58,7 @@ impl Web {
         while let Some((&(from, register), done)) = carriers.iter_mut().find(|(_, done)| !**done) {
             *done = true;
             for reached in uses(code, from, register) {
-                if reached.how == How::Returned && web.steps.contains(&(from, register)) {
+                if reached.how == How::Returned {
                     web.returned.insert((from, register));
                     continue;
                 }
@@ -92,6 +92,12 @@ impl Web {
         let is_own = |definition: Option<usize>, register| {
             definition.is_some_and(|at| carriers.contains_key(&(at, register)))
         };
+        if !web.steps.is_empty() {
+            // A counter is no second half of a result, which rdx would be.
+            web.returned.retain(|&(_, register)| register == 0);
+        } else if !web.returned.is_empty() {
+            web.escapes.insert(Escape::Returned);
+        }
         web.merged = read.iter().any(|&(at, register)| {
             definitions(code, at, register).into_iter().any(|one| !is_own(one, register))
         });

@@ -8,15 +8,25 @@
 
 static volatile int flag;
 static volatile long sink;
-int table[128];
 
 // 200 rounds with pauses.
+int table[128];
+
 ALONE int spins(void) {
 	for (int i = 0; i < 200; i++) {
 		__builtin_ia32_pause();
 		if (flag) return i;
 	}
 	return -1;
+}
+
+// 700 rounds with pauses, and the counter is not returned.
+ALONE void waits(int number) {
+	for (int i = 0; i < 700; i++) {
+		__builtin_ia32_pause();
+		table[number]++;
+		if (flag) break;
+	}
 }
 
 // 64 rounds; the number fits into one byte.
@@ -76,6 +86,13 @@ __asm__(
 	"1: mov $6400,%ecx\nadd $2,%rax\n2: cmp %rcx,%rax\njl 3f\nmov $10,%eax\nret\n"
 	"3: mov $11,%eax\nret\n.size twice,.-twice\n");
 
+// Returns how many of 900 rounds are left.
+extern int flag2;
+int flag2 = 1, left(void);
+__asm__(
+	".text\n.globl left\n.type left,@function\nleft:\n"
+	"mov $900,%eax\n1: pause\ncmpl $0,flag2(%rip)\nje 2f\nsub $1,%eax\njne 1b\n2: ret\n.size left,.-left\n");
+
 // The same number as another one may come to its use.
 ALONE void chosen(int n, long by) {
 	long limit;
@@ -92,6 +109,8 @@ int main(int count, char **arguments) {
 		long n = strtol(line + 1, NULL, 10);
 		switch (*line) {
 		case 's': printf("%d\n", spins()); break;
+		case 'p': table[1] = 0; waits(1); printf("%d\n", table[1]); break;
+		case 'L': printf("%d\n", left()); break;
 		case 'r': sink = 0; rounds(); printf("%ld\n", sink); break;
 		case 't': sink = 0; threes(); printf("%ld\n", sink); break;
 		case 'l': sink = 0; printf("%ld\n", limited(n)); break;

@@ -32,6 +32,9 @@ fn uses_and_risks_are_those_of_the_source() {
     let spins = one(&module, "spins", 200);
     assert!(matches!(spins.usage, Use::Spin(_)), "{spins:?}");
     assert!(spins.risks.is_empty() && spins.escapes.is_empty(), "{spins:?}");
+    // It leaves its counter in the same register as `waits`, but its caller uses that.
+    assert_eq!(one(&module, "left", 900).risks, [Risk::Returned]);
+    assert!(one(&module, "waits", 700).risks.is_empty());
     let rounds = one(&module, "rounds", 64);
     assert!(matches!(rounds.usage, Use::Loop(_)), "{rounds:?}");
     assert!(rounds.risks.is_empty() && spins.score > rounds.score, "{rounds:?}");
@@ -107,6 +110,7 @@ fn a_running_program_does_what_is_set_and_is_as_before_afterwards() {
     let (program, bias) = (victim.program(), victim.bias(&module));
     let before = victim.code();
     for (ask, function, value, number, plain, changed) in [
+        ("p", "waits", 700, 33, "700", "33"),
         ("r", "rounds", 64, 100, "64", "100"),
         ("t", "threes", 3000, 30, "1498500", "135"),
         ("l 6000", "limited", 5000, 6000, "1", "-1"),

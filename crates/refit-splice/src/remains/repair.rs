@@ -29,6 +29,8 @@ pub enum Which {
     Probes,
     /// The areas of arrangements of copies ([`Arrangement`](crate::Arrangement)).
     Arrangements,
+    /// The areas of immediates that have been replaced ([`immediates`](crate::immediates)).
+    Immediates,
 }
 
 impl Which {
@@ -37,6 +39,7 @@ impl Which {
             Self::All => true,
             Self::Probes => one.head.contents == Contents::Snippets,
             Self::Arrangements => one.head.calls(),
+            Self::Immediates => one.holds_immediates(),
         }
     }
 }
