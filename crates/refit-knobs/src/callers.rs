@@ -27,7 +27,8 @@ pub(crate) fn use_result(module: &Module, id: FunctionId, register: u8) -> bool 
         let mut references = bytes.windows(DISPLACEMENT).enumerate().filter(|(at, bytes)| {
             let displacement = i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
             let behind = code.addresses.start + (at + DISPLACEMENT) as u64;
-            behind.wrapping_add_signed(displacement.into()) == entry
+            // Zeros before the entry are padding.
+            displacement != 0 && behind.wrapping_add_signed(displacement.into()) == entry
         });
         references.any(|(at, _)| uses(module, code.addresses.start + at as u64, register))
     })
