@@ -3,11 +3,11 @@
 /// The directions in which a number may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Both.
+    /// Upwards and downwards.
     Any,
-    /// It may become less: the function may always do less than it was asked for.
+    /// Downwards: the function may always do less than it was asked for.
     Less,
-    /// It may become more: the function provides more than is used.
+    /// Upwards: the function provides more than is used.
     More,
 }
 

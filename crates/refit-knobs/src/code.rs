@@ -35,12 +35,12 @@ pub struct Step {
     pub leaves: Option<Leaves>,
 }
 
-/// How control leaves a function.
+/// The way in which control leaves a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaves {
-    /// It returns.
+    /// By a return.
     Returns,
-    /// It goes to another function, whose arguments are in registers.
+    /// By a jump to another function, whose arguments are in registers.
     Calls,
     /// To an unknown address.
     Unknown,

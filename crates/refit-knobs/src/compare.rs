@@ -54,12 +54,12 @@ pub fn left<'l>(code: &Code<'_>, loops: &'l Loops, jump: usize) -> Option<&'l Lo
     })
 }
 
-/// How a register changes in each round of a loop.
+/// The change of a register in each round of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepping {
-    /// By this number.
+    /// A sum with this number.
     By(i64),
-    /// It is multiplied.
+    /// A multiplication.
     Times,
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use iced_x86::{Mnemonic, OpKind, Register};
 use rayon::prelude::*;
+use refit_analysis::flow::Marks;
 use refit_analysis::functions::Sources;
 use refit_analysis::image::Kind;
 use refit_analysis::{Function, FunctionId, Module};
@@ -48,6 +49,10 @@ pub fn in_function(module: &Module, id: FunctionId) -> Vec<Knob> {
     let finder = Finder { loops: Loops::of(&code), code: &code, id, numbers: numbers(&code) };
     let (mut found, mut defined) = (Vec::new(), BTreeSet::new());
     for at in 0..code.steps.len() {
+        // Its bytes are those of another one, too.
+        if code.flow.instructions()[at].marks.contains(Marks::OVERLAPPED) {
+            continue;
+        }
         let knob = match code.steps[at].instruction.mnemonic() {
             Mnemonic::Cmp => finder.comparison(at),
             Mnemonic::Test => finder.test(at),
@@ -89,7 +94,7 @@ struct Finder<'c, 'm> {
 }
 
 /// A constant before it is named and ranked.
-struct Found {
+struct Candidate {
     /// The instructions that have it; at least one.
     at: Vec<usize>,
     usage: Use,
@@ -114,7 +119,7 @@ impl Finder<'_, '_> {
             .unwrap_or_else(|| order(&decision));
         let mut risks = self.risks_of(&decision, compared, &usage);
         risks.extend(in_memory.then_some(Risk::InMemory));
-        self.knob(Found { at: vec![at], usage, risks, escapes: BTreeSet::new() })
+        self.knob(Candidate { at: vec![at], usage, risks, escapes: BTreeSet::new() })
     }
 
     /// Returns the use of a bound that a counter in a register is compared with, if that is what
@@ -161,7 +166,7 @@ impl Finder<'_, '_> {
         let (_, value) = Immediate::of(&step.instruction, &step.offsets)?;
         decision(self.code, at).filter(|_| value.count_ones() > 1)?;
         let (usage, risks) = (Use::Mask, vec![Risk::Identity]);
-        self.knob(Found { at: vec![at], usage, risks, escapes: BTreeSet::new() })
+        self.knob(Candidate { at: vec![at], usage, risks, escapes: BTreeSet::new() })
     }
 
     /// Returns the constant of a sum.
@@ -174,7 +179,7 @@ impl Finder<'_, '_> {
             return None;
         }
         let (usage, risks) = (Use::Step, vec![Risk::Summed]);
-        self.knob(Found { at: vec![at], usage, risks, escapes: BTreeSet::new() })
+        self.knob(Candidate { at: vec![at], usage, risks, escapes: BTreeSet::new() })
     }
 
     /// Returns the constant that an instruction moves, unless it is part of a web that was found.
@@ -186,7 +191,12 @@ impl Finder<'_, '_> {
         }
         if step.instruction.op0_kind() == OpKind::Memory {
             let escapes = BTreeSet::from([Escape::Stored]);
-            return self.knob(Found { at: vec![at], usage: Use::Number, risks: vec![], escapes });
+            return self.knob(Candidate {
+                at: vec![at],
+                usage: Use::Number,
+                risks: vec![],
+                escapes,
+            });
         }
         let mut web = Web::of(self.code, at)?;
         defined.extend(&web.definitions);
@@ -197,14 +207,13 @@ impl Finder<'_, '_> {
         if others > 0 || (passed && !web.compared.is_empty()) {
             web.escapes.insert(Escape::Several);
         }
-        if let Use::Argument { function, number } = &usage
-            && direction(function, *number).is_none()
-        {
+        if let Use::Argument { function, direction: None, .. } = &usage {
             risks.push(Risk::Passed(function.clone()));
         }
+        risks.extend((usage == Use::Number && web.escapes.is_empty()).then_some(Risk::Unused));
         risks.extend(web.merged.then_some(Risk::Merged));
         let definitions = web.definitions.iter().copied().collect();
-        self.knob(Found { at: definitions, usage, risks, escapes: web.escapes })
+        self.knob(Candidate { at: definitions, usage, risks, escapes: web.escapes })
     }
 
     /// Whether the function may return a counter that depends on the constant. A loop that counts
@@ -253,29 +262,30 @@ impl Finder<'_, '_> {
             return (usage, risks);
         }
         match web.arguments.first() {
-            Some(&(at, number)) => (Use::Argument { function: self.called(at), number }, vec![]),
+            Some(&(at, number)) => (self.argument(at, number), vec![]),
             None => (Use::Number, vec![]),
         }
     }
 
-    /// Returns the name of the function that an instruction calls.
-    fn called(&self, at: usize) -> String {
+    /// Returns the use of an argument of the function that an instruction calls. Only functions of
+    /// other files are known by their names.
+    fn argument(&self, at: usize, number: u8) -> Use {
         let instruction = &self.code.steps[at].instruction;
         let (module, image) = (self.code.module, self.code.module.image());
-        let slot = if instruction.op0_kind() == OpKind::NearBranch64 {
+        let direct = instruction.op0_kind() == OpKind::NearBranch64;
+        let slot = if direct {
             refit_analysis::flow::stub_slot(image, instruction.near_branch_target())
         } else {
             refit_analysis::flow::slot(instruction)
         };
-        let import = slot.and_then(|slot| image.import_at(slot)).map(str::to_owned);
-        let local = || {
-            let direct = instruction.op0_kind() == OpKind::NearBranch64;
-            let target = direct.then(|| instruction.near_branch_target());
-            target.and_then(|target| module.entered_at(target)).map(Function::name)
-        };
-        import
-            .or_else(local)
-            .unwrap_or_else(|| "a function that is called through a pointer".into())
+        if let Some(name) = slot.and_then(|slot| image.import_at(slot)) {
+            let direction = direction(name, number);
+            return Use::Argument { function: name.to_owned(), number, direction };
+        }
+        let target = direct.then(|| instruction.near_branch_target());
+        let local = target.and_then(|target| module.entered_at(target)).map(Function::name);
+        let function = local.unwrap_or_else(|| "a function that is called by a pointer".to_owned());
+        Use::Argument { function, number, direction: None }
     }
 
     /// Whether a number may be an address of the file, which has a fixed one.
@@ -292,14 +302,14 @@ impl Finder<'_, '_> {
         fixed && u64::try_from(value).is_ok_and(within)
     }
 
-    fn knob(&self, found: Found) -> Option<Knob> {
+    fn knob(&self, found: Candidate) -> Option<Knob> {
         let of = |&at: &usize| {
             let step = &self.code.steps[at];
             Immediate::of(&step.instruction, &step.offsets)
         };
         let immediates: Vec<_> = found.at.iter().filter_map(of).collect();
         let &(first, value) = immediates.first()?;
-        let Found { usage, mut risks, escapes, at } = found;
+        let Candidate { usage, mut risks, escapes, at } = found;
         let related = self.related(&at, value, &usage);
         risks.extend((!related.is_empty()).then_some(Risk::Related(related)));
         risks.extend((!self.code.flow.targets_known()).then_some(Risk::Unresolved));
@@ -310,9 +320,7 @@ impl Finder<'_, '_> {
             usage: Some(usage.word()),
         };
         let direction = match &usage {
-            Use::Argument { function, number } => {
-                direction(function, *number).unwrap_or(Direction::Any)
-            }
+            Use::Argument { direction: Some(direction), .. } => *direction,
             _ => Direction::Any,
         };
         let mut knob = Knob {
@@ -332,10 +340,11 @@ impl Finder<'_, '_> {
 
     /// Returns the addresses of the instructions with the same number, or one beside it, from which
     /// the compiler may have derived one from the other. Counters that are used for nothing else
-    /// depend on no other number.
+    /// depend on no other number. Results of functions are often compared with what was asked for.
     fn related(&self, own: &[usize], value: i64, usage: &Use) -> Vec<u64> {
         let counts = matches!(usage, Use::Spin(_) | Use::Loop(_));
-        if counts || value.unsigned_abs() < TOLD_APART {
+        let passed = matches!(usage, Use::Argument { .. });
+        if counts || (value.unsigned_abs() < TOLD_APART && !passed) {
             return Vec::new();
         }
         let is_related = |other: i64| {

@@ -21,15 +21,15 @@ pub struct Knob {
     /// The immediates that are set together: the def-use web. At least one; the first one is the
     /// knob's address.
     pub immediates: Vec<Immediate>,
-    /// What it is used for.
+    /// Its use.
     pub usage: Use,
-    /// Why it is not known what else depends on it.
+    /// Reasons for which it is not known what else depends on it.
     pub risks: Vec<Risk>,
-    /// How it escapes from what can be followed; a knob that escapes cannot be set.
+    /// The ways in which it escapes from what can be followed; a knob that escapes cannot be set.
     pub escapes: Vec<Escape>,
     /// The directions in which it may be changed without a risk.
     pub direction: Direction,
-    /// How likely it is a tunable: from 0 to 100.
+    /// The likelihood that it is a tunable, from 0 to 100.
     pub score: u32,
 }
 
@@ -40,7 +40,7 @@ impl Knob {
     }
 }
 
-/// What a constant is used for.
+/// The use of a constant.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Use {
     /// The number of rounds of a loop that waits by pausing the processor.
@@ -59,17 +59,19 @@ pub enum Use {
         function: String,
         /// Number of the argument.
         number: u8,
+        /// The directions in which it may change, if the function is known.
+        direction: Option<Direction>,
     },
-    /// It is added to a number, or taken from it.
+    /// A summand.
     Step,
     /// Anything else.
     Number,
 }
 
-/// How a loop counts its rounds.
+/// The way in which a loop counts its rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rounds {
-    /// How the counter changes in each round.
+    /// The change of the counter in each round.
     pub step: Stepping,
     /// The number that the counter begins with, if it counts up from one that is known.
     pub from: Option<i64>,
@@ -102,7 +104,7 @@ impl Use {
             Self::Limit(condition) => format!("branch if {} {value}", order(*condition)),
             Self::Equal => format!("branch if equal to {value}, or not"),
             Self::Mask => format!("test of the bits {value:#x}"),
-            Self::Argument { function, number } => format!("argument {number} of {function}"),
+            Self::Argument { function, number, .. } => format!("argument {number} of {function}"),
             Self::Step => format!("step of {value}"),
             Self::Number => format!("the number {value}"),
         }
@@ -143,14 +145,16 @@ pub enum Risk {
     Guards,
     /// The number that is compared is in memory.
     InMemory,
-    /// It may be a name, such as a character or a state.
+    /// The number may be a name, such as a character or a state.
     Identity,
     /// Other numbers come to its uses.
     Merged,
-    /// It is passed to a function about which nothing is known.
+    /// The number is passed to a function about which nothing is known.
     Passed(String),
     /// The function may return a counter that depends on it.
     Returned,
+    /// No use of the number was understood.
+    Unused,
     /// The sum is not followed.
     Summed,
     /// The function has the same number, or one beside it, at these addresses in the file.
@@ -176,6 +180,7 @@ impl fmt::Display for Risk {
             Self::Returned => f.write_str(
                 "a counter that depends on it is in the register of results when the function returns",
             ),
+            Self::Unused => f.write_str("no use of it was understood"),
             Self::Summed => f.write_str("what depends on the sum is not known"),
             Self::Related(addresses) => {
                 f.write_str("the function has the same number, or one beside it, at")?;
@@ -191,24 +196,24 @@ impl fmt::Display for Risk {
     }
 }
 
-/// How a constant leaves what can be followed.
+/// The way in which a constant leaves what can be followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Escape {
-    /// It is stored in memory.
+    /// Stored in memory.
     Stored,
-    /// The function returns it.
+    /// Returned by the function.
     Returned,
-    /// Something is computed from it.
+    /// Used to compute something.
     Computed,
-    /// It addresses memory or code.
+    /// Used to address memory or code.
     Addresses,
-    /// It is in a register that a called function may change.
+    /// Kept in a register that a called function may change.
     Crosses,
-    /// It is the number or an argument of a system call.
+    /// Passed to the kernel: the number or an argument of a system call.
     SystemCall,
-    /// It goes with control to an unknown address.
+    /// Taken along to an unknown address.
     Lost,
-    /// It is used for several things.
+    /// Used for several things.
     Several,
 }
 

@@ -1,10 +1,9 @@
-//! How likely a constant is a tunable.
+//! The likelihood that a constant is a tunable.
 
 use std::collections::BTreeMap;
 
 use refit_analysis::FunctionId;
 
-use crate::arguments::direction;
 use crate::knob::{Knob, Risk, Use};
 
 /// Least score of a knob that is worth showing unless everything is asked for.
@@ -22,7 +21,7 @@ pub fn score(knob: &Knob) -> u32 {
         Use::Spin(_) => (90, false),
         Use::Loop(_) => (50, true),
         Use::Limit(_) => (40, true),
-        Use::Argument { function, number } if direction(function, *number).is_some() => (45, true),
+        Use::Argument { direction: Some(_), .. } => (45, true),
         Use::Argument { .. } => (12, true),
         Use::Mask => (8, false),
         Use::Equal => (5, false),
@@ -61,7 +60,7 @@ fn is_chosen(value: i64) -> bool {
     value >= 63 && (round(value) || round(value.saturating_add(1)))
 }
 
-/// How much a function runs.
+/// The number of times that a function was seen to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heat {
     /// Number of calls.

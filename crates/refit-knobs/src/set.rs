@@ -21,15 +21,15 @@ pub enum Error {
     Escapes {
         /// Name of the knob.
         name: String,
-        /// How it escapes.
+        /// The ways in which it escapes.
         escapes: Vec<Escape>,
     },
-    /// It is not known what else depends on it.
+    /// Something else may depend on the constant.
     #[error("{name} is not set: {}", list(.risks))]
     Unchecked {
         /// Name of the knob.
         name: String,
-        /// What is not known.
+        /// The reasons.
         risks: Vec<Risk>,
     },
     /// A function may do more than its caller expects, or less.
@@ -61,7 +61,7 @@ pub enum Error {
         name: String,
         /// The number.
         number: i64,
-        /// How it counts, with the number of the file.
+        /// The way in which it counts, with the number of the file.
         counts: String,
     },
     /// The file does not have the bytes.

@@ -7,18 +7,18 @@ use crate::code::{Code, Leaves};
 pub struct Reached {
     /// Index of the instruction.
     pub at: usize,
-    /// What becomes of the value there.
+    /// The fate of the value there.
     pub how: How,
 }
 
-/// What becomes of a value.
+/// The fate of a value at an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
-    /// The instruction reads it.
+    /// Read by the instruction.
     Read,
     /// A part of the register changes.
     Changed,
-    /// It is in a register that the called function may change, and is needed afterwards.
+    /// Kept in a register that the called function may change, and needed afterwards.
     Crosses,
     /// The function returns with it.
     Returned,

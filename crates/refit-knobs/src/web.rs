@@ -31,13 +31,13 @@ pub struct Web {
     /// Registers of results that have it, or the counter, when the function returns: the
     /// instructions that have put it there, and the register.
     pub returned: BTreeSet<(usize, u8)>,
-    /// How it escapes, but for a counter that is returned.
+    /// The ways in which it escapes, but for a counter that is returned.
     pub escapes: BTreeSet<Escape>,
     /// Whether other numbers come to its uses, too.
     pub merged: bool,
 }
 
-/// What an instruction does with a register that has the number.
+/// The role of an instruction that reads a register with the number.
 enum Role {
     Compares,
     Steps,

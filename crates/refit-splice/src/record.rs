@@ -29,11 +29,11 @@ pub(crate) struct Head {
     /// Number of times that sites of the program had been moved when it was made: areas with
     /// greater numbers are taken out first ([`move_sites`](crate::move_sites)).
     pub(crate) generation: u64,
-    /// What was put into the program by it.
+    /// The kind of its contents.
     pub(crate) contents: Contents,
 }
 
-/// What an area holds.
+/// The contents of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contents {
     /// Snippets, and the instructions that they displace.

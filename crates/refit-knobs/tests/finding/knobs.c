@@ -49,6 +49,20 @@ ALONE ssize_t reads(int from, char *into) {
 	return read(from, into, 4096) + 1;
 }
 
+// A function of its own, with the name of one of the library.
+ALONE long listen(long from, long most) {
+	return sink += from * most;
+}
+ALONE long listens(void) {
+	return listen(2, 2500) + 1;
+}
+
+// Reads four bytes, and all of them.
+ALONE int four(int from, char *into) {
+	if (read(from, into, 4) != 4) return -1;
+	return 0;
+}
+
 ALONE void stores(long *to) {
 	*to = 77777;
 }
@@ -115,6 +129,8 @@ int main(int count, char **arguments) {
 		case 't': sink = 0; threes(); printf("%ld\n", sink); break;
 		case 'l': sink = 0; printf("%ld\n", limited(n)); break;
 		case 'R': printf("%zd\n", reads(0, line)); break;
+		case 'n': printf("%ld\n", listens()); break;
+		case 'f': printf("%d\n", four(0, line)); break;
 		case 'S': { long to; stores(&to); printf("%ld\n", to); break; }
 		case 'e': printf("%ld\n", returns()); break;
 		case 'b': printf("%d\n", bounded(n)); break;

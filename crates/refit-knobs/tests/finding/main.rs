@@ -3,6 +3,7 @@
 mod victim;
 
 use refit_analysis::Module;
+use refit_knobs::arguments::Direction;
 use refit_knobs::set::check;
 use refit_knobs::{Error, Escape, Knob, Risk, Use, current, find, locate, set, unset};
 use refit_splice::remains;
@@ -41,8 +42,14 @@ fn uses_and_risks_are_those_of_the_source() {
     let limited = one(&module, "limited", 5000);
     assert!(matches!(limited.usage, Use::Limit(_)) && limited.risks.is_empty(), "{limited:?}");
     let reads = one(&module, "reads", 4096);
-    let argument = Use::Argument { function: "read".into(), number: 3 };
+    let (function, direction) = ("read".into(), Some(Direction::Less));
+    let argument = Use::Argument { function, number: 3, direction };
     assert!(reads.usage == argument && reads.risks.is_empty(), "{reads:?}");
+    assert_eq!(one(&module, "listens", 2500).risks, [Risk::Passed("listen".into())]);
+    let four = with(&module, "four", 4);
+    let passed = four.iter().find(|knob| matches!(knob.usage, Use::Argument { .. }));
+    let risks = &passed.expect("an argument").risks;
+    assert!(matches!(&risks[..], [Risk::Related(at)] if at.len() == 1), "{risks:?}");
     assert_eq!(one(&module, "stores", 77777).escapes, [Escape::Stored]);
     assert_eq!(one(&module, "returns", 4242).escapes, [Escape::Returned]);
     assert_eq!(one(&module, "equal", 314).risks, [Risk::Identity]);

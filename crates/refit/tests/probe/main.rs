@@ -1,5 +1,5 @@
-//! Tests of `refit probe`, `refit repair`, `refit cover`, `refit drill` and `refit knob` on unmodified
-//! programs.
+//! Tests of `refit probe`, `refit repair`, `refit cover`, `refit drill` and `refit knob` on
+//! unmodified programs.
 
 mod cover;
 mod followed;

@@ -10,7 +10,7 @@ use refit_splice::immediates;
 use refit_splice::process::Program;
 use serde::Serialize;
 
-use super::ListArgs;
+use super::arguments::ListArgs;
 use super::subject::Subject;
 use crate::commands::code::program::{failure, open, open_to_clean};
 use crate::failure::Failure;

@@ -10,7 +10,7 @@ use refit_probe::spec::{NotUnderstood, Spec};
 use refit_probe::watch;
 use refit_splice::process::Program;
 
-use super::GetArgs;
+use super::arguments::GetArgs;
 use super::list::{Record, settable};
 use super::subject::Subject;
 use crate::commands::code::program::{failure, open, open_to_clean};

@@ -5,8 +5,8 @@ use refit_knobs::{Error, Knob};
 use refit_splice::remains::{self, Which};
 use serde::Serialize;
 
+use super::arguments::{SetArgs, UnsetArgs};
 use super::subject::Subject;
-use super::{SetArgs, UnsetArgs};
 use crate::commands::code::probe::tell_kept;
 use crate::commands::code::program::{failure, open, open_to_clean};
 use crate::failure::Failure;
