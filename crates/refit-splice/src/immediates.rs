@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use refit_sys::memory::PAGE_SIZE_U64;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::area::{Area, Room, unmap};
 use crate::patches::{Now, Places, in_one_page};
@@ -93,29 +93,35 @@ pub fn set(program: &Program, immediates: &[Immediate]) -> Result<Duration, Why>
         if made.is_err() {
             unmap(still, [area.head].into_iter())?;
         }
-        clean(still)?;
+        if let Err(left) = clean(still) {
+            warn!(process = program.id(), %left, "code for calls is left; repair it later");
+        }
         Ok::<_, Why>((made, earlier))
     })?;
     made?;
-    if !earlier.is_empty() {
-        remains::give_back(program, &earlier)?;
+    // The numbers are in place, whether the earlier areas can be unmapped or not.
+    if !earlier.is_empty()
+        && let Err(left) = remains::give_back(program, &earlier)
+    {
+        warn!(process = program.id(), %left, "an earlier setting is left; repair it later");
     }
     debug!(process = program.id(), records = records.len(), ?stood, "immediates replaced");
     Ok(stood)
 }
 
 /// Restores the immediates of the settings that have bytes in this range of addresses. Returns the
-/// number of settings.
+/// number of settings that were in place.
 ///
 /// # Errors
 /// [`Why`]: the program cannot be stopped or changed.
 pub fn unset(program: &Program, range: Range<u64>) -> Result<usize, Why> {
     let found = remains::find(program)?;
     let areas: Vec<u64> = covering(&found, &range).map(|one| one.head.address).collect();
+    let set = covering(&found, &range).filter(|one| is_in_place(program, one)).count();
     if !areas.is_empty() {
         remains::give_back(program, &areas)?;
     }
-    Ok(areas.len())
+    Ok(set)
 }
 
 /// Returns the settings that are in place.

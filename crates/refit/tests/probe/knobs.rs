@@ -57,6 +57,13 @@ fn a_knob_is_listed_set_again_and_restored() {
     let shown = text(&knob(&id, &["get", &spins]).stdout);
     assert!(shown.starts_with(&format!("{spins}: 256 (0x100); 300 in the file")), "{shown}");
     assert!(text(&knob(&id, &["list", "--set"]).stdout).contains("00 01 00 00"));
+    // Its comparison, or the first instruction of the loop, is executed meanwhile.
+    let small = name(&id, "small", 50);
+    let seen = text(&knob(&id, &["get", &small, "--for", "50ms"]).stdout);
+    assert!(seen.contains("executed: 0 times in 50"), "{seen}");
+    let listed = text(&knob(&id, &["list", "--for", "300ms"]).stdout);
+    let second = listed.lines().nth(1).expect("a knob");
+    assert!(second.contains(&spins), "{listed}");
     let unset = knob(&id, &["unset", &spins]);
     assert_eq!(text(&unset.stdout), format!("{spins}: 300\n"), "{}", text(&unset.stderr));
     assert_eq!(victim.tell("?"), "300");

@@ -9,6 +9,7 @@ use refit_probe::reading::Reading;
 use refit_probe::spec::{NotUnderstood, Spec};
 use refit_probe::watch;
 use refit_splice::process::Program;
+use serde::Serialize;
 
 use super::arguments::GetArgs;
 use super::list::{Record, settable};
@@ -118,23 +119,45 @@ fn observe(
         readings.extend(watch.read(action).map(|counts| counts.all));
     }
     watch.remove(program).map_err(|why| failure(id, &why.into()))?;
+    let mut seen = Seen { executed: 0, nanos: time.as_nanos() as u64, compared: Vec::new() };
     for reading in readings {
         match reading {
-            Reading::Count(count) => {
-                let time = format::nanos(time.as_nanos() as u64);
-                out.line(&format!("executed: {} in {time}", format::counted(count, "time")))?;
-            }
+            Reading::Count(count) => seen.executed = count,
             Reading::Histogram(sizes) => {
-                for (bits, count) in sizes.iter().enumerate().filter(|(_, count)| **count > 0) {
-                    let from = if bits == 0 { 0 } else { 1_u128 << (bits - 1) };
-                    let to = (1_u128 << bits) - 1;
-                    out.line(&format!("compared: {from} to {to}: {}", format::count(*count)))?;
-                }
+                let sizes = sizes.iter().enumerate().filter(|(_, count)| **count > 0);
+                seen.compared.extend(sizes.map(|(bits, &count)| Numbers {
+                    from: if bits == 0 { 0 } else { 1 << (bits - 1) },
+                    to: ((1_u128 << bits) - 1) as u64,
+                    count,
+                }));
             }
             _ => {}
         }
     }
-    Ok(())
+    if out.json() {
+        return out.object(&seen);
+    }
+    let (times, time) = (format::counted(seen.executed, "time"), format::nanos(seen.nanos));
+    out.line(&format!("executed: {times} in {time}"))?;
+    seen.compared.iter().try_for_each(|Numbers { from, to, count }| {
+        out.line(&format!("compared: {from} to {to}: {}", format::count(*count)))
+    })
+}
+
+/// The executions of an instruction, for programs.
+#[derive(Serialize)]
+struct Seen {
+    executed: u64,
+    nanos: u64,
+    compared: Vec<Numbers>,
+}
+
+/// Numbers that were compared, without their signs.
+#[derive(Serialize)]
+struct Numbers {
+    from: u64,
+    to: u64,
+    count: u64,
 }
 
 /// Returns the register that the instruction compares, as probes call it.
