@@ -1,11 +1,14 @@
 //! `refit knob list`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use refit_analysis::FunctionId;
 use refit_knobs::rank::{self, Heat};
 use refit_knobs::{Knob, current, find};
 use refit_optimize::profile;
+use refit_probe::watch::Error;
+use refit_splice::Why;
 use refit_splice::immediates;
 use refit_splice::process::Program;
 use serde::Serialize;
@@ -75,10 +78,7 @@ pub(super) fn run(
     }
     let mut subject = Subject::of(&program, file)?;
     let heat = match args.time {
-        Some(time) => {
-            let called = profile::called(&program, &mut subject.files, subject.file, time);
-            Some(heat(&called.map_err(|error| failure(id, &error))?))
-        }
+        Some(time) => profiled(&program, &mut subject, time)?,
         None => None,
     };
     let (module, bias) = subject.module();
@@ -125,6 +125,23 @@ pub(super) fn settable(knob: &Knob) -> &'static str {
         ([_, ..], _) => "no",
         ([], [_, ..]) => "unchecked",
         ([], []) => "yes",
+    }
+}
+
+/// Counts the calls of all functions for some time. If a counter would displace a knob that is set,
+/// nothing is counted, and the reason is told.
+fn profiled(
+    program: &Program,
+    subject: &mut Subject,
+    time: Duration,
+) -> Result<Option<BTreeMap<FunctionId, Heat>>, Failure> {
+    match profile::called(program, &mut subject.files, subject.file, time) {
+        Ok(called) => Ok(Some(heat(&called))),
+        Err(Error::Splice(why @ Why::Immediate { .. })) => {
+            say!("refit: calls are not counted: {why}");
+            Ok(None)
+        }
+        Err(error) => Err(failure(program.id(), &error)),
     }
 }
 
