@@ -13,7 +13,7 @@ use crate::arguments::{Direction, direction};
 use crate::callers::use_result;
 use crate::code::{Code, number, set};
 use crate::compare::{Decision, Stepping, decision, left, stepped, stepping};
-use crate::guard::guards;
+use crate::guard::{guards, walks};
 use crate::immediate::Immediate;
 use crate::knob::{Escape, Knob, Risk, Rounds, Use};
 use crate::loops::{Loop, Loops};
@@ -154,6 +154,8 @@ impl Finder<'_, '_> {
         if compared != 0 && guards(self.code, decision.jump, compared) {
             risks.push(Risk::Guards);
         }
+        let ends = left(self.code, &self.loops, decision.jump).filter(|_| counts);
+        risks.extend(ends.is_some_and(|ends| walks(self.code, ends)).then_some(Risk::Walks));
         if !counts && decision.is_equality() {
             risks.push(Risk::Identity);
         }

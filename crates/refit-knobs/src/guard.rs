@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use iced_x86::{Mnemonic, OpKind};
 
 use crate::code::{Code, addressing, is_call, set};
+use crate::loops::Loop;
 
 /// Maximum number of instructions that are followed from each side.
 const FOLLOWED: usize = 20_000;
@@ -19,6 +20,18 @@ pub fn guards(code: &Code<'_>, jump: usize, registers: u16) -> bool {
     let mut sides = code.next[jump].iter().map(|&side| uses_memory(code, side, registers));
     let first = sides.next();
     first.is_some_and(|first| sides.any(|other| other != first))
+}
+
+/// Whether a loop addresses memory by a register that changes in it, so that its rounds decide how
+/// much memory it goes through.
+pub fn walks(code: &Code<'_>, one: &Loop) -> bool {
+    let own = || one.blocks.iter().flat_map(|&block| code.of_block(block));
+    let changed = own().fold(0, |set, at| set | code.steps[at].writes | code.steps[at].changes);
+    own().any(|at| {
+        let instruction = &code.steps[at].instruction;
+        let computes = matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop);
+        instruction.is_string_instruction() || (!computes && addressing(instruction) & changed != 0)
+    })
 }
 
 fn uses_memory(code: &Code<'_>, from: usize, registers: u16) -> bool {

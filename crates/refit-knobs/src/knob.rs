@@ -143,6 +143,8 @@ fn order(condition: ConditionCode) -> &'static str {
 pub enum Risk {
     /// The comparison may be a check of bounds.
     Guards,
+    /// The loop goes through memory, as far as it has rounds.
+    Walks,
     /// The number that is compared is in memory.
     InMemory,
     /// The number may be a name, such as a character or a state.
@@ -168,6 +170,9 @@ impl fmt::Display for Risk {
         match self {
             Self::Guards => f.write_str(
                 "the number compared with it addresses memory or is passed on, on one side of the branch only: this may be a check of bounds",
+            ),
+            Self::Walks => f.write_str(
+                "the loop addresses memory by a register that changes in it: the number may say how much memory there is",
             ),
             Self::InMemory => f.write_str(
                 "the number compared with it is in memory, and what else reads it is not known",

@@ -40,7 +40,7 @@
 //! - [`loops`]: the loops of a function.
 //! - [`trace`]: from definitions to uses, and back.
 //! - [`compare`]: what comparisons decide.
-//! - [`guard`]: whether they may guard memory.
+//! - [`guard`]: whether they may guard memory, and whether loops go through it.
 //! - `callers`: whether callers use what a function leaves in a register.
 //! - [`arguments`]: library functions whose arguments may change.
 //! - [`knob`]: constants, their uses, risks and escapes.

@@ -43,7 +43,7 @@ pub fn score(knob: &Knob) -> u32 {
     if sized && bits == 8 {
         score -= 25;
     }
-    if knob.risks.contains(&Risk::Guards) {
+    if knob.risks.contains(&Risk::Guards) || knob.risks.contains(&Risk::Walks) {
         score -= 15;
     }
     if !knob.escapes.is_empty() {

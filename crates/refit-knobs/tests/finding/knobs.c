@@ -100,6 +100,12 @@ __asm__(
 	"1: mov $6400,%ecx\nadd $2,%rax\n2: cmp %rcx,%rax\njl 3f\nmov $10,%eax\nret\n"
 	"3: mov $11,%eax\nret\n.size twice,.-twice\n");
 
+// Goes through 96 numbers.
+void walks(int *);
+__asm__(
+	".text\n.globl walks\n.type walks,@function\nwalks:\n"
+	"mov $96,%ecx\n1: movl $1,(%rdi)\nadd $4,%rdi\nsub $1,%ecx\njne 1b\nret\n.size walks,.-walks\n");
+
 // Returns how many of 900 rounds are left.
 extern int flag2;
 int flag2 = 1, left(void);
@@ -124,6 +130,7 @@ int main(int count, char **arguments) {
 		switch (*line) {
 		case 's': printf("%d\n", spins()); break;
 		case 'p': table[1] = 0; waits(1); printf("%d\n", table[1]); break;
+		case 'W': walks(table); break;
 		case 'L': printf("%d\n", left()); break;
 		case 'r': sink = 0; rounds(); printf("%ld\n", sink); break;
 		case 't': sink = 0; threes(); printf("%ld\n", sink); break;

@@ -36,6 +36,7 @@ fn uses_and_risks_are_those_of_the_source() {
     // It leaves its counter in the same register as `waits`, but its caller uses that.
     assert_eq!(one(&module, "left", 900).risks, [Risk::Returned]);
     assert!(one(&module, "waits", 700).risks.is_empty());
+    assert_eq!(one(&module, "walks", 96).risks, [Risk::Walks]);
     let rounds = one(&module, "rounds", 64);
     assert!(matches!(rounds.usage, Use::Loop(_)), "{rounds:?}");
     assert!(rounds.risks.is_empty() && spins.score > rounds.score, "{rounds:?}");
