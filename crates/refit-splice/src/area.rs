@@ -31,7 +31,7 @@ use crate::debugger;
 use crate::indices;
 use crate::libunwind::DynamicList;
 use crate::process::{Call, Program, Refusal, Still};
-use crate::record::{Head, Record};
+use crate::record::{Contents, Head, Record};
 use crate::unwind::Unwinding;
 use crate::why::Why;
 
@@ -76,7 +76,7 @@ impl Area {
             session,
             finders: 0,
             generation: 0,
-            calls: false,
+            contents: Contents::Snippets,
         };
         let call = Call::new(still)?;
         map(still, &call, head)

@@ -57,7 +57,7 @@ impl Installed {
             if !asleep {
                 move_threads::move_positions(still, &self.back)?;
             }
-            for area in self.areas.iter().filter(|area| area.head.calls) {
+            for area in self.areas.iter().filter(|area| area.head.calls()) {
                 returns::take_back(still, &area.head, &self.back)?;
             }
             Ok::<_, Why>(())

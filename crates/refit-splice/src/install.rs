@@ -15,19 +15,20 @@ use tracing::{debug, warn};
 
 use crate::area::{Area, Room, unmap};
 use crate::assemble::assemble;
+use crate::jump::JUMP;
 use crate::kept;
 use crate::moving::Moving;
 use crate::plan::Plan;
 use crate::process::{Program, Refusal, STOP_TIMEOUT, Still, contexts};
 use crate::ready::Ready;
-use crate::record::{Head, Record};
+use crate::record::{Contents, Head, Record};
 use crate::snippet::{Cells, Lane, Rings, Sequences, Setting};
 use crate::stacks::{Stacks, Walk};
 use crate::stops::Stops;
 use crate::store::Store;
 use crate::unwind;
 use crate::why::Why;
-use crate::{generate, indices, remains, steady};
+use crate::{generate, immediates, indices, remains, steady};
 
 /// Modules at least this distance in bytes apart get patch areas of their own.
 const SPREAD: u64 = 1 << 30;
@@ -176,9 +177,10 @@ pub(crate) fn put_in(
     debug!(process = program.id(), sites = plan.len(), "splices");
     let found = remains::find(program)?;
     refuse_copied(program, plan, &found)?;
+    refuse_set(program, plan, &found)?;
     refuse_changed(program, plan, moving)?;
     let groups = groups(&plan.ready);
-    let count = found.len();
+    let count = found.iter().filter(|one| !one.holds_immediates()).count();
     if count + groups.len() > indices::MOST {
         return Err(Why::Areas { count });
     }
@@ -248,7 +250,8 @@ fn generate(
         let mut made = assemble(program, group, begin, setting)?;
         area.head.finders = made.finders;
         area.head.generation = moving.generation;
-        area.head.calls = group.iter().any(|ready| matches!(ready, Ready::Arranged(_)));
+        let arranged = group.iter().any(|ready| matches!(ready, Ready::Arranged(_)));
+        area.head.contents = if arranged { Contents::Arrangement } else { Contents::Snippets };
         made.records.append(&mut semaphores);
         let mut redirected = moving.redirected(&made.records);
         all.calls += redirected.len();
@@ -269,7 +272,7 @@ fn generate(
         removable.places.append(&mut made.places);
         removable.flags.append(&mut made.flags);
         moves.append(&mut made.moves);
-        if area.head.calls {
+        if area.head.calls() {
             let copies = all.records.iter().flat_map(|record| &record.copies);
             all.back.extend(copies.map(|&(from, copy)| (copy, from)));
         }
@@ -438,6 +441,25 @@ fn refuse_copied(program: &Program, plan: &Plan, found: &[remains::Remains]) -> 
     });
     let there = places.into_iter().find(|address| copied.contains(address));
     there.map_or(Ok(()), |address| Err(Why::Changed { address }))
+}
+
+/// Refuses a site whose instructions, or whose function, have an immediate that has been replaced:
+/// they would run elsewhere with the number that the file has.
+fn refuse_set(program: &Program, plan: &Plan, found: &[remains::Remains]) -> Result<(), Why> {
+    let set = immediates::in_place(program, found);
+    let within = |begin: u64, length: usize| {
+        let mut inside = set.range(begin..begin + length as u64);
+        inside.next().map_or(Ok(()), |&address| Err(Why::Immediate { address }))
+    };
+    for ready in &plan.ready {
+        if let Ready::Place(place) = ready {
+            within(place.site.address, place.displaced.length().max(JUMP))?;
+        }
+        for part in ready.bodies().into_iter().flat_map(|body| &body.parts) {
+            within(part.address, part.code.len())?;
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a function to be copied that is not as it was analysed: the bytes that are copied are

@@ -101,6 +101,7 @@
 //! - `moving`: sites that move, with the calls that lead to them.
 //! - [`remains`], `install`, `withdraw`, `move_sites`, `enter`: put a plan in, take everything out,
 //!   take single sites out, move those that run often, enter and leave copies.
+//! - [`immediates`]: replace numbers in instructions, in place.
 //! - `counted`, `lanes`, `taken`: read what snippets have counted and stored, and take it.
 //!
 //! # What it does not do
@@ -126,6 +127,7 @@ mod enter;
 #[cfg(test)]
 mod fold_model;
 mod generate;
+pub mod immediates;
 mod indices;
 mod install;
 mod jump;

@@ -244,7 +244,7 @@ mod tests {
             session: (0, 0),
             finders: 0,
             generation: 0,
-            calls: false,
+            contents: crate::record::Contents::Snippets,
         };
         let (_, last) = outer(&head);
         // The outer entries are in the page that is private to each process.

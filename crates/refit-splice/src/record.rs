@@ -5,7 +5,7 @@ use std::ops::Range;
 use refit_sys::memory::PAGE_SIZE_U64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"refit-sp");
-const VERSION: u64 = 8;
+const VERSION: u64 = 9;
 
 /// Addresses and offsets of the parts of an area, in bytes from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +29,25 @@ pub(crate) struct Head {
     /// Number of times that sites of the program had been moved when it was made: areas with
     /// greater numbers are taken out first ([`move_sites`](crate::move_sites)).
     pub(crate) generation: u64,
-    /// Whether its code makes calls itself, so that return addresses lead to it
+    /// The kind of its contents.
+    pub(crate) contents: Contents,
+}
+
+/// The contents of an area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// Snippets, and the instructions that they displace.
+    Snippets,
+    /// An arrangement of copies. Its code makes calls itself, so that return addresses lead to it
     /// ([`arrange`](crate::arrange)).
-    pub(crate) calls: bool,
+    Arrangement,
+    /// No code: the records are immediates that have been replaced
+    /// ([`immediates`](crate::immediates)).
+    Immediates,
+}
+
+impl Contents {
+    const ALL: [Self; 3] = [Self::Snippets, Self::Arrangement, Self::Immediates];
 }
 
 impl Head {
@@ -47,7 +63,7 @@ impl Head {
             length,
             self.finders,
             self.generation,
-            self.calls.into(),
+            self.contents as u64,
         ]);
         let mut bytes = [0; Self::BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -64,10 +80,20 @@ impl Head {
         }
         let [magic, version, address, tables, code, data, end, records, session, length, rest @ ..] =
             words;
-        let (session, [finders, generation, calls]) = ((session, length), rest);
-        let calls = calls != 0;
-        let found =
-            Self { address, tables, code, data, end, records, session, finders, generation, calls };
+        let (session, [finders, generation, contents]) = ((session, length), rest);
+        let contents = *Contents::ALL.get(usize::try_from(contents).ok()?)?;
+        let found = Self {
+            address,
+            tables,
+            code,
+            data,
+            end,
+            records,
+            session,
+            finders,
+            generation,
+            contents,
+        };
         let pages = [address, tables, code, data, end, session.0, length]
             .iter()
             .all(|place| place % PAGE_SIZE_U64 == 0);
@@ -88,6 +114,16 @@ impl Head {
     /// Returns the number of records that fit.
     pub(crate) fn most_records(&self) -> u64 {
         (self.tables - PAGE_SIZE_U64) / Record::BYTES as u64
+    }
+
+    /// Whether its code makes calls itself.
+    pub(crate) fn calls(&self) -> bool {
+        self.contents == Contents::Arrangement
+    }
+
+    /// Whether it has code, rather than nothing but records.
+    pub(crate) fn has_code(&self) -> bool {
+        self.contents != Contents::Immediates
     }
 
     /// Returns the addresses of the code.
@@ -245,7 +281,7 @@ mod tests {
             session: (0, 0),
             finders: 0x123,
             generation: 3,
-            calls: true,
+            contents: Contents::Arrangement,
         };
         assert_eq!(Head::from_bytes(&head.to_bytes()), Some(head));
         let record = Record {
@@ -279,7 +315,7 @@ mod tests {
             session: (0, 0),
             finders: 0x123,
             generation: 3,
-            calls: true,
+            contents: Contents::Arrangement,
         };
         for at in 0..Head::BYTES {
             let mut bytes = head.to_bytes();

@@ -85,6 +85,30 @@ pub enum Why {
         /// Address of the first difference.
         address: u64,
     },
+    /// An immediate there has been replaced.
+    #[error(
+        "the immediate at {address:#x} has been replaced (`refit knob set`), and the instruction would run elsewhere with the number of its file; unset it first"
+    )]
+    Immediate {
+        /// Address of the immediate.
+        address: u64,
+    },
+    /// The instruction of an immediate runs elsewhere.
+    #[error(
+        "the instruction at {address:#x} runs in a copy, because of a probe or of `refit optimize`; take that out first"
+    )]
+    Elsewhere {
+        /// Address of the instruction.
+        address: u64,
+    },
+    /// Immediates that change together are not in one page.
+    #[error(
+        "the immediates from {address:#x} on are not in one page of memory: if refit were killed, some could have changed and others not"
+    )]
+    Pages {
+        /// Address of the first one.
+        address: u64,
+    },
     /// A thread does not leave the patch area.
     #[error("thread {thread} is in spliced code and does not leave it; what it runs stays mapped")]
     InUse {

@@ -9,7 +9,7 @@ use refit_sys::patch_area::is_area;
 
 use crate::indices;
 use crate::process::{Program, Refusal};
-use crate::record::{Head, Record};
+use crate::record::{Contents, Head, Record};
 
 /// End of the addresses of programs.
 const USER: u64 = 1 << 47;
@@ -17,8 +17,8 @@ const USER: u64 = 1 << 47;
 /// A patch area found in a program.
 #[derive(Debug)]
 pub struct Remains {
-    pub(super) head: Head,
-    pub(super) records: Vec<Record>,
+    pub(crate) head: Head,
+    pub(crate) records: Vec<Record>,
     /// The file of the area, by device and inode.
     pub(super) file: (u64, u64),
 }
@@ -40,9 +40,10 @@ pub fn find(program: &Program) -> Result<Vec<Remains>, Refusal> {
 #[doc(hidden)]
 pub fn first_page(address: u64, records: u64) -> Vec<u8> {
     let (tables, code, data, end) = (0x4_0000, 0x6_0000, 0x8_0000, 0x10_0000);
-    let (session, finders, generation, calls) = ((0, 0), 0, 0, true);
+    let (session, finders, generation) = ((0, 0), 0, 0);
+    let contents = Contents::Arrangement;
     let head =
-        Head { address, tables, code, data, end, records, session, finders, generation, calls };
+        Head { address, tables, code, data, end, records, session, finders, generation, contents };
     let mut page = vec![0; PAGE_SIZE_U64 as usize];
     page[Head::AT as usize..][..Head::BYTES].copy_from_slice(&head.to_bytes());
     page
@@ -95,16 +96,21 @@ impl Remains {
         Some(Self { head, records, file })
     }
 
-    /// Lists other areas in this one, unless it is one of them.
+    /// Whether its records are immediates that have been replaced, and it has no code.
+    pub(crate) fn holds_immediates(&self) -> bool {
+        self.head.contents == Contents::Immediates
+    }
+
+    /// Lists other areas in this one, unless it is one of them, or has no code that looks there.
     pub(crate) fn list(&self, program: &Program, heads: &[Head]) -> Result<(), Refusal> {
         let own = heads.iter().any(|head| head.address == self.head.address);
-        if own { Ok(()) } else { indices::add(program, &self.head, heads) }
+        if own || !self.head.has_code() { Ok(()) } else { indices::add(program, &self.head, heads) }
     }
 
     /// Whether its code makes calls itself: it is of an arrangement of copies, which stays in the
     /// program when probes are taken out.
     pub fn makes_calls(&self) -> bool {
-        self.head.calls
+        self.head.calls()
     }
 
     /// Returns the bytes of its code, with some room behind it.

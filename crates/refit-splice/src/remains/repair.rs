@@ -12,6 +12,7 @@ use super::found::{Remains, find};
 use super::removed::{KeptReason, Removed};
 use super::take_out::{Areas, Part};
 use crate::process::{self, Call, Program, Refusal, STOP_TIMEOUT, Still, contexts, signal_frames};
+use crate::record::Contents;
 use crate::why::Why;
 
 /// Number and length of the pauses in which threads may leave an area. Snippets and handlers are
@@ -28,14 +29,17 @@ pub enum Which {
     Probes,
     /// The areas of arrangements of copies ([`Arrangement`](crate::Arrangement)).
     Arrangements,
+    /// The areas of immediates that have been replaced ([`immediates`](crate::immediates)).
+    Immediates,
 }
 
 impl Which {
     fn has(self, one: &Remains) -> bool {
         match self {
             Self::All => true,
-            Self::Probes => !one.head.calls,
-            Self::Arrangements => one.head.calls,
+            Self::Probes => one.head.contents == Contents::Snippets,
+            Self::Arrangements => one.head.calls(),
+            Self::Immediates => one.holds_immediates(),
         }
     }
 }
@@ -156,7 +160,7 @@ fn take_out_of(program: &Program, which: Which, last: bool) -> Result<Removed, W
     Ok(Removed { stood, ..removed })
 }
 
-/// Takes out the areas at these addresses, which were just made, with the changes that lead there.
+/// Takes out the areas at these addresses, with the changes that they record.
 pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<Removed, Why> {
     let once = |last: bool| {
         let work = |still: &mut Still<'_>| {
@@ -195,7 +199,7 @@ fn remove(
         }
     }
     for (one, result) in restored {
-        let because = if still.is_switching() {
+        let because = if one.head.has_code() && still.is_switching() {
             // The handler has been waited for, so that no further attempt is made.
             Some(KeptReason::Handler)
         } else if finds && one.has_finders() {

@@ -93,6 +93,9 @@ impl Remains {
         all: &Areas,
         part: Part,
     ) -> Result<Restored, Why> {
+        if !self.head.has_code() {
+            return self.restore_immediates(still);
+        }
         let program = still.program();
         let records = self.records_of(part);
         let mut restored = Restored::default();
@@ -116,9 +119,29 @@ impl Remains {
             semaphores::lower(program, &self.head, &self.records);
         }
         self.clear_threads(still, &records)?;
-        if self.head.calls && part == Part::Others {
+        if self.head.calls() && part == Part::Others {
             let back = back(&records);
             restored.returned_to = returns::take_back(still, &self.head, &back)?.map(reason);
+        }
+        Ok(restored)
+    }
+
+    /// Restores immediates. Instructions stay where they are, so no thread has to be moved. If some
+    /// bytes are neither the old nor the new ones, all of the area stay: those of another area, or
+    /// another tool, have replaced them since.
+    fn restore_immediates(&self, still: &Still<'_>) -> Result<Restored, Why> {
+        let (program, mut foreign) = (still.program(), 0);
+        Places::new(&self.records).decide(program, |_, now| {
+            foreign += usize::from(matches!(now, Now::Foreign | Now::Replaced));
+            Ok::<_, Refusal>(None)
+        })?;
+        let mut restored = Restored { foreign, ..Restored::default() };
+        if foreign == 0 {
+            let change = Places::new(&self.records).decide(program, |record, now| {
+                restored.sites += usize::from(now == Now::New);
+                Ok::<_, Refusal>((now == Now::New).then_some(&*record.old))
+            })?;
+            change.make(program)?;
         }
         Ok(restored)
     }
@@ -161,6 +184,12 @@ impl Remains {
         restored: Restored,
     ) -> Result<Option<KeptReason>, Why> {
         Ok(match self.is_at(counters) {
+            _ if !self.head.has_code() => match unmap(still, [self.head].into_iter()) {
+                Ok(()) => None,
+                Err(Refusal::Filtered { .. }) => Some(KeptReason::Filtered),
+                Err(Refusal::Restless { .. }) => Some(KeptReason::Restless),
+                Err(refusal) => return Err(refusal.into()),
+            },
             true => Some(KeptReason::InUse),
             false if restored.comes_back => Some(KeptReason::Foreign),
             false if restored.returned_to.is_some() => restored.returned_to,
@@ -178,7 +207,7 @@ impl Remains {
 
     /// Whether return addresses lead to its code that are not on stacks.
     fn is_returned_to(&self, still: &Still<'_>) -> Result<Option<KeptReason>, Why> {
-        if !self.head.calls {
+        if !self.head.calls() {
             return Ok(None);
         }
         let back = back(&self.records.iter().collect::<Vec<_>>());

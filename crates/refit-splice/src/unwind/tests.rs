@@ -34,7 +34,7 @@ fn described(all: &[Procedure]) -> Image {
         session: (0, 0),
         finders: 0,
         generation: 0,
-        calls: false,
+        contents: crate::record::Contents::Snippets,
     };
     let mut unwinding = Unwinding::default();
     for procedure in all {

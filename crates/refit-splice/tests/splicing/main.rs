@@ -2,6 +2,7 @@
 
 mod caller;
 mod calls;
+mod immediates;
 mod lives;
 mod places;
 mod sequences;

@@ -1,10 +1,12 @@
-//! Tests of `refit probe`, `refit repair`, `refit cover` and `refit drill` on unmodified programs.
+//! Tests of `refit probe`, `refit repair`, `refit cover`, `refit drill` and `refit knob` on
+//! unmodified programs.
 
 mod cover;
 mod followed;
 mod hot;
 mod kept;
 mod killed;
+mod knobs;
 mod messages;
 mod optimised;
 mod paged;

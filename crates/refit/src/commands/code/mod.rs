@@ -6,6 +6,7 @@ mod drill;
 mod edge;
 mod flame;
 mod funcs;
+mod knob;
 mod layout;
 mod listing;
 mod optimize;
@@ -21,6 +22,7 @@ use self::cfg::CfgArgs;
 use self::cover::CoverArgs;
 use self::drill::DrillArgs;
 use self::funcs::FuncsArgs;
+use self::knob::KnobArgs;
 use self::optimize::OptimizeArgs;
 use self::probe::{ProbeArgs, RepairArgs};
 use crate::failure::Failure;
@@ -41,6 +43,9 @@ pub(crate) enum CodeCommand {
     /// Lay out the hot code of a running program anew, and keep that if it pays
     Optimize(OptimizeArgs),
 
+    /// Find constants in the code of a running program that act as tunables, and set them
+    Knob(KnobArgs),
+
     /// Remove spliced code that a killed refit left in a program
     Repair(RepairArgs),
 
@@ -59,6 +64,7 @@ impl CodeCommand {
             CodeCommand::Cover(args) => cover::run(args, out),
             CodeCommand::Drill(args) => drill::run(args, out),
             CodeCommand::Optimize(args) => optimize::run(args, out),
+            CodeCommand::Knob(args) => knob::run(args, out),
             CodeCommand::Repair(args) => probe::repair(args, out),
             CodeCommand::Funcs(args) => funcs::run(args, out),
             CodeCommand::Cfg(args) => cfg::run(args, out),
