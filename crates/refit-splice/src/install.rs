@@ -158,6 +158,13 @@ impl Installed {
         Ok(Self { areas, shape, cells, sites, stacks, tuples, kept, removable, moves, back, stood })
     }
 
+    /// Returns the originals of the instructions of copies, by the addresses of the copies. For
+    /// tests.
+    #[doc(hidden)]
+    pub fn originals(&self) -> &BTreeMap<u64, u64> {
+        &self.back
+    }
+
     /// Returns the number of sites.
     pub fn sites(&self) -> usize {
         self.sites
@@ -248,7 +255,7 @@ fn generate(
         let mut made = assemble(program, group, begin, setting)?;
         area.head.finders = made.finders;
         area.head.generation = moving.generation;
-        area.head.calls = group.iter().any(|ready| matches!(ready, Ready::Arranged(_)));
+        area.head.calls = group.iter().any(Ready::makes_calls);
         made.records.append(&mut semaphores);
         let mut redirected = moving.redirected(&made.records);
         all.calls += redirected.len();
@@ -434,7 +441,7 @@ fn refuse_copied(program: &Program, plan: &Plan, found: &[remains::Remains]) -> 
     let places = plan.ready.iter().filter_map(|ready| match ready {
         Ready::Place(place) => Some(place.site.address),
         // A copied function is compared as a whole.
-        Ready::Copied(_) | Ready::Arranged(_) => None,
+        Ready::Copied(_) | Ready::Arranged(_) | Ready::Versions(_) => None,
     });
     let there = places.into_iter().find(|address| copied.contains(address));
     there.map_or(Ok(()), |address| Err(Why::Changed { address }))
