@@ -51,7 +51,7 @@ pub struct Member {
     pub instruction: Instruction,
     /// What the function may read from it on.
     pub live: Set,
-    /// What unwinders read at it.
+    /// What unwinders read at it, and the code to which they go.
     pub unwinding: Set,
     /// For a call, whether the called function surely preserves the registers that the ABI says.
     pub preserves: bool,
@@ -179,7 +179,22 @@ impl Reader<'_> {
     /// computed in another way.
     fn unwinding(&self, address: u64) -> Set {
         let frame = self.body.procedures.frame(address);
-        frame.map_or(Set::general(u16::MAX), |(register, _)| Set::general(1 << register))
+        let own = frame.map_or(Set::general(u16::MAX), |(register, _)| Set::general(1 << register));
+        own | self.landing(address)
+    }
+
+    /// Returns what is read where an exception lands that is thrown at an instruction: a fault may
+    /// throw one (`-fnon-call-exceptions`).
+    fn landing(&self, address: u64) -> Set {
+        let parts = self.body.procedures.parts.iter();
+        let data = parts.filter_map(|part| part.language_data.as_ref());
+        let pads = data.filter_map(|data| data.site(address)?.pad);
+        let live = pads.map(|pad| {
+            let there = pad.wrapping_sub(self.bias);
+            // The unwinder sets these two: the exception and its number.
+            Set::of(&self.flow.live_before(there)).without(Set::general(0b101))
+        });
+        live.fold(Set::NONE, |all, one| all | one)
     }
 
     /// Whether the function that is called follows the ABI. Functions that other files can call do;

@@ -25,7 +25,7 @@ pub enum NoVersion {
         address: u64,
     },
     /// The tests would destroy something that the function reads.
-    #[error("it reads flags or register r11 at its entry, which the test of the value changes")]
+    #[error("it, or its caller, reads flags or register r11 that the test of the value changes at its entry")]
     Entry,
     /// What was made does not have the state of the function where it should.
     #[error("the version for {value:#x} would differ from the function at {address:#x}")]

@@ -29,29 +29,41 @@ pub struct Figures {
     pub repeated: usize,
 }
 
+/// The value for which a version is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Number of the general register that has it.
+    pub register: u8,
+    /// The value.
+    pub value: u64,
+    /// All values for which there are tests at the entry, this one among them.
+    pub tested: &'a [u64],
+}
+
 /// Makes the version of a function for a value of a register.
 ///
 /// # Errors
 /// [`NoVersion`].
 pub fn version(
     code: &Code,
-    (register, value): (u8, u64),
+    known: Known<'_>,
     constants: &dyn Constants,
     limits: Limits,
 ) -> Result<(Version, Figures), NoVersion> {
+    let Known { register, value, .. } = known;
     let live = code.live_at(code.blocks[code.entry].start);
     if !code.blocks[code.entry].copies {
         return Err(NoVersion::Nothing);
     }
-    // The test of the value uses them.
-    if !(live & (Set::general(1 << 11) | Set::flags(ARITHMETIC))).is_empty() {
+    let tested = tested(known.tested);
+    if !(live & tested).is_empty() {
         return Err(NoVersion::Entry);
     }
     let mut evaluator = Evaluator::new(constants);
     let graph = Graph::new(code, &State::with(register, value), &mut evaluator, limits);
     let plan = Plan::new(code, &graph, &mut evaluator);
     let order = order(&graph);
-    let stale = Stale::new(code, &graph, &plan);
+    let stale = Stale::new(code, &graph, &plan, tested);
     let at: BTreeMap<usize, usize> = order.iter().enumerate().map(|(at, &node)| (node, at)).collect();
     let mut writer = Writer { code, value, graph: &graph, plan: &plan, at, figures: Figures::default() };
     let blocks: Result<Vec<_>, _> =
@@ -65,6 +77,12 @@ pub fn version(
     Ok((Version { register, value, blocks: blocks? }, figures))
 }
 
+/// Returns what the tests of values change.
+fn tested(values: &[u64]) -> Set {
+    let needed = values.iter().any(|&value| Version::needs_register(value));
+    Set::flags(ARITHMETIC) | if needed { Set::general(1 << 11) } else { Set::NONE }
+}
+
 /// The registers and flags that may differ from those of the function at the beginning of each
 /// node.
 struct Stale {
@@ -72,10 +90,8 @@ struct Stale {
 }
 
 impl Stale {
-    fn new(code: &Code, graph: &Graph, plan: &Plan) -> Self {
+    fn new(code: &Code, graph: &Graph, plan: &Plan, entry: Set) -> Self {
         let mut stale = Self { at: vec![Set::NONE; graph.nodes.len()] };
-        // The tests have changed the flags and this register.
-        let entry = Set::flags(ARITHMETIC) | Set::general(1 << 11);
         if let Some(first) = stale.at.first_mut() {
             *first = entry;
         }

@@ -158,6 +158,15 @@ impl Installed {
         Ok(Self { areas, shape, cells, sites, stacks, tuples, kept, removable, moves, back, stood })
     }
 
+    /// Takes everything out that has been installed with it, as [`remains::repair`] does.
+    ///
+    /// # Errors
+    /// As [`remains::repair`].
+    pub fn take_out(&self, program: &Program) -> Result<remains::Removed, Why> {
+        let heads: Vec<u64> = self.areas.iter().map(|area| area.head.address).collect();
+        remains::give_back(program, &heads)
+    }
+
     /// Returns the originals of the instructions of copies, by the addresses of the copies. For
     /// tests.
     #[doc(hidden)]
@@ -256,6 +265,7 @@ fn generate(
         area.head.finders = made.finders;
         area.head.generation = moving.generation;
         area.head.calls = group.iter().any(Ready::makes_calls);
+        area.head.versions = group.iter().any(|ready| matches!(ready, Ready::Versions(_)));
         made.records.append(&mut semaphores);
         let mut redirected = moving.redirected(&made.records);
         all.calls += redirected.len();

@@ -30,8 +30,10 @@ pub(crate) struct Head {
     /// greater numbers are taken out first ([`move_sites`](crate::move_sites)).
     pub(crate) generation: u64,
     /// Whether its code makes calls itself, so that return addresses lead to it
-    /// ([`arrange`](crate::arrange)).
+    /// ([`arrange`](crate::arrange), [`versions`](crate::versions)).
     pub(crate) calls: bool,
+    /// Whether it has versions of functions.
+    pub(crate) versions: bool,
 }
 
 impl Head {
@@ -47,7 +49,7 @@ impl Head {
             length,
             self.finders,
             self.generation,
-            self.calls.into(),
+            u64::from(self.calls) | u64::from(self.versions) << 1,
         ]);
         let mut bytes = [0; Self::BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -65,9 +67,20 @@ impl Head {
         let [magic, version, address, tables, code, data, end, records, session, length, rest @ ..] =
             words;
         let (session, [finders, generation, calls]) = ((session, length), rest);
-        let calls = calls != 0;
-        let found =
-            Self { address, tables, code, data, end, records, session, finders, generation, calls };
+        let (calls, versions) = (calls & 1 != 0, calls & 2 != 0);
+        let found = Self {
+            address,
+            tables,
+            code,
+            data,
+            end,
+            records,
+            session,
+            finders,
+            generation,
+            calls,
+            versions,
+        };
         let pages = [address, tables, code, data, end, session.0, length]
             .iter()
             .all(|place| place % PAGE_SIZE_U64 == 0);
@@ -246,6 +259,7 @@ mod tests {
             finders: 0x123,
             generation: 3,
             calls: true,
+            versions: true,
         };
         assert_eq!(Head::from_bytes(&head.to_bytes()), Some(head));
         let record = Record {
@@ -280,6 +294,7 @@ mod tests {
             finders: 0x123,
             generation: 3,
             calls: true,
+            versions: true,
         };
         for at in 0..Head::BYTES {
             let mut bytes = head.to_bytes();

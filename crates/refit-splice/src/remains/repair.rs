@@ -26,8 +26,10 @@ pub enum Which {
     All,
     /// The areas of probes.
     Probes,
-    /// The areas of arrangements of copies ([`Arrangement`](crate::Arrangement)).
+    /// The areas of arrangements of copies ([`Arrangement`](crate::Arrangement)), and of versions.
     Arrangements,
+    /// The areas of versions of functions ([`Versions`](crate::Versions)).
+    Versions,
 }
 
 impl Which {
@@ -36,6 +38,7 @@ impl Which {
             Self::All => true,
             Self::Probes => !one.head.calls,
             Self::Arrangements => one.head.calls,
+            Self::Versions => one.head.versions,
         }
     }
 }

@@ -14,7 +14,8 @@ use crate::why::Why;
 /// A function, and the versions of it that run instead for values of a register.
 #[derive(Clone, Debug)]
 pub struct Versions {
-    /// The entry of the function, without actions. Register 11 and the flags are dead there.
+    /// The entry of the function, without actions. The flags are dead there, and so is register 11
+    /// if a test needs it ([`Version::needs_register`]).
     pub site: Site,
     /// The function.
     pub body: Arc<Body>,
@@ -78,6 +79,13 @@ pub enum Goal {
 pub(crate) struct ReadyVersions {
     pub(crate) of: Versions,
     pub(crate) displaced: Displaced,
+}
+
+impl Version {
+    /// Whether the test for a value needs register 11 besides the flags.
+    pub fn needs_register(value: u64) -> bool {
+        i32::try_from(value.cast_signed()).is_err()
+    }
 }
 
 impl ReadyVersions {

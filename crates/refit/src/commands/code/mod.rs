@@ -12,6 +12,7 @@ mod optimize;
 mod picture;
 pub(crate) mod probe;
 pub(crate) mod program;
+mod specialize;
 mod subject;
 pub(crate) mod watching;
 
@@ -23,6 +24,7 @@ use self::drill::DrillArgs;
 use self::funcs::FuncsArgs;
 use self::optimize::OptimizeArgs;
 use self::probe::{ProbeArgs, RepairArgs};
+use self::specialize::SpecializeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -40,6 +42,9 @@ pub(crate) enum CodeCommand {
 
     /// Lay out the hot code of a running program anew, and keep that if it pays
     Optimize(OptimizeArgs),
+
+    /// Make versions of a function for the hot values of an argument, and keep them if they pay
+    Specialize(SpecializeArgs),
 
     /// Remove spliced code that a killed refit left in a program
     Repair(RepairArgs),
@@ -59,6 +64,7 @@ impl CodeCommand {
             CodeCommand::Cover(args) => cover::run(args, out),
             CodeCommand::Drill(args) => drill::run(args, out),
             CodeCommand::Optimize(args) => optimize::run(args, out),
+            CodeCommand::Specialize(args) => specialize::run(args, out),
             CodeCommand::Repair(args) => probe::repair(args, out),
             CodeCommand::Funcs(args) => funcs::run(args, out),
             CodeCommand::Cfg(args) => cfg::run(args, out),
