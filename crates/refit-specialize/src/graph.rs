@@ -1,8 +1,10 @@
 //! The blocks that a version has, each with what is known at its beginning.
 //!
-//! A block may be there several times, for several states: this is how loops of a known count are
-//! unrolled. A block that would be there too often is there once, and what is known at its
-//! beginning is what is known on all ways to it. Since states lose what differs, this ends.
+//! Usually a block is there once, and what is known at its beginning is what is known on all ways
+//! to it. Since states lose what differs, this ends. Then each loop is tried out with its blocks
+//! there several times, once for each state: this is how loops of a known count are unrolled. That
+//! stays if fewer branches are left undecided. A block that would be there too often is there once
+//! all the same.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,8 +12,12 @@ use iced_x86::{FlowControl, OpKind};
 
 use crate::code::Code;
 use crate::evaluate::Evaluator;
+use crate::order::{loops, order};
 use crate::set::Set;
 use crate::state::State;
+
+/// Maximum number of loops that are tried out.
+const MOST_LOOPS: usize = 32;
 
 /// How much larger a version may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,18 +77,41 @@ pub struct Graph {
 impl Graph {
     /// Follows a function from a state at its entry.
     pub fn new(code: &Code, entry: &State, evaluator: &mut Evaluator<'_>, limits: Limits) -> Self {
-        // Blocks that are there once, whatever the states.
-        let mut once = BTreeSet::new();
-        loop {
-            let mut building = Building { code, limits, once, nodes: Vec::new(), of: BTreeMap::new() };
-            match building.all(entry, evaluator) {
-                Ok(()) => return Self { nodes: building.nodes },
-                Err(block) => {
-                    once = building.once;
-                    once.insert(block);
-                }
+        let mut once: BTreeSet<usize> = (0..code.blocks.len()).collect();
+        let mut best = Self::with(code, entry, evaluator, limits, &mut once);
+        for blocks in loops(&best).into_iter().take(MOST_LOOPS) {
+            let mut some: BTreeSet<usize> = once.difference(&blocks).copied().collect();
+            let other = Self::with(code, entry, evaluator, limits, &mut some);
+            if other.undecided() < best.undecided() {
+                (best, once) = (other, some);
             }
         }
+        best
+    }
+
+    /// Follows a function with the blocks in `once` there once; adds those that would be there too
+    /// often.
+    fn with(
+        code: &Code,
+        entry: &State,
+        evaluator: &mut Evaluator<'_>,
+        limits: Limits,
+        once: &mut BTreeSet<usize>,
+    ) -> Self {
+        loop {
+            let (nodes, of) = (Vec::new(), BTreeMap::new());
+            let mut building = Building { code, limits, once, nodes, of };
+            match building.all(entry, evaluator) {
+                Ok(()) => return Self { nodes: building.nodes },
+                Err(block) => _ = once.insert(block),
+            }
+        }
+    }
+
+    /// Counts the branches of which it is not known whether they are taken.
+    fn undecided(&self) -> usize {
+        let there = order(self).into_iter();
+        there.filter(|&node| matches!(self.nodes[node].end, End::Branches(..))).count()
     }
 
     /// Returns the blocks to which control goes from a block.
@@ -102,7 +131,7 @@ impl Graph {
 struct Building<'c> {
     code: &'c Code,
     limits: Limits,
-    once: BTreeSet<usize>,
+    once: &'c BTreeSet<usize>,
     nodes: Vec<Node>,
     /// The nodes of each block.
     of: BTreeMap<usize, Vec<usize>>,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use iced_x86::{Instruction, Mnemonic};
 use refit_splice::{Goal, Version, VersionBlock, VersionInstruction};
 
 use crate::code::Code;
@@ -19,7 +20,8 @@ use crate::state::{ARITHMETIC, State};
 pub struct Figures {
     /// Instructions of the version.
     pub instructions: usize,
-    /// Instructions that were left out, of those that the version stands for.
+    /// Instructions that were left out, of those that the version stands for, without direct jumps
+    /// and padding.
     pub left: usize,
     /// Instructions that became moves of constants, or got known operands.
     pub folded: usize,
@@ -312,7 +314,7 @@ impl Writer<'_> {
         let figures = &mut self.figures;
         figures.branches += usize::from(known);
         match form {
-            Form::Left => figures.left += 1,
+            Form::Left => figures.left += usize::from(!idles(one)),
             Form::Constant => {
                 figures.instructions += 1;
                 figures.folded += 1;
@@ -323,6 +325,12 @@ impl Writer<'_> {
             }
         }
     }
+}
+
+/// Whether it does nothing but lead on.
+fn idles(one: &Instruction) -> bool {
+    let nothing = matches!(one.mnemonic(), Mnemonic::Nop | Mnemonic::Endbr64);
+    nothing || one.code().is_jmp_short_or_near()
 }
 
 fn branch_target(one: &VersionInstruction) -> Option<u64> {

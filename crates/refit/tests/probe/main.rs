@@ -12,4 +12,5 @@ mod probes;
 mod refused;
 mod scripts;
 mod shell;
+mod specialised;
 mod victim;
