@@ -147,9 +147,11 @@ impl Reader<'_> {
         copies &= members.windows(2).all(|two| {
             two[0].instruction.next_ip() == two[1].instruction.ip() && !two[0].is_call()
         });
-        let returned_to = self.flow.edges().iter().any(|edge| {
-            edge.kind == EdgeKind::Return && edge.to == Target::Block(at as u32)
-        });
+        let returned_to = self
+            .flow
+            .edges()
+            .iter()
+            .any(|edge| edge.kind == EdgeKind::Return && edge.to == Target::Block(at as u32));
         let mut own = self.flow.edges_from(at as u32).iter();
         let returns = own.any(|edge| edge.kind == EdgeKind::Return);
         let start = known.start.wrapping_add(self.bias);
@@ -253,7 +255,6 @@ fn stays(instruction: &Instruction) -> bool {
         flow == FlowControl::IndirectCall && instruction.op0_register() == Register::RSP;
     traps || far || through_stack || flow == FlowControl::Interrupt
 }
-
 
 /// Returns the place at the entry of a function at which control can enter versions: behind the
 /// mark of a target of indirect calls.

@@ -11,7 +11,9 @@ pub enum NoVersion {
     #[error("it calls a function to which the address of its caller matters, such as setjmp")]
     Callers,
     /// It has too many instructions.
-    #[error("it has {instructions} instructions; versions are made of functions with at most {most}")]
+    #[error(
+        "it has {instructions} instructions; versions are made of functions with at most {most}"
+    )]
     Large {
         /// Their number.
         instructions: usize,
@@ -25,7 +27,9 @@ pub enum NoVersion {
         address: u64,
     },
     /// The tests would destroy something that the function reads.
-    #[error("it, or its caller, reads flags or register r11 that the test of the value changes at its entry")]
+    #[error(
+        "it, or its caller, reads flags or register r11 that the test of the value changes at its entry"
+    )]
     Entry,
     /// What was made does not have the state of the function where it should.
     #[error("the version for {value:#x} would differ from the function at {address:#x}")]

@@ -4,7 +4,9 @@
 //! some bits are known. After every other instruction, everything that it writes is unknown. No
 //! flag that the manual calls undefined is ever known.
 
-use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
+};
 use refit_analysis::live::{effects, flag};
 
 use crate::arithmetic::{self, Logic, Outcome, Shift};
@@ -218,7 +220,9 @@ impl Known<'_> {
         let mut outcome = match self.instruction.mnemonic() {
             Mnemonic::Inc => arithmetic::add(value, number(1), Some(false), width),
             Mnemonic::Dec => arithmetic::subtract(value, number(1), Some(false), width),
-            _ => return self.into_first(arithmetic::subtract(number(0), value, Some(false), width)),
+            _ => {
+                return self.into_first(arithmetic::subtract(number(0), value, Some(false), width));
+            }
         };
         outcome.changed &= !flag::CARRY;
         self.into_first(outcome)

@@ -98,9 +98,7 @@ pub fn constant(one: &Instruction, after: &State) -> Option<Instruction> {
     let value = after.read(target.full_register()).whole()?;
     let made = match (u32::try_from(value), i32::try_from(value.cast_signed())) {
         (Ok(short), _) => Instruction::with2(Code::Mov_r32_imm32, low_half(target), short),
-        (_, Ok(signed)) => {
-            Instruction::with2(Code::Mov_rm64_imm32, target.full_register(), signed)
-        }
+        (_, Ok(signed)) => Instruction::with2(Code::Mov_rm64_imm32, target.full_register(), signed),
         _ => Instruction::with2(Code::Mov_r64_imm64, target.full_register(), value),
     };
     made.ok()

@@ -16,8 +16,10 @@ use crate::order::{loops, order};
 use crate::set::Set;
 use crate::state::State;
 
-/// Maximum number of loops that are tried out.
-const MOST_LOOPS: usize = 32;
+/// Number of times that a loop is tried out, each time with one more of its blocks there once.
+const RESTARTS: usize = 5;
+/// Maximum number of blocks that are built for loops that are tried out.
+const MOST_TRIED: usize = 20_000;
 
 /// How much larger a version may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,11 +80,18 @@ impl Graph {
     /// Follows a function from a state at its entry.
     pub fn new(code: &Code, entry: &State, evaluator: &mut Evaluator<'_>, limits: Limits) -> Self {
         let mut once: BTreeSet<usize> = (0..code.blocks.len()).collect();
-        let mut best = Self::with(code, entry, evaluator, limits, &mut once);
-        for blocks in loops(&best).into_iter().take(MOST_LOOPS) {
+        let Some(mut best) = Self::with(code, entry, evaluator, limits, &mut once) else {
+            return Self::default();
+        };
+        // What is tried out takes no longer than so many blocks.
+        let mut left = MOST_TRIED;
+        for blocks in loops(&best) {
+            let Some(rest) = left.checked_sub(best.nodes.len() * RESTARTS) else { break };
+            left = rest;
             let mut some: BTreeSet<usize> = once.difference(&blocks).copied().collect();
             let other = Self::with(code, entry, evaluator, limits, &mut some);
-            if other.undecided() < best.undecided() {
+            let fewer = |other: &Self| other.undecided() < best.undecided();
+            if let Some(other) = other.filter(fewer) {
                 (best, once) = (other, some);
             }
         }
@@ -90,22 +99,23 @@ impl Graph {
     }
 
     /// Follows a function with the blocks in `once` there once; adds those that would be there too
-    /// often.
+    /// often. `None` if these are many.
     fn with(
         code: &Code,
         entry: &State,
         evaluator: &mut Evaluator<'_>,
         limits: Limits,
         once: &mut BTreeSet<usize>,
-    ) -> Self {
-        loop {
+    ) -> Option<Self> {
+        for _ in 0..RESTARTS {
             let (nodes, of) = (Vec::new(), BTreeMap::new());
             let mut building = Building { code, limits, once, nodes, of };
             match building.all(entry, evaluator) {
-                Ok(()) => return Self { nodes: building.nodes },
+                Ok(()) => return Some(Self { nodes: building.nodes }),
                 Err(block) => _ = once.insert(block),
             }
         }
+        None
     }
 
     /// Counts the branches of which it is not known whether they are taken.
@@ -204,12 +214,7 @@ impl Building<'_> {
     }
 
     /// Returns where a way leads on which this is known.
-    fn to(
-        &mut self,
-        address: u64,
-        state: State,
-        open: &mut VecDeque<usize>,
-    ) -> Result<To, usize> {
+    fn to(&mut self, address: u64, state: State, open: &mut VecDeque<usize>) -> Result<To, usize> {
         match self.code.block_at(address) {
             Some(block) => Ok(To::Node(self.node(block, state, open)?)),
             None => Ok(To::Program(address)),
@@ -249,9 +254,8 @@ impl Building<'_> {
         }
         if times > 1 && self.repeated() > self.limits.instructions {
             let again = self.of.iter().filter(|(_, nodes)| nodes.len() > 1);
-            let often = again.max_by_key(|(block, nodes)| {
-                nodes.len() * self.code.blocks[**block].members.len()
-            });
+            let often = again
+                .max_by_key(|(block, nodes)| nodes.len() * self.code.blocks[**block].members.len());
             return Err(often.map_or(block, |(&block, _)| block));
         }
         Ok(node)

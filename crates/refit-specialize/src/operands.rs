@@ -41,19 +41,13 @@ pub fn value(
         | OpKind::Immediate8to32
         | OpKind::Immediate8to64
         | OpKind::Immediate32to64 => Bits::known(instruction.immediate(operand)),
-        OpKind::Memory => {
-            loaded(instruction, state, constants).map_or(Bits::UNKNOWN, Bits::known)
-        }
+        OpKind::Memory => loaded(instruction, state, constants).map_or(Bits::UNKNOWN, Bits::known),
         _ => Bits::UNKNOWN,
     }
 }
 
 /// Returns the number that an instruction reads from memory, if that is constant.
-pub fn loaded(
-    instruction: &Instruction,
-    state: &State,
-    constants: &dyn Constants,
-) -> Option<u64> {
+pub fn loaded(instruction: &Instruction, state: &State, constants: &dyn Constants) -> Option<u64> {
     let bytes = instruction.memory_size().size() as u64;
     let segment = matches!(instruction.memory_segment(), Register::FS | Register::GS);
     if segment || !matches!(bytes, 1 | 2 | 4 | 8) {

@@ -140,8 +140,9 @@ pub enum Error {
 fn told(values: &Values) -> String {
     let share = |count: u64| count as f64 * 100.0 / values.calls.max(1) as f64;
     let all = values.counts.iter().take(4);
-    let all: Vec<_> =
-        all.map(|&(value, count)| format!("{value:#x} in {:.0} % of calls", share(count))).collect();
+    let all: Vec<_> = all
+        .map(|&(value, count)| format!("{value:#x} in {:.0} % of calls", share(count)))
+        .collect();
     all.join(", ")
 }
 

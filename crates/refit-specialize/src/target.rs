@@ -41,8 +41,11 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, NoTarget> {
         let form = || NoTarget::Form { text: text.to_owned() };
-        let (function, inner) =
-            text.trim().strip_suffix(')').and_then(|text| text.rsplit_once('(')).ok_or_else(form)?;
+        let (function, inner) = text
+            .trim()
+            .strip_suffix(')')
+            .and_then(|text| text.rsplit_once('('))
+            .ok_or_else(form)?;
         let (name, value) = match inner.split_once('=') {
             Some((name, value)) => (name.trim(), Some(number(value.trim())?)),
             None => (inner.trim(), None),

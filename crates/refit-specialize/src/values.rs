@@ -42,10 +42,8 @@ impl Values {
             .map(|(module, _)| module.function(spot.function()).name())
             .unwrap_or_default();
         let text = format!("uprobe:{file}:{name} {{ count, by arg{argument} }}");
-        let spec: Spec = text.parse().map_err(|_| Error::NoFunction {
-            wanted: name,
-            near: Vec::new(),
-        })?;
+        let spec: Spec =
+            text.parse().map_err(|_| Error::NoFunction { wanted: name, near: Vec::new() })?;
         let watch = watch::prepare(program, &[spec], None)?.install(program)?;
         // The time for which is counted.
         std::thread::sleep(time);

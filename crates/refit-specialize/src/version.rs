@@ -66,10 +66,15 @@ pub fn version(
     let plan = Plan::new(code, &graph, &mut evaluator);
     let order = order(&graph);
     let stale = Stale::new(code, &graph, &plan, tested);
-    let at: BTreeMap<usize, usize> = order.iter().enumerate().map(|(at, &node)| (node, at)).collect();
-    let mut writer = Writer { code, value, graph: &graph, plan: &plan, at, figures: Figures::default() };
-    let blocks: Result<Vec<_>, _> =
-        order.iter().enumerate().map(|(at, &node)| writer.block(at, node, stale.at[node])).collect();
+    let at: BTreeMap<usize, usize> =
+        order.iter().enumerate().map(|(at, &node)| (node, at)).collect();
+    let mut writer =
+        Writer { code, value, graph: &graph, plan: &plan, at, figures: Figures::default() };
+    let blocks: Result<Vec<_>, _> = order
+        .iter()
+        .enumerate()
+        .map(|(at, &node)| writer.block(at, node, stale.at[node]))
+        .collect();
     let mut figures = writer.figures;
     let original: BTreeSet<usize> = order.iter().map(|&node| graph.nodes[node].block).collect();
     figures.repeated = order.len() - original.len();
@@ -102,7 +107,9 @@ impl Stale {
             let end = graph.nodes[node].end;
             let mut now = stale.at[node];
             let choices = &plan.choices[node];
-            for (choice, needed) in choices.iter().zip(needed_behind_each(plan, code, node, &graph.nodes[node])) {
+            for (choice, needed) in
+                choices.iter().zip(needed_behind_each(plan, code, node, &graph.nodes[node]))
+            {
                 now = behind(choice, needed, now);
             }
             if let End::Returns(to) = end {
@@ -216,8 +223,7 @@ impl Writer<'_> {
             (back, left) = (None, None);
             stale = behind(choice, needed, stale);
         }
-        let mut block =
-            VersionBlock { start, instructions, next: None, end: start, back: None };
+        let mut block = VersionBlock { start, instructions, next: None, end: start, back: None };
         self.end(&mut block, node, stale, back)?;
         if let Some(left) = left {
             block.end = left;
@@ -299,10 +305,10 @@ impl Writer<'_> {
 
     fn goal(&self, to: To) -> Goal {
         match to {
-            To::Node(node) => self.at.get(&node).map_or_else(
-                || Goal::Program(self.address(to)),
-                |&at| Goal::Block(at),
-            ),
+            To::Node(node) => self
+                .at
+                .get(&node)
+                .map_or_else(|| Goal::Program(self.address(to)), |&at| Goal::Block(at)),
             To::Program(address) => Goal::Program(address),
         }
     }

@@ -386,8 +386,8 @@ fn try_all(files: &[PathBuf], wanted: &Wanted) -> Tally {
 /// Builds the functions of `cases.c` with these compiler options.
 fn cases(folder: &Path, options: &[&str]) -> PathBuf {
     let path = folder.join(format!("cases{}.so", options.concat()));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../refit-probe/tests/differential/cases.c");
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../refit-probe/tests/differential/cases.c");
     let built = Command::new("cc")
         .args(["-Wall", "-Werror", "-shared", "-fPIC"])
         .args(options)

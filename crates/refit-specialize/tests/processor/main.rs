@@ -141,7 +141,8 @@ impl Chance {
 fn opcodes() -> Vec<u16> {
     let sums = (0..64).filter(|opcode| opcode % 8 < 6);
     let moves = [0x63, 0x69, 0x6b, 0x80, 0x81, 0x83, 0x84, 0x85, 0x88, 0x89, 0x8a, 0x8b, 0x8d];
-    let others = [0x98, 0x99, 0xc0, 0xc1, 0xc6, 0xc7, 0xd0, 0xd1, 0xd2, 0xd3, 0xf6, 0xf7, 0xfe, 0xff];
+    let others =
+        [0x98, 0x99, 0xc0, 0xc1, 0xc6, 0xc7, 0xd0, 0xd1, 0xd2, 0xd3, 0xf6, 0xf7, 0xfe, 0xff];
     let long = [0xa3, 0xaf, 0xb6, 0xb7, 0xba, 0xbe, 0xbf];
     let conditional = (0x140..0x150).chain(0x190..0x1a0);
     let long = long.into_iter().map(|opcode| opcode + 0x100).chain(conditional);
@@ -247,7 +248,10 @@ fn wrong(state: &State, registers: &Registers) -> Option<String> {
     for (number, &value) in registers.general.iter().enumerate().filter(|(at, _)| *at != 4) {
         let (ones, zeros) = state.whole(number).split();
         if ones & !value != 0 || zeros & value != 0 {
-            return Some(format!("{:?} is {value:#x}, not {ones:#x} and {zeros:#x}", WHOLE[number]));
+            return Some(format!(
+                "{:?} is {value:#x}, not {ones:#x} and {zeros:#x}",
+                WHOLE[number]
+            ));
         }
     }
     FLAGS.into_iter().find_map(|(one, bit)| {
@@ -303,8 +307,10 @@ fn instructions_are_evaluated_and_folded_as_the_processor_runs_them() {
             // The stack pointer is no base, and r9 is the index.
             let base = WHOLE[[0, 1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15][chance.below(14)]];
             let Some(one) = make(opcode, &mut chance, base) else { continue };
-            let mut before =
-                Registers { general: std::array::from_fn(|_| chance.number()), flags: chance.next() };
+            let mut before = Registers {
+                general: std::array::from_fn(|_| chance.number()),
+                flags: chance.next(),
+            };
             before.general[9] %= 64;
             before.general[base.number()] = processor.memory + chance.next() % 512;
             before.flags = before.flags & 0x8d5 | 0x202;
@@ -315,7 +321,8 @@ fn instructions_are_evaluated_and_folded_as_the_processor_runs_them() {
                 1 => std::array::from_fn(|_| if chance.below(2) == 0 { 0 } else { u64::MAX }),
                 _ => std::array::from_fn(|_| chance.next() | chance.next()),
             };
-            let state = known(&before, &masks, if round % 2 == 0 { 0xff } else { chance.next() as u8 });
+            let state =
+                known(&before, &masks, if round % 2 == 0 { 0xff } else { chance.next() as u8 });
             let mut behind = state.clone();
             evaluator.step(&one, &mut behind);
             assert_eq!(wrong(&behind, &after), None, "{one} ({opcode:#x}) from {before:x?}");
@@ -325,8 +332,7 @@ fn instructions_are_evaluated_and_folded_as_the_processor_runs_them() {
             let pure = fold::is_pure(&one, &state, &constants);
             let mut check = |form: &Instruction, compared: Set, what: &str| {
                 folded += 1;
-                let found =
-                    difference(&processor, form, (&before, &after), compared, &mut chance);
+                let found = difference(&processor, form, (&before, &after), compared, &mut chance);
                 assert_eq!(found, None, "{one} ({opcode:#x}) {what} {form} from {before:x?}");
             };
             let put = fold::folded(&one, &state, &constants);

@@ -32,9 +32,8 @@ pub(crate) fn make(ready: &ReadyVersions, at: u64) -> Result<EncodedCode, Why> {
     let (code, offsets) =
         encode(&listing.instructions, at).map_err(|error| failed(error.to_string()))?;
     let located = |positions: &[(u64, usize)]| {
-        let place = |&(original, index): &(u64, usize)| {
-            Some((original, address_of(at, &offsets, index)?))
-        };
+        let place =
+            |&(original, index): &(u64, usize)| Some((original, address_of(at, &offsets, index)?));
         let all: Option<Vec<(u64, u64)>> = positions.iter().map(place).collect();
         all.ok_or_else(|| failed("an instruction grew when it was moved".to_owned()))
     };
