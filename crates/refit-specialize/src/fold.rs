@@ -3,7 +3,7 @@
 //! Only forms with the same effect on registers, flags, memory and faults are used. An instruction
 //! that reads memory which may change, or that writes memory, stays.
 
-use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
 use crate::constants::Constants;
 use crate::evaluate::{is_cmov, is_same_register, is_setcc};
@@ -77,7 +77,7 @@ fn reads_only(one: &Instruction) -> bool {
     matches!(one.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Bt)
 }
 
-/// Returns the move of a constant that has the effect of a pure instruction on registers; `None` if
+/// Returns the move of a constant, or of an address, that has the effect of a pure instruction on registers; `None` if
 /// the result is unknown, or the instruction is as good as that. It changes no flags.
 pub fn constant(one: &Instruction, after: &State) -> Option<Instruction> {
     let target = match one.mnemonic() {
@@ -99,6 +99,15 @@ pub fn constant(one: &Instruction, after: &State) -> Option<Instruction> {
     let made = match (u32::try_from(value), i32::try_from(value.cast_signed())) {
         (Ok(short), _) => Instruction::with2(Code::Mov_r32_imm32, low_half(target), short),
         (_, Ok(signed)) => Instruction::with2(Code::Mov_rm64_imm32, target.full_register(), signed),
+        // The address of something near is shorter than the number.
+        _ if value.abs_diff(one.ip()) < NEAR => {
+            let there = MemoryOperand::with_base_displ_size(
+                Register::RIP,
+                value.cast_signed(),
+                8,
+            );
+            Instruction::with2(Code::Lea_r64_m, target.full_register(), there)
+        }
         _ => Instruction::with2(Code::Mov_r64_imm64, target.full_register(), value),
     };
     made.ok()
@@ -155,6 +164,7 @@ fn second_operand(one: &mut Instruction, state: &State, constants: &dyn Constant
         Form::Shift(_) => return false,
     }
     set_number(one, wide, number);
+    shorten(one, number);
     if kinds.1 == OpKind::Memory {
         one.set_memory_base(Register::None);
         one.set_memory_index(Register::None);
@@ -168,6 +178,40 @@ fn set_number(one: &mut Instruction, wide: bool, number: i32) {
     match wide {
         true => one.set_immediate32to64(number.into()),
         false => one.set_immediate32(number.cast_unsigned()),
+    }
+}
+
+/// Chooses the form with an immediate of one byte, if the number fits and there is one.
+fn shorten(one: &mut Instruction, number: i32) {
+    use Code as C;
+    let Ok(byte) = i8::try_from(number) else { return };
+    let (code, operand) = match one.code() {
+        C::Add_rm32_imm32 => (C::Add_rm32_imm8, 1),
+        C::Add_rm64_imm32 => (C::Add_rm64_imm8, 1),
+        C::Or_rm32_imm32 => (C::Or_rm32_imm8, 1),
+        C::Or_rm64_imm32 => (C::Or_rm64_imm8, 1),
+        C::Adc_rm32_imm32 => (C::Adc_rm32_imm8, 1),
+        C::Adc_rm64_imm32 => (C::Adc_rm64_imm8, 1),
+        C::Sbb_rm32_imm32 => (C::Sbb_rm32_imm8, 1),
+        C::Sbb_rm64_imm32 => (C::Sbb_rm64_imm8, 1),
+        C::And_rm32_imm32 => (C::And_rm32_imm8, 1),
+        C::And_rm64_imm32 => (C::And_rm64_imm8, 1),
+        C::Sub_rm32_imm32 => (C::Sub_rm32_imm8, 1),
+        C::Sub_rm64_imm32 => (C::Sub_rm64_imm8, 1),
+        C::Xor_rm32_imm32 => (C::Xor_rm32_imm8, 1),
+        C::Xor_rm64_imm32 => (C::Xor_rm64_imm8, 1),
+        C::Cmp_rm32_imm32 => (C::Cmp_rm32_imm8, 1),
+        C::Cmp_rm64_imm32 => (C::Cmp_rm64_imm8, 1),
+        C::Imul_r32_rm32_imm32 => (C::Imul_r32_rm32_imm8, 2),
+        C::Imul_r64_rm64_imm32 => (C::Imul_r64_rm64_imm8, 2),
+        _ => return,
+    };
+    let wide = one.op_kind(operand) == OpKind::Immediate32to64;
+    one.set_code(code);
+    one.set_op_kind(operand, if wide { OpKind::Immediate8to64 } else { OpKind::Immediate8to32 });
+    match wide {
+        true => one.set_immediate8to64(byte.into()),
+        false => one.set_immediate8to32(byte.into()),
     }
 }
 
