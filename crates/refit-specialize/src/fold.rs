@@ -101,11 +101,7 @@ pub fn constant(one: &Instruction, after: &State) -> Option<Instruction> {
         (_, Ok(signed)) => Instruction::with2(Code::Mov_rm64_imm32, target.full_register(), signed),
         // The address of something near is shorter than the number.
         _ if value.abs_diff(one.ip()) < NEAR => {
-            let there = MemoryOperand::with_base_displ_size(
-                Register::RIP,
-                value.cast_signed(),
-                8,
-            );
+            let there = MemoryOperand::with_base_displ_size(Register::RIP, value.cast_signed(), 8);
             Instruction::with2(Code::Lea_r64_m, target.full_register(), there)
         }
         _ => Instruction::with2(Code::Mov_r64_imm64, target.full_register(), value),
