@@ -133,6 +133,9 @@ _refit() {
             refit,shutdown)
                 cmd="refit__subcmd__shutdown"
                 ;;
+            refit,specialize)
+                cmd="refit__subcmd__specialize"
+                ;;
             refit,spread)
                 cmd="refit__subcmd__spread"
                 ;;
@@ -283,6 +286,9 @@ _refit() {
             refit__subcmd__help,shutdown)
                 cmd="refit__subcmd__help__subcmd__shutdown"
                 ;;
+            refit__subcmd__help,specialize)
+                cmd="refit__subcmd__help__subcmd__specialize"
+                ;;
             refit__subcmd__help,spread)
                 cmd="refit__subcmd__help__subcmd__spread"
                 ;;
@@ -375,6 +381,7 @@ _refit() {
     case "${cmd}" in
         refit)
             opts="-h -V --json --instance --log --log-format --help --version mount cache mounts handover install-unit take-over umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill optimize knob repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
+            opts="-h -V --json --instance --log --log-format --help --version mount cache mounts handover install-unit take-over umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill optimize specialize repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1076,6 +1083,7 @@ _refit() {
             ;;
         refit__subcmd__help)
             opts="mount cache mounts handover install-unit take-over umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill optimize knob repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
+            opts="mount cache mounts handover install-unit take-over umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill optimize specialize repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1691,6 +1699,20 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help__subcmd__shutdown)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__help__subcmd__specialize)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3091,6 +3113,56 @@ _refit() {
                 return 0
             fi
             case "${prev}" in
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-format)
+                    COMPREPLY=($(compgen -W "text json journal" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__specialize)
+            opts="-p -h --pid --for --progress --slot --unroll --dry-run --unproved --undo --json --instance --log --log-format --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --pid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --progress)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --unroll)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

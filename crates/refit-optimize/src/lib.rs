@@ -48,4 +48,6 @@ pub mod prove;
 pub mod tables;
 pub mod weights;
 
-pub use optimize::{Error, Options, Outcome, Step, Verdict, optimize};
+pub use optimize::{
+    Error, FINDER, Options, Outcome, Step, Verdict, has_shadow_stack, optimize, steady,
+};

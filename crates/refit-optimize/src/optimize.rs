@@ -22,7 +22,7 @@ use crate::profile::{self, Called};
 use crate::prove::{LOOKS, NoProof, Progress, Proof, prove};
 
 /// The function that unwinders ask for frames.
-const FINDER: &str = "_Unwind_Find_FDE";
+pub const FINDER: &str = "_Unwind_Find_FDE";
 /// Least size in bytes of a file's code that is optimised: less fits into the first cache.
 const LEAST: u64 = 64 << 10;
 /// Width of an interval that says enough of copies in the old order.
@@ -365,7 +365,7 @@ impl Changing<'_> {
 }
 
 /// Whether a thread has a shadow stack, as Linux 6.6 and later report.
-fn has_shadow_stack(program: &Program) -> bool {
+pub fn has_shadow_stack(program: &Program) -> bool {
     let status = Status::of(program.face()).unwrap_or_default();
     let features = status.line("x86_Thread_features").unwrap_or_default();
     features.split_whitespace().any(|feature| feature == "shstk")
@@ -387,7 +387,7 @@ fn chosen(program: &Program, files: &Files, options: &Options) -> Result<usize, 
 
 /// Returns the function whose calls are the most even measure of what the program does. A slot in
 /// which there are few has a part of a call more or less.
-fn steady(called: &Called, slot: Duration) -> Option<FunctionId> {
+pub fn steady(called: &Called, slot: Duration) -> Option<FunctionId> {
     let unevenness = |(&id, rates): (&FunctionId, &Vec<f64>)| {
         let n = rates.len() as f64;
         let mean = rates.iter().sum::<f64>() / n;

@@ -34,6 +34,18 @@ pub struct Spot {
     pub(crate) function: FunctionId,
 }
 
+impl Spot {
+    /// Returns the index of the file.
+    pub fn file(self) -> usize {
+        self.file
+    }
+
+    /// Returns the function.
+    pub fn function(self) -> FunctionId {
+        self.function
+    }
+}
+
 impl Files {
     /// Lists the files that the program has mapped now.
     ///

@@ -19,6 +19,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use refit_sys::maps::Mapping;
@@ -30,7 +31,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use crate::debugger;
 use crate::indices;
 use crate::libunwind::DynamicList;
-use crate::process::{Call, Program, Refusal, Still};
+use crate::process::{Call, Program, Refusal, Still, general};
 use crate::record::{Contents, Head, Record};
 use crate::unwind::Unwinding;
 use crate::why::Why;
@@ -63,7 +64,7 @@ impl Area {
         let code = tables + round(room.tables);
         let data = code + round(room.code);
         let end = data + round(room.data);
-        let mappings = still.program().mappings()?;
+        let mappings = with_pointed_to(still, still.program().mappings()?);
         let address = place_near(&mappings, near, end).ok_or(Why::Far { address: near.start })?;
         let session = (0, 0);
         let head = Head {
@@ -283,6 +284,28 @@ const LEAST_GROWTH: u64 = 1 << 26;
 /// Lowest address that is tried (`vm.mmap_min_addr` is at most that on any usual system).
 const LOWEST: u64 = 1 << 16;
 const HIGHEST: u64 = (1 << 47) - PAGE_SIZE_U64;
+
+/// Adds to the mappings the pages to which registers of tasks point although nothing is mapped
+/// there. What is left there of an earlier area would be taken for an address of the new one, which
+/// would then stay mapped ([`returns`](crate::returns)).
+fn with_pointed_to(still: &Still<'_>, mut mappings: Vec<Mapping>) -> Vec<Mapping> {
+    let Some(like) = mappings.first().cloned() else { return mappings };
+    let registers = still.threads().filter_map(|thread| still.registers(thread).ok());
+    let words: Vec<u64> = registers.flat_map(|registers| general(&registers)).collect();
+    let is_mapped = |word: &u64| mappings.iter().any(|one| one.range.contains(word));
+    let free = words.into_iter().filter(|word| *word < HIGHEST && !is_mapped(word));
+    let pages = free.map(|word| word / PAGE_SIZE_U64 * PAGE_SIZE_U64);
+    let pages: Vec<Mapping> = pages
+        .map(|page| Mapping {
+            range: page..page + PAGE_SIZE_U64,
+            name: PathBuf::new(),
+            ..like.clone()
+        })
+        .collect();
+    mappings.extend(pages);
+    mappings.sort_by_key(|one| one.range.start);
+    mappings
+}
 
 /// Returns a free place of `size` bytes within reach of everything in `near`: the nearest below, or
 /// else above.

@@ -94,7 +94,7 @@ impl Assembled {
     fn add(&mut self, ready: &Ready, made: EncodedCode) {
         match ready {
             Ready::Copied(_) => self.records.extend(made.records),
-            Ready::Place(_) | Ready::Arranged(_) => {
+            Ready::Place(_) | Ready::Arranged(_) | Ready::Versions(_) => {
                 self.places.extend(made.records.iter().filter(|one| one.is_place()).cloned());
                 let ahead = |record: &Record| record.changes() && !record.is_place();
                 let (ahead, places): (Vec<_>, Vec<_>) = made.records.into_iter().partition(ahead);

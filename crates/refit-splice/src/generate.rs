@@ -10,6 +10,7 @@ use crate::ready::{Place, Ready};
 use crate::record::Record;
 use crate::site::Site;
 use crate::snippet::{self, Setting, Step};
+use crate::versions;
 use crate::why::Why;
 
 /// Returns code and changes, in pieces that ascend; the code is placed at the next multiple of 16
@@ -20,6 +21,7 @@ pub(crate) fn make(ready: &Ready, from: u64, setting: Setting) -> Result<Vec<Enc
         Ready::Place(place) => Ok(vec![make_place(place, at, setting)?]),
         Ready::Copied(copied) => Ok(vec![copy::make(copied, at, setting)?]),
         Ready::Arranged(arranged) => arrange::make(arranged, at),
+        Ready::Versions(ready) => Ok(vec![versions::make(ready, at)?]),
     }
 }
 
@@ -41,6 +43,7 @@ pub(crate) fn most_bytes(ready: &Ready) -> u64 {
             copy::most_bytes(copied) + copied.sites.iter().map(snippet).sum::<u64>()
         }
         Ready::Arranged(arranged) => arrange::most_bytes(arranged),
+        Ready::Versions(ready) => versions::most_bytes(ready),
     }
 }
 
@@ -51,7 +54,7 @@ pub(crate) fn sequences(ready: &Ready, setting: &Setting) -> usize {
         _ if setting.sequences.is_none() => 0,
         Ready::Place(place) => counts(&place.site),
         Ready::Copied(copied) => copied.sites.iter().map(counts).sum(),
-        Ready::Arranged(_) => 0,
+        Ready::Arranged(_) | Ready::Versions(_) => 0,
     }
 }
 
@@ -63,6 +66,7 @@ pub(crate) fn most_records(ready: &Ready) -> usize {
             2 * copied.layout.gates.len() + copied.members.len() + copied.sites.len() + 1
         }
         Ready::Arranged(arranged) => arrange::most_records(arranged),
+        Ready::Versions(ready) => versions::most_records(ready),
     }
 }
 

@@ -159,6 +159,22 @@ impl Installed {
         Ok(Self { areas, shape, cells, sites, stacks, tuples, kept, removable, moves, back, stood })
     }
 
+    /// Takes everything out that has been installed with it, as [`remains::repair`] does.
+    ///
+    /// # Errors
+    /// As [`remains::repair`].
+    pub fn take_out(&self, program: &Program) -> Result<remains::Removed, Why> {
+        let heads: Vec<u64> = self.areas.iter().map(|area| area.head.address).collect();
+        remains::give_back(program, &heads)
+    }
+
+    /// Returns the originals of the instructions of copies, by the addresses of the copies. For
+    /// tests.
+    #[doc(hidden)]
+    pub fn originals(&self) -> &BTreeMap<u64, u64> {
+        &self.back
+    }
+
     /// Returns the number of sites.
     pub fn sites(&self) -> usize {
         self.sites
@@ -250,8 +266,9 @@ fn generate(
         let mut made = assemble(program, group, begin, setting)?;
         area.head.finders = made.finders;
         area.head.generation = moving.generation;
-        let arranged = group.iter().any(|ready| matches!(ready, Ready::Arranged(_)));
-        area.head.contents = if arranged { Contents::Arrangement } else { Contents::Snippets };
+        let mut contents = group.iter().map(Ready::contents);
+        let other = contents.find(|one| *one != Contents::Snippets);
+        area.head.contents = other.unwrap_or(Contents::Snippets);
         made.records.append(&mut semaphores);
         let mut redirected = moving.redirected(&made.records);
         all.calls += redirected.len();
@@ -437,7 +454,7 @@ fn refuse_copied(program: &Program, plan: &Plan, found: &[remains::Remains]) -> 
     let places = plan.ready.iter().filter_map(|ready| match ready {
         Ready::Place(place) => Some(place.site.address),
         // A copied function is compared as a whole.
-        Ready::Copied(_) | Ready::Arranged(_) => None,
+        Ready::Copied(_) | Ready::Arranged(_) | Ready::Versions(_) => None,
     });
     let there = places.into_iter().find(|address| copied.contains(address));
     there.map_or(Ok(()), |address| Err(Why::Changed { address }))

@@ -90,7 +90,7 @@
 //!   calls.
 //! - `record`, `indices`, `debugger`, `libunwind`, `area`, `patches`: the patch area, what is in
 //!   it, and changes that survive a kill.
-//! - `procedures`, `site`, `body`, `relocate`, `jump`, `layout`, `arrange`, `ready`, `plan`: decide
+//! - `procedures`, `site`, `body`, `relocate`, `jump`, `layout`, `arrange`, `versions`, `ready`, `plan`: decide
 //!   which bytes change; no process needed.
 //! - `store`, `kept`, `stacks`: what snippets have stored once, under a number: keys and stacks;
 //!   values that they keep by key; the table by which they walk stacks.
@@ -160,6 +160,7 @@ mod stops;
 mod store;
 mod taken;
 mod unwind;
+mod versions;
 mod why;
 mod withdraw;
 
@@ -182,5 +183,6 @@ pub use snippet::{
     Relation, Step, TIMER, Test, Text, Unary, Value, Width, text,
 };
 pub use stacks::{FRAMES, Position, Row, Stacks, UNKNOWN_FRAME, Walked, walk};
+pub use versions::{Goal, Version, VersionBlock, VersionInstruction, Versions};
 pub use why::Why;
 pub use withdraw::Withdrawn;

@@ -18,6 +18,7 @@ use crate::reserved::ReservedBytes;
 use crate::site::{At, Site, Springboard};
 use crate::snippet::{Action, Step};
 use crate::stacks::Stacks;
+use crate::versions::{ReadyVersions, Versions};
 use crate::why::Why;
 
 /// Sites that can be installed in a program, with everything that the installation needs.
@@ -104,12 +105,26 @@ impl Plan {
         (Self { ready, ..Self::default() }, refused)
     }
 
+    /// Plans versions of functions. Those that cannot be entered are returned as their positions
+    /// and the reason.
+    pub fn versions(all: Vec<Versions>) -> (Self, Vec<(usize, Why)>) {
+        let (mut plan, mut refused) = (Self::default(), Vec::new());
+        for (index, one) in all.into_iter().enumerate() {
+            match ReadyVersions::new(one) {
+                Ok(ready) => plan.ready.push(Ready::Versions(Box::new(ready))),
+                Err(why) => refused.push((index, why)),
+            }
+        }
+        plan.ready.sort_by_key(|ready| ready.reach().start);
+        (plan, refused)
+    }
+
     /// Returns the actions at all sites.
     fn steps(&self) -> impl Iterator<Item = &Step> {
         let sites = self.ready.iter().flat_map(|ready| match ready {
             Ready::Place(place) => std::slice::from_ref(&place.site),
             Ready::Copied(copied) => &copied.sites,
-            Ready::Arranged(_) => &[],
+            Ready::Arranged(_) | Ready::Versions(_) => &[],
         });
         sites.flat_map(|site| &site.actions)
     }
@@ -187,7 +202,7 @@ impl Plan {
         let sites = self.ready.iter().map(|ready| match ready {
             Ready::Place(place) => usize::from(!place.finds_frames_only()),
             Ready::Copied(copied) => copied.sites.len(),
-            Ready::Arranged(_) => 0,
+            Ready::Arranged(_) | Ready::Versions(_) => 0,
         });
         sites.sum()
     }
@@ -208,6 +223,7 @@ impl Plan {
             Ready::Place(place) => place.line(),
             Ready::Copied(copied) => copied.line(),
             Ready::Arranged(arranged) => arranged.line(),
+            Ready::Versions(versions) => versions.line(),
         })
     }
 }

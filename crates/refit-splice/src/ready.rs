@@ -1,4 +1,5 @@
-//! The units of a plan: sites in place, copied functions, arrangements of copies.
+//! The units of a plan: sites in place, copied functions, arrangements of copies, versions of
+//! functions.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,8 +8,10 @@ use crate::arrange::Arranged;
 use crate::body::{Body, Member, Part};
 use crate::jump::{JUMP, Way};
 use crate::layout::Layout;
+use crate::record::Contents;
 use crate::relocate::Displaced;
 use crate::site::Site;
+use crate::versions::ReadyVersions;
 
 /// A unit of installation.
 #[derive(Debug)]
@@ -16,6 +19,7 @@ pub(crate) enum Ready {
     Place(Place),
     Copied(Copied),
     Arranged(Arranged),
+    Versions(Box<ReadyVersions>),
 }
 
 /// A site whose instructions make room for a jump.
@@ -44,6 +48,7 @@ impl Ready {
                 copied.sites.first().map_or(copied.body.entry, |site| site.address)
             }
             Self::Arranged(_) => self.reach().start,
+            Self::Versions(versions) => versions.of.site.address,
         }
     }
 
@@ -52,7 +57,7 @@ impl Ready {
         match self {
             Self::Place(place) => place.site.finds_frames(),
             Self::Copied(copied) => copied.sites.iter().any(Site::finds_frames),
-            Self::Arranged(_) => false,
+            Self::Arranged(_) | Self::Versions(_) => false,
         }
     }
 
@@ -62,6 +67,17 @@ impl Ready {
             Self::Place(_) => Vec::new(),
             Self::Copied(copied) => vec![&copied.body],
             Self::Arranged(arranged) => arranged.functions.iter().map(|one| &*one.body).collect(),
+            Self::Versions(versions) => vec![&versions.of.body],
+        }
+    }
+
+    /// Returns the kind of contents that it gives its area. The sites by which unwinders learn of
+    /// copies are in the areas of those.
+    pub(crate) fn contents(&self) -> Contents {
+        match self {
+            Self::Place(_) | Self::Copied(_) => Contents::Snippets,
+            Self::Arranged(_) => Contents::Arrangement,
+            Self::Versions(_) => Contents::Versions,
         }
     }
 
@@ -70,6 +86,7 @@ impl Ready {
         match self {
             Self::Place(place) => place.site.address..place.site.address + JUMP as u64,
             Self::Copied(copied) => reach(&copied.body.parts, copied.body.entry),
+            Self::Versions(versions) => reach(&versions.of.body.parts, versions.of.body.entry),
             Self::Arranged(_) => reach(self.bodies().into_iter().flat_map(|body| &body.parts), 0),
         }
     }

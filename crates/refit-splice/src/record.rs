@@ -41,13 +41,15 @@ pub(crate) enum Contents {
     /// An arrangement of copies. Its code makes calls itself, so that return addresses lead to it
     /// ([`arrange`](crate::arrange)).
     Arrangement,
+    /// Versions of functions, which make calls themselves as well ([`versions`](crate::versions)).
+    Versions,
     /// No code: the records are immediates that have been replaced
     /// ([`immediates`](crate::immediates)).
     Immediates,
 }
 
 impl Contents {
-    const ALL: [Self; 3] = [Self::Snippets, Self::Arrangement, Self::Immediates];
+    const ALL: [Self; 4] = [Self::Snippets, Self::Arrangement, Self::Versions, Self::Immediates];
 }
 
 impl Head {
@@ -118,7 +120,7 @@ impl Head {
 
     /// Whether its code makes calls itself.
     pub(crate) fn calls(&self) -> bool {
-        self.contents == Contents::Arrangement
+        matches!(self.contents, Contents::Arrangement | Contents::Versions)
     }
 
     /// Whether it has code, rather than nothing but records.

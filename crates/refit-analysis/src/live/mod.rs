@@ -28,7 +28,7 @@ pub(crate) mod summary;
 
 pub use crate::registers::{Live, flag};
 
-use iced_x86::InstructionInfoFactory;
+use iced_x86::{Instruction, InstructionInfoFactory};
 
 use crate::flow::build::Shape;
 use crate::flow::walk::Walk;
@@ -36,6 +36,25 @@ use crate::functions::FunctionId;
 use outline::{Outline, Summary};
 use set::Set;
 use solve::{Ends, Solution};
+
+/// What one instruction does to registers and flags; the effect of a callee is not in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effects {
+    /// What it reads.
+    pub reads: Live,
+    /// What it overwrites wholly, in any case.
+    pub kills: Live,
+    /// What it changes, perhaps or in part.
+    pub writes: Live,
+}
+
+/// Returns the effects of an instruction.
+pub fn effects(info: &mut InstructionInfoFactory, instruction: &Instruction) -> Effects {
+    let effect = effect::effect(info, instruction);
+    let [reads, kills, writes] =
+        [effect.reads, effect.kills, effect.writes].map(|set| set.to_live(false));
+    Effects { reads, kills, writes }
+}
 
 /// Returns the live set before each instruction, by ascending address. `exit` is the set that
 /// callers need.

@@ -341,10 +341,11 @@ fn cases(folder: &Path, options: &[&str]) -> PathBuf {
     let path = folder.join(format!("cases{}.so", options.concat()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential/cases.c");
     let built = Command::new("cc")
-        .args(["-Wall", "-Werror", "-shared", "-fPIC", "-lm"])
+        .args(["-Wall", "-Werror", "-shared", "-fPIC"])
         .args(options)
         .arg("-o")
         .args([&path, &source])
+        .arg("-lm")
         .status()
         .expect("a C compiler");
     assert!(built.success());

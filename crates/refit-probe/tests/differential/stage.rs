@@ -40,7 +40,8 @@ fn library() -> &'static Path {
     let (_, path) = BUILT.get_or_init(|| {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("stage.so");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential/stage.c");
+        let source =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../refit-probe/tests/differential/stage.c");
         let built = Command::new("cc")
             .args(["-O2", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-shared", "-fPIC"])
             // Without calls that the source does not make.

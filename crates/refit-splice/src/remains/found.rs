@@ -107,10 +107,25 @@ impl Remains {
         if own || !self.head.has_code() { Ok(()) } else { indices::add(program, &self.head, heads) }
     }
 
-    /// Whether its code makes calls itself: it is of an arrangement of copies, which stays in the
-    /// program when probes are taken out.
+    /// Whether its code makes calls itself: it is of an arrangement of copies or of versions, which
+    /// stay in the program when probes are taken out.
     pub fn makes_calls(&self) -> bool {
         self.head.calls()
+    }
+
+    /// Whether it has versions of functions ([`Versions`](crate::Versions)).
+    pub fn has_versions(&self) -> bool {
+        self.head.contents == Contents::Versions
+    }
+
+    /// Returns the addresses of the sites whose code is changed now.
+    pub fn entries(&self, program: &Program) -> Vec<u64> {
+        let places = self.records.iter().filter(|record| record.is_place());
+        let there = places.filter(|record| {
+            let mut now = vec![0; record.new.len()];
+            program.read(record.address, &mut now).is_ok() && now == record.new
+        });
+        there.map(|record| record.address).collect()
     }
 
     /// Returns the bytes of its code, with some room behind it.
@@ -126,11 +141,7 @@ impl Remains {
     /// Returns the number of its sites whose code is changed now: an area may have been taken out
     /// that could not be unmapped.
     pub fn entered(&self, program: &Program) -> usize {
-        let is_there = |record: &&Record| {
-            let mut now = vec![0; record.new.len()];
-            program.read(record.address, &mut now).is_ok() && now == record.new
-        };
-        self.records.iter().filter(|record| record.is_place()).filter(is_there).count()
+        self.entries(program).len()
     }
 
     /// Returns the addresses of copied instructions, if control comes to the copies.

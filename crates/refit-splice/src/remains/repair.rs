@@ -27,8 +27,10 @@ pub enum Which {
     All,
     /// The areas of probes.
     Probes,
-    /// The areas of arrangements of copies ([`Arrangement`](crate::Arrangement)).
+    /// The areas of arrangements of copies ([`Arrangement`](crate::Arrangement)), and of versions.
     Arrangements,
+    /// The areas of versions of functions ([`Versions`](crate::Versions)).
+    Versions,
     /// The areas of immediates that have been replaced ([`immediates`](crate::immediates)).
     Immediates,
 }
@@ -39,6 +41,7 @@ impl Which {
             Self::All => true,
             Self::Probes => one.head.contents == Contents::Snippets,
             Self::Arrangements => one.head.calls(),
+            Self::Versions => one.has_versions(),
             Self::Immediates => one.holds_immediates(),
         }
     }

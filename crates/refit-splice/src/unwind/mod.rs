@@ -134,6 +134,12 @@ pub(crate) fn most_bytes(ready: &Ready) -> u64 {
             let tables = fixed_bytes(&Procedures::default(), 0);
             tables + arranged.functions.iter().zip(members).map(bytes).sum::<usize>()
         }
+        // The same rules may change many times: the instructions are in another order, and some
+        // are there more than once.
+        Ready::Versions(versions) => {
+            let procedures = &versions.of.body.procedures;
+            copy_bytes(procedures, 4 * versions.instructions()) + fixed_bytes(procedures, 0)
+        }
     };
     bytes as u64
 }

@@ -137,6 +137,15 @@ fn whenever_refit_is_killed_the_program_goes_on_although_its_calls_are_made_by_c
     kill_each(&mut victim, &optimize, 7, 173, true);
 }
 
+/// A killed refit leaves versions, or a part of them.
+#[test]
+fn whenever_refit_is_killed_the_program_goes_on_although_functions_have_versions() {
+    let mut victim = Victim::start("specialised.c");
+    let id = victim.id();
+    let specialize = ["specialize", "-p", &id, "power(arg1)", "--for", "20ms", "--unproved"];
+    kill_each(&mut victim, &specialize, 5, 31, true);
+}
+
 #[test]
 fn threads_that_are_switched_out_in_a_call_of_a_killed_refit_go_on() {
     let mut victim = Victim::start("parked.c");

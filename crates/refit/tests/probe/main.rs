@@ -14,4 +14,5 @@ mod probes;
 mod refused;
 mod scripts;
 mod shell;
+mod specialised;
 mod victim;

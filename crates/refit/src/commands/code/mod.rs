@@ -13,6 +13,7 @@ mod optimize;
 mod picture;
 pub(crate) mod probe;
 pub(crate) mod program;
+mod specialize;
 mod subject;
 pub(crate) mod watching;
 
@@ -25,6 +26,7 @@ use self::funcs::FuncsArgs;
 use self::knob::KnobArgs;
 use self::optimize::OptimizeArgs;
 use self::probe::{ProbeArgs, RepairArgs};
+use self::specialize::SpecializeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -45,6 +47,8 @@ pub(crate) enum CodeCommand {
 
     /// Find constants in the code of a running program that act as tunables, and set them
     Knob(KnobArgs),
+    /// Make versions of a function for the hot values of an argument, and keep them if they pay
+    Specialize(SpecializeArgs),
 
     /// Remove spliced code that a killed refit left in a program
     Repair(RepairArgs),
@@ -65,6 +69,7 @@ impl CodeCommand {
             CodeCommand::Drill(args) => drill::run(args, out),
             CodeCommand::Optimize(args) => optimize::run(args, out),
             CodeCommand::Knob(args) => knob::run(args, out),
+            CodeCommand::Specialize(args) => specialize::run(args, out),
             CodeCommand::Repair(args) => probe::repair(args, out),
             CodeCommand::Funcs(args) => funcs::run(args, out),
             CodeCommand::Cfg(args) => cfg::run(args, out),

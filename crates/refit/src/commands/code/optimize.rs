@@ -261,7 +261,7 @@ fn status(id: u32, out: &mut Output) -> Result<(), Failure> {
     }
     let program: Program = open_to_clean(id)?;
     let found = remains::find(&program).map_err(|refusal| failure(id, &refusal.into()))?;
-    let arranged = found.iter().filter(|one| one.makes_calls());
+    let arranged = found.iter().filter(|one| one.makes_calls() && !one.has_versions());
     let mut entered = arranged.map(|one| (one.entered(&program), one.code_bytes()));
     let (gates, bytes) = entered.find(|(gates, _)| *gates > 0).unwrap_or_default();
     let optimised = gates > 0;

@@ -1,0 +1,63 @@
+//! Versions of all functions of a program whose names match.
+
+use std::path::Path;
+
+use refit_analysis::{Module, registers};
+use refit_probe::files::Files;
+use refit_probe::finder;
+use refit_probe::sites::Place;
+use refit_specialize::code::Code;
+use refit_specialize::constants::Loaded;
+use refit_specialize::graph::Limits;
+use refit_specialize::{Known, entry_site, version};
+use refit_splice::process::Program;
+use refit_splice::remains::{self, KeptReason, Which};
+use refit_splice::{Installed, Plan, Versions};
+
+use super::victim::Victim;
+
+/// Installs versions of the functions of a program that match a name, for these values of their
+/// first argument. Returns the number of functions.
+pub(crate) fn install(
+    program: &Program,
+    path: &Path,
+    pattern: &str,
+    values: &[u64],
+) -> (Installed, usize) {
+    let module = Module::open(path).expect("a program");
+    let mut files = Files::new(program).expect("it runs");
+    let own = files.all().find(|&file| files.mapped(file).path == path).expect("its file");
+    let bias = files.mapped(own).bias(module.image()).expect("mapped");
+    let constants = Loaded::new(program, module.image(), bias).expect("it runs");
+    let functions = module.find(pattern).into_iter().filter_map(|id| {
+        let place = Place::new(&module, id, bias);
+        let code = Code::new(&place, &module, bias).ok()?;
+        let of = |&value: &u64| {
+            let known = Known { register: registers::ARGUMENTS[0], value, tested: values };
+            let made = version(&code, known, &constants, Limits::default());
+            made.ok().map(|(version, _)| version)
+        };
+        let versions: Vec<_> = values.iter().filter_map(of).collect();
+        let site = entry_site(&place, &module).ok()?;
+        let body = place.body()?.clone();
+        (!versions.is_empty()).then_some(Versions { site, body, versions })
+    });
+    let (mut plan, _) = Plan::versions(functions.collect());
+    let lines = plan.lines().count();
+    finder::add(program, &mut files, &mut plan);
+    (Installed::new(program, &plan, 0, None).expect("installed"), lines)
+}
+
+/// Takes everything out of a program. An area stays mapped if an address in it is left in memory
+/// that is no stack now (that of an ended thread, or one on which a handler ran), or if that of a
+/// table is left on a stack, as if the thread unwound it.
+pub(crate) fn take_out(victim: &mut Victim, again: impl FnOnce(&mut Victim)) {
+    let program = victim.program();
+    remains::take_out(&program, Which::Versions).expect("taken out");
+    again(victim);
+    let removed = remains::repair(&program).expect("taken out");
+    assert!(
+        matches!(removed.because, None | Some(KeptReason::Saved | KeptReason::InUse)),
+        "{removed:?}"
+    );
+}

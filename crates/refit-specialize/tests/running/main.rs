@@ -1,0 +1,12 @@
+//! Programs whose functions have versions.
+
+mod course;
+mod made;
+mod unwound;
+
+#[path = "../../../refit-probe/tests/probing/stepped.rs"]
+mod stepped;
+
+#[path = "../../../refit-splice/tests/splicing/victim.rs"]
+#[expect(dead_code, reason = "the tests of splicing ask more of it")]
+mod victim;
