@@ -7,7 +7,7 @@
 //! Immediates that change together are one *setting*, with a patch area that has a record for each
 //! and no code. It is recorded before it is made, and undone, by this or by another process, as all
 //! splices are ([`remains`]). All bytes of a setting are in one page, which the kernel writes
-//! wholly or not at all ([`patches`](crate::patches)): so if refit is killed, all of its immediates
+//! wholly or not at all (`patches.rs`): so if refit is killed, all of its immediates
 //! have changed, or none has.
 //!
 //! A setting that replaces another one has a greater generation, and records the bytes of the file
