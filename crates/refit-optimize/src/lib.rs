@@ -28,22 +28,35 @@
 //! - [`eligible`]: the functions whose calls can be made from copies.
 //! - [`tables`]: jump tables that are copied with their jumps.
 //! - [`profile`]: what runs, and how often.
+//! - [`stored`]: profiles on disk, added up for each binary.
 //! - [`layout`]: from a profile to an arrangement of copies.
+//! - [`footprint`]: the cache lines of the hot code, before and after.
 //! - [`interval`]: what measured ratios say.
 //! - [`prove`]: measures the program with the copies, and without them.
+//! - `options`, `outcome`, `error`: what is asked for, and what is told.
+//! - `source`: counts, or takes what is stored.
 //! - `optimize`: all of it.
 
 #![forbid(unsafe_code)]
 
 pub mod clusters;
 pub mod eligible;
+mod error;
 pub mod ext_tsp;
+pub mod footprint;
 pub mod interval;
 pub mod layout;
 mod optimize;
+mod options;
+mod outcome;
 pub mod profile;
 pub mod prove;
+mod source;
+pub mod stored;
 pub mod tables;
 pub mod weights;
 
-pub use optimize::{Error, Options, Outcome, Step, Verdict, optimize};
+pub use error::Error;
+pub use optimize::optimize;
+pub use options::Options;
+pub use outcome::{Outcome, Step, Verdict};
