@@ -132,7 +132,7 @@ pub struct Report {
     /// objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transfers: Vec<Transferred>,
-    /// What the change brought, as it was measured, for people; empty if that is not known.
+    /// The gain of the change, as it was measured, for people; empty if it is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub effect: String,
 }

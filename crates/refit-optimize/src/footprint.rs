@@ -59,13 +59,6 @@ impl Footprints {
     }
 }
 
-impl Footprint {
-    /// Returns how often the line runs that runs most often; 0 if there is none.
-    pub fn most_runs(&self) -> u64 {
-        self.pages.iter().flat_map(|page| &page.lines).map(|line| line.runs).max().unwrap_or(0)
-    }
-}
-
 /// Returns the pages of blocks.
 fn pages(blocks: &[Placed]) -> Vec<Page> {
     let mut lines = BTreeMap::<u64, (u64, Vec<FunctionId>)>::new();

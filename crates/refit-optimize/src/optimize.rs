@@ -31,8 +31,8 @@ const LEAST: u64 = 64 << 10;
 /// Width of an interval that says enough of copies in the old order.
 const EXACT: f64 = 0.02;
 
-/// Optimises a program: profiles it, or takes a stored profile, copies what is hot, and keeps the copies if they pay. Each
-/// step is told.
+/// Optimises a program: profiles it, or takes a stored profile, copies what is hot, and keeps the
+/// copies if they pay. Each step is told.
 ///
 /// # Errors
 /// [`Error`]; the program is as it was then.

@@ -1,4 +1,4 @@
-//! What is optimised, and how.
+//! The options of an optimisation.
 
 use std::path::PathBuf;
 use std::time::Duration;

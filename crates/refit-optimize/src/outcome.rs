@@ -1,4 +1,4 @@
-//! What an optimisation does, and how it ends.
+//! The steps of an optimisation, and its end.
 
 use std::time::Duration;
 

@@ -6,13 +6,13 @@
 //!
 //! *Why counts are added.* They are exact, so their sum is what one profile of all these processes
 //! would have found: a process that did more counts for more. What is older than the newest profile
-//! counts as at most [`OLDER`] runs of blocks, so that a load of another kind prevails after some
+//! counts as at most 2³⁴ runs of blocks, so that a load of another kind prevails after some
 //! profiles, and no sum overflows.
 //!
-//! *What is trusted.* The file belongs to this user alone ([`private_file`]) and has a checksum. Its
-//! content need not be true, since it decides only what is copied, and in which order. A function
-//! is left out if the analysis has other blocks for it now than when it was counted; a profile of
-//! which less than half is left is of another file, and is not used.
+//! *Trust.* The file belongs to this user alone ([`private_file`]) and has a checksum. Its content
+//! need not be true, since it decides only what is copied, and in which order. A function is left
+//! out if the analysis has other blocks for it now than when it was counted. A profile of which
+//! less than half is left is of another file, and not used.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -37,7 +37,7 @@ const LARGEST: u64 = 64 << 20;
 /// about half a minute.
 const OLDER: f64 = (1_u64 << 34) as f64;
 
-/// What is known of a binary from all its profiles.
+/// The sum of all profiles of a binary.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredProfile {
     /// Number of profiles that have been added up.
@@ -231,7 +231,7 @@ impl StoredProfile {
         self
     }
 
-    /// Reduces all counts in proportion if their sum exceeds [`OLDER`].
+    /// Reduces all counts in proportion if their sum exceeds `OLDER`.
     fn limit(&mut self) {
         let runs: f64 = self.functions.values().map(Counts::runs).sum();
         if runs <= OLDER {

@@ -16,19 +16,19 @@ use rustix::fs::{FlockOperation, OFlags};
 /// A directory of the user, as the XDG Base Directory Specification has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// What can be computed again: `$XDG_CACHE_HOME`, or `~/.cache`.
+    /// For data that can be computed again: `$XDG_CACHE_HOME`, or `~/.cache`.
     Cache,
-    /// What is lost if it is deleted: `$XDG_STATE_HOME`, or `~/.local/state`.
+    /// For data that is lost if it is deleted: `$XDG_STATE_HOME`, or `~/.local/state`.
     State,
 }
 
 /// Why a file is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// It is no file, or not of this user alone.
+    /// No file, or not of this user alone.
     #[error("it is no file that belongs to this user alone")]
     Foreign,
-    /// It is larger than refit writes such a file.
+    /// Larger than refit writes such a file.
     #[error("it is larger than refit writes it")]
     Large,
 }

@@ -20,7 +20,7 @@ const FULL: u64 = 256 << 10;
 /// Size in bytes above which it is not read: no version of refit writes so much.
 const LARGEST: u64 = 16 * FULL;
 /// The interval at which a follower looks for new changes.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Returns the path of the journal; `None` if the user has no directory for state.
 fn path() -> Option<PathBuf> {
@@ -106,7 +106,7 @@ impl Follower {
             if !new.is_empty() {
                 return new;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 

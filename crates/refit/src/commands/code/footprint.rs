@@ -22,7 +22,7 @@ const HIGHEST: f64 = 6.0;
 const LOWEST: f64 = 1.5;
 const ROWS: f64 = 2400.0;
 /// Around everything, and between both panels.
-const MARGIN: f64 = 30.0;
+const FRAME: f64 = 30.0;
 /// Height of a line of text.
 const TEXT: f64 = 18.0;
 /// Number of colours.
@@ -47,24 +47,24 @@ pub(super) fn svg(footprints: &Footprints) -> String {
     let Footprints { before, after, names } = footprints;
     let rows = before.pages.len().max(after.pages.len());
     let row = (ROWS / rows.max(1) as f64).clamp(LOWEST, HIGHEST);
-    let most = before.most_runs().max(after.most_runs());
+    let scale = Scale::of(&[before, after]);
     let panel = LINES * CELL;
-    let width = 2.0 * panel + 3.0 * MARGIN;
-    let top = MARGIN + 5.0 * TEXT;
-    let height = top + row * rows as f64 + MARGIN;
+    let width = 2.0 * panel + 3.0 * FRAME;
+    let top = FRAME + 5.0 * TEXT;
+    let height = top + row * rows as f64 + FRAME;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
          viewBox=\"0 0 {width:.0} {height:.0}\">\n{HEAD}"
     );
     let title = "Cache lines of the hot code";
-    text(&mut svg, "title", (MARGIN, MARGIN), title);
-    legend(&mut svg, (MARGIN, MARGIN + 0.7 * TEXT), most);
+    text(&mut svg, "title", (FRAME, FRAME), title);
+    legend(&mut svg, (FRAME, FRAME + 0.7 * TEXT), scale);
     for (x, title, footprint) in
-        [(MARGIN, "as linked", before), (2.0 * MARGIN + panel, "laid out anew", after)]
+        [(FRAME, "as linked", before), (2.0 * FRAME + panel, "laid out anew", after)]
     {
-        text(&mut svg, "panel", (x, MARGIN + 3.4 * TEXT), title);
-        text(&mut svg, "", (x, MARGIN + 4.3 * TEXT), &figures(&footprint.figures));
-        pages(&mut svg, footprint, names, Grid { x, y: top, row, most });
+        text(&mut svg, "panel", (x, FRAME + 3.4 * TEXT), title);
+        text(&mut svg, "", (x, FRAME + 4.3 * TEXT), &figures(&footprint.figures));
+        pages(&mut svg, footprint, names, Grid { x, y: top, row, scale });
     }
     svg.push_str("</svg>\n");
     svg
@@ -85,11 +85,11 @@ fn figures(figures: &Figures) -> String {
 }
 
 /// Draws what the colours mean: each is for runs from a number on.
-fn legend(svg: &mut String, (x, y): (f64, f64), most: u64) {
+fn legend(svg: &mut String, (x, y): (f64, f64), scale: Scale) {
     let width = 2.0 * LINES * CELL / (COLOURS + 1) as f64;
     for colour in 0..COLOURS {
         let x = x + width * colour as f64;
-        let (from, middle) = (format::count(least(colour, most)), y + 0.8 * TEXT);
+        let (from, middle) = (format::count(scale.least_of(colour)), y + 0.8 * TEXT);
         put(
             svg,
             &format!(
@@ -108,7 +108,7 @@ struct Grid {
     x: f64,
     y: f64,
     row: f64,
-    most: u64,
+    scale: Scale,
 }
 
 fn pages(
@@ -117,7 +117,7 @@ fn pages(
     names: &BTreeMap<FunctionId, String>,
     grid: Grid,
 ) {
-    let Grid { x, y, row, most } = grid;
+    let Grid { x, y, row, scale } = grid;
     // A gap between rows only where there is room for it.
     let height = if row >= 4.0 { row - 1.0 } else { row };
     for (number, page) in footprint.pages.iter().enumerate() {
@@ -133,7 +133,7 @@ fn pages(
         );
         for line in &page.lines {
             let x = x + f64::from(line.index) * CELL;
-            let (colour, title) = (colour(line.runs, most), escape(&tooltip(page, line, names)));
+            let (colour, title) = (scale.colour(line.runs), escape(&tooltip(page, line, names)));
             put(
                 svg,
                 &format!(
@@ -158,15 +158,36 @@ fn tooltip(page: &Page, line: &Line, names: &BTreeMap<FunctionId, String>) -> St
     text
 }
 
-/// Returns the colour of a line, on a logarithmic scale from one run to the most.
-fn colour(runs: u64, most: u64) -> u64 {
-    let part = (runs.max(1) as f64).ln() / (most.max(2) as f64).ln();
-    ((part * COLOURS as f64) as u64).min(COLOURS - 1)
+/// The logarithmic scale of colours.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Scale {
+    /// The least runs of a line, at least 1.
+    least: f64,
+    /// The logarithm of the factor from one colour to the next.
+    step: f64,
 }
 
-/// Returns about the least number of runs that has a colour.
-fn least(colour: u64, most: u64) -> u64 {
-    (most.max(2) as f64).powf(colour as f64 / COLOURS as f64).ceil() as u64
+impl Scale {
+    fn of(footprints: &[&Footprint]) -> Self {
+        let lines = footprints.iter().flat_map(|one| &one.pages).flat_map(|page| &page.lines);
+        let runs = || lines.clone().map(|line| line.runs.max(1));
+        Self::new(runs().min().unwrap_or(1), runs().max().unwrap_or(1))
+    }
+
+    fn new(least: u64, most: u64) -> Self {
+        let [least, most] = [least, most.max(least.saturating_add(1))].map(|runs| runs as f64);
+        Self { least, step: (most / least).ln() / COLOURS as f64 }
+    }
+
+    fn colour(self, runs: u64) -> u64 {
+        let steps = (runs.max(1) as f64 / self.least).ln() / self.step;
+        (steps as u64).min(COLOURS - 1)
+    }
+
+    /// Returns the least number of runs that has a colour, but for rounding.
+    fn least_of(self, colour: u64) -> u64 {
+        (self.least * (self.step * colour as f64).exp()).ceil() as u64
+    }
 }
 
 #[cfg(test)]
@@ -198,12 +219,13 @@ mod tests {
 
     #[test]
     fn colours_are_those_of_the_legend() {
-        for most in [0, 1, 2, 1_000_000, u64::MAX] {
-            assert_eq!((colour(0, most), colour(1, most)), (0, 0));
-            assert_eq!(colour(most.max(2), most), COLOURS - 1);
+        for (least, most) in [(1, 1), (1, 2), (1000, 1_000_000), (5, u64::MAX)] {
+            let scale = Scale::new(least, most);
+            assert_eq!((scale.colour(0), scale.colour(least)), (0, 0));
+            assert_eq!(scale.colour(most.max(least + 1)), COLOURS - 1);
         }
-        let of = |runs| colour(runs, 1_000_000);
-        assert!((1..COLOURS).all(|one| of(least(one, 1_000_000)) == one));
-        assert!((1..COLOURS).all(|one| of(least(one, 1_000_000) - 1) == one - 1));
+        let scale = Scale::new(10, 1_000_000);
+        assert!((1..COLOURS).all(|one| scale.colour(scale.least_of(one) + 1) == one));
+        assert!((1..COLOURS).all(|one| scale.colour(scale.least_of(one) - 2) == one - 1));
     }
 }

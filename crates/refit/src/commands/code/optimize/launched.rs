@@ -11,7 +11,9 @@ use std::time::Instant;
 use refit_optimize::Outcome;
 use refit_splice::process::Program;
 
-use super::{OptimizeArgs, optimized, options, told};
+use super::args::OptimizeArgs;
+use super::running::optimized;
+use super::told;
 use crate::commands::code::program::open;
 use crate::commands::code::watching::{go_on, start};
 use crate::failure::Failure;
@@ -54,7 +56,7 @@ pub(super) fn run(args: &OptimizeArgs, out: &mut Output) -> Result<(), Failure> 
 
 /// Lays out the code of a stopped program.
 fn lay_out(args: &OptimizeArgs, program: &Program) -> Result<Outcome, Failure> {
-    optimized(args, program, &options(args)?, &mut |_| {})
+    optimized(args, program, &mut |_| {})
 }
 
 fn wait(child: &mut Child, command: &[String]) -> Result<ExitStatus, Failure> {

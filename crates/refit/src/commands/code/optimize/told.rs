@@ -1,4 +1,4 @@
-//! What `refit optimize` prints.
+//! The lines that `refit optimize` prints.
 
 use refit_optimize::interval::Interval;
 use refit_optimize::layout::Figures;
