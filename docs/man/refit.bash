@@ -2639,7 +2639,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__optimize)
-            opts="-p -h --pid --for --file --func --progress --slot --no-placebo --dry-run --unproved --undo --status --json --instance --log --log-format --help"
+            opts="-p -h --pid --for --file --func --progress --slot --no-placebo --dry-run --unproved --from-profile --run --svg --undo --status --json --instance --log --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2671,6 +2671,21 @@ _refit() {
                     ;;
                 --slot)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --svg)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
                     return 0
                     ;;
                 --instance)

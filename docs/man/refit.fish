@@ -328,15 +328,18 @@ complete -c refit -n "__fish_refit_using_subcommand optimize" -l for -d 'Time to
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l file -d 'Optimize this file: a part of its path [default: the program\'s own]' -r
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l func -d 'Optimize these functions and what they call: a name, with * and ? as wildcards' -r
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l progress -d 'Measure progress by this place, as in `refit probe` [default: a function that is found]' -r
-complete -c refit -n "__fish_refit_using_subcommand optimize" -l slot -d 'Time of each measurement; there are four in a round, and 8 to 45 rounds' -r
+complete -c refit -n "__fish_refit_using_subcommand optimize" -l slot -d 'Time of each measurement; there are four in a round, and 20 to 120 rounds' -r
+complete -c refit -n "__fish_refit_using_subcommand optimize" -l svg -d 'Draw the cache lines of the hot code, before and after, to this file' -r -F
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l instance -d 'Ask only the instance with this process ID (default: every instance of this user)' -r
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l log -d 'Log refit\'s own events to standard error: a level, or levels per module, e.g. warn,refit_migrate=debug [env: REFIT_LOG]' -r
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l log-format -d 'Format of the log (default: `journal` if standard error is the journal, otherwise `text`) [env: REFIT_LOG_FORMAT]' -r -f -a "text\t'One readable line per event'
 json\t'One JSON object per event'
 journal\t'One line per event, with the priority prefix that systemd-journald reads'"
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l no-placebo -d 'Do not measure what copies in the old order gain'
-complete -c refit -n "__fish_refit_using_subcommand optimize" -l dry-run -d 'Only profile the program, and say what would be copied'
+complete -c refit -n "__fish_refit_using_subcommand optimize" -l dry-run -d 'Only profile the program, store the profile, and say what would be copied'
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l unproved -d 'Keep the copies without measuring what they gain'
+complete -c refit -n "__fish_refit_using_subcommand optimize" -l from-profile -d 'Do not count, but use the stored profile of the binary'
+complete -c refit -n "__fish_refit_using_subcommand optimize" -l run -d 'Start COMMAND with its code laid out from the stored profile, before its first instruction'
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l undo -d 'Take the copies out again'
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l status -d 'Say whether the program is optimised'
 complete -c refit -n "__fish_refit_using_subcommand optimize" -l json -d 'Print one JSON object per line'

@@ -1,5 +1,5 @@
-//! Fuzzing of programs: their machine code, their debug information, and the cached results of
-//! their analysis.
+//! Fuzzing of programs: their machine code, their debug information, the cached results of their
+//! analysis, and their stored profiles.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -8,6 +8,7 @@ use refit_analysis::image::Image;
 use refit_analysis::lines::Lines;
 use refit_analysis::types::{Kind, Shape, TypeId, Types};
 use refit_analysis::{FunctionId, Module};
+use refit_optimize::stored::StoredProfile;
 use refit_probe::{body, sites};
 use refit_splice::{Action, Plan, Step};
 
@@ -177,5 +178,14 @@ pub(crate) fn remember(bytes: &[u8]) {
         if let Some(module) = Module::remembered(image(), kept) {
             exhaust(&module);
         }
+    }
+}
+
+/// Reads the bytes as a stored profile, and as what follows its checksum, and adds it to itself.
+pub(crate) fn profile(bytes: &[u8]) {
+    let _ = StoredProfile::understood(bytes);
+    if let Some(read) = StoredProfile::of_body(bytes) {
+        let sum = read.clone().and(read).body().expect("it can be written");
+        assert!(StoredProfile::of_body(&sum).is_some());
     }
 }

@@ -22,12 +22,13 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     Target { name: "analyse_code", feed: code::analyse },
     Target { name: "read_lines", feed: code::lines },
     Target { name: "read_types", feed: code::types },
     Target { name: "read_split_types", feed: code::split_types },
     Target { name: "remember_analysis", feed: code::remember },
+    Target { name: "read_profile", feed: code::profile },
     Target { name: "read_probe", feed: splice::probe },
     Target { name: "read_patch_area", feed: splice::patch_area },
     Target { name: "read_trace", feed: trace::read },

@@ -8,10 +8,10 @@
 //! file's code and do not overlap. It is not checked to be *true*: a process that can write to this
 //! user's cache can write to this user's programs as well.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
+
+use refit_sys::private_file::{self, Base};
 
 use crate::beginning::{Beginning, MOST};
 use crate::functions::Function;
@@ -46,13 +46,25 @@ impl Key {
         }
         let hash = *hasher.finalize().as_bytes();
         let id = if image.build_id().is_empty() { &hash[..20] } else { image.build_id() };
-        let name = id.iter().map(|b| format!("{b:02x}")).collect();
-        Self { hash, name }
+        Self { hash, name: digits(id) }
     }
 
     fn file(&self, directory: &Path) -> PathBuf {
         directory.join(&self.name)
     }
+}
+
+/// Returns a name for files about a file: its build id in hexadecimal digits, or a part of the hash
+/// of its content if it has none.
+pub fn name_of(image: &Image) -> String {
+    match image.build_id() {
+        [] => Key::of(image).name,
+        id => digits(id),
+    }
+}
+
+fn digits(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns this user's cache directory: `refit/code` in `$XDG_CACHE_HOME` or `~/.cache`; `None` if
@@ -61,27 +73,12 @@ pub fn directory() -> Option<PathBuf> {
     if std::env::var_os("REFIT_CODE_CACHE").is_some_and(|v| v == "off") {
         return None;
     }
-    let absolute = |v: std::ffi::OsString| Some(PathBuf::from(v)).filter(|p| p.is_absolute());
-    let root = std::env::var_os("XDG_CACHE_HOME").and_then(absolute);
-    let home = || std::env::var_os("HOME").and_then(absolute).map(|home| home.join(".cache"));
-    root.or_else(home).map(|root| root.join("refit/code"))
+    private_file::directory(Base::Cache, "code")
 }
 
 /// Returns the cached analysis for `key`, if it is there and usable.
 pub(crate) fn load(directory: &Path, key: &Key, image: &Image) -> Option<Knowledge> {
-    let path = key.file(directory);
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-        .open(&path)
-        .ok()?;
-    let meta = file.metadata().ok()?;
-    let own = meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o077 == 0;
-    if !meta.is_file() || !own || meta.len() > LARGEST {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    file.take(LARGEST).read_to_end(&mut bytes).ok()?;
+    let bytes = private_file::read(&key.file(directory), LARGEST).ok()?;
     let body = bytes.strip_prefix(MAGIC)?.strip_prefix(STATE)?.strip_prefix(&key.hash)?;
     let (hash, body) = body.split_at_checked(32)?;
     if blake3::hash(body).as_bytes() != hash {
@@ -104,29 +101,9 @@ pub(crate) fn written(knowledge: &Knowledge) -> Option<Vec<u8>> {
 
 /// Stores the analysis for `key`.
 pub(crate) fn store(directory: &Path, key: &Key, knowledge: &Knowledge) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let body = written(knowledge).ok_or(io::ErrorKind::InvalidData)?;
-    let path = key.file(directory);
-    let process = std::process::id();
-    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let new = directory.join(format!(".{}.{process}.{number}", key.name));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    let written = write(&mut file, key, &body).and_then(|()| fs::rename(&new, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&new);
-    }
-    written
-}
-
-/// Distinguishes the temporary files of this process's threads. Relaxed: only the number matters.
-static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-
-fn write(file: &mut File, key: &Key, body: &[u8]) -> io::Result<()> {
-    file.write_all(MAGIC)?;
-    file.write_all(STATE)?;
-    file.write_all(&key.hash)?;
-    file.write_all(blake3::hash(body).as_bytes())?;
-    file.write_all(body)
+    let check = blake3::hash(&body);
+    private_file::replace(&key.file(directory), &[MAGIC, STATE, &key.hash, check.as_bytes(), &body])
 }
 
 /// Whether every number and every range in the analysis is within its list or within the file.
@@ -160,7 +137,8 @@ fn are_sound(beginnings: &[Option<Beginning>], functions: &[Function]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
     use crate::functions::{Convention, Sources};

@@ -156,6 +156,7 @@ mod tests {
             attempts: 1,
             late: false,
             transfers: vec![],
+            effect: String::new(),
         }
     }
 

@@ -30,6 +30,7 @@
 //!     attempts: 1,
 //!     late: false,
 //!     transfers: vec![],
+//!     effect: String::new(),
 //! });
 //!
 //! let Follow::Next(entry) = journal.follow(0, Duration::ZERO) else { panic!("it was written") };

@@ -132,6 +132,9 @@ pub struct Report {
     /// objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transfers: Vec<Transferred>,
+    /// The gain of the change, as it was measured, for people; empty if it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub effect: String,
 }
 
 /// The schema is one object instead of one for each variant, since many generators of clients
@@ -185,6 +188,7 @@ impl Report {
             attempts: 0,
             late: false,
             transfers: Vec::new(),
+            effect: String::new(),
         }
     }
 
@@ -254,6 +258,7 @@ mod tests {
             attempts: 1,
             late: false,
             transfers: vec![],
+            effect: String::new(),
         }
     }
 

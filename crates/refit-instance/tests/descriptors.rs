@@ -49,6 +49,7 @@ impl System for Toy {
             attempts: 1,
             late: false,
             transfers: vec![],
+            effect: String::new(),
         }
     }
 

@@ -23,8 +23,8 @@ use crate::{tables, weights};
 /// Blocks are copied, the hottest first, up to all but this part of the bytes that run.
 const REST: f64 = 0.0005;
 /// Bytes of a cache line, and of a page.
-const LINE: u64 = 64;
-const PAGE: u64 = 4096;
+pub(crate) const LINE: u64 = 64;
+pub(crate) const PAGE: u64 = 4096;
 
 /// The hot functions of a file, and how their blocks are connected.
 #[derive(Debug, Default)]
@@ -71,6 +71,14 @@ pub struct Figures {
 #[derive(Clone, Debug)]
 pub struct Order {
     functions: Vec<(usize, Vec<usize>)>,
+}
+
+/// A block at its place in some order.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub(crate) addresses: Range<u64>,
+    pub(crate) count: u64,
+    pub(crate) function: FunctionId,
 }
 
 impl Hot {
@@ -205,11 +213,34 @@ impl Hot {
         self.functions.iter().flat_map(|one| &one.tables).cloned().collect()
     }
 
+    /// Returns the blocks where the linker has put them.
+    pub(crate) fn placed_before(&self) -> Vec<Placed> {
+        let placed = |function: &HotFunction, block: &HotBlock| Placed {
+            addresses: block.addresses.clone(),
+            count: block.count,
+            function: function.id,
+        };
+        let all = self.functions.iter();
+        all.flat_map(|one| one.blocks.iter().map(move |block| placed(one, block))).collect()
+    }
+
+    /// Returns the blocks one after the other in another order, from address 0 on.
+    pub(crate) fn placed_after(&self, order: &Order) -> Vec<Placed> {
+        let (mut placed, mut begin) = (Vec::new(), 0);
+        for (function, blocks) in &order.functions {
+            let function = &self.functions[*function];
+            for block in blocks.iter().map(|&block| &function.blocks[block]) {
+                let addresses = begin..begin + block.size();
+                begin = addresses.end;
+                placed.push(Placed { addresses, count: block.count, function: function.id });
+            }
+        }
+        placed
+    }
+
     /// Returns what the order of the linker makes of the code.
     pub fn figures_before(&self) -> Figures {
-        let all = self.functions.iter().flat_map(|one| &one.blocks);
-        let at: Vec<Range<u64>> = all.map(|block| block.addresses.clone()).collect();
-        self.figures(&at, |function, jump| {
+        self.figures(&self.placed_before(), |function, jump| {
             let blocks = &self.functions[function].blocks;
             blocks[jump.from].addresses.end == blocks[jump.to].addresses.start
         })
@@ -217,24 +248,21 @@ impl Hot {
 
     /// Returns what another order makes of it.
     pub fn figures_after(&self, order: &Order) -> Figures {
-        let (mut at, mut begin) = (Vec::new(), 0);
         let mut next = BTreeMap::new();
         for (function, blocks) in &order.functions {
             for pair in blocks.windows(2) {
                 next.insert((*function, pair[0]), pair[1]);
             }
-            for &block in blocks {
-                let end = begin + self.functions[*function].blocks[block].size();
-                at.push(begin..end);
-                begin = end;
-            }
         }
-        self.figures(&at, |function, jump| next.get(&(function, jump.from)) == Some(&jump.to))
+        self.figures(&self.placed_after(order), |function, jump| {
+            next.get(&(function, jump.from)) == Some(&jump.to)
+        })
     }
 
-    fn figures(&self, at: &[Range<u64>], follows: impl Fn(usize, &Jump) -> bool) -> Figures {
+    fn figures(&self, at: &[Placed], follows: impl Fn(usize, &Jump) -> bool) -> Figures {
         let touched = |unit: u64| {
-            let all = at.iter().flat_map(|range| range.start / unit..range.end.div_ceil(unit));
+            let all = at.iter().map(|block| &block.addresses);
+            let all = all.flat_map(|range| range.start / unit..range.end.div_ceil(unit));
             all.collect::<BTreeSet<u64>>().len() as u64
         };
         let (mut runs, mut taken) = (0, 0);
@@ -247,7 +275,7 @@ impl Hot {
             taken: taken as f64 * 1000.0 / runs.max(1) as f64,
             lines: touched(LINE),
             pages: touched(PAGE),
-            bytes: at.iter().map(|range| range.end - range.start).sum(),
+            bytes: at.iter().map(|block| block.addresses.end - block.addresses.start).sum(),
         }
     }
 }

@@ -29,9 +29,13 @@
 //! - [`tables`]: jump tables that are copied with their jumps.
 //! - [`profile`]: what runs, and how often.
 //! - [`calls`]: where calls through pointers lead, and calls that are made in other ways.
+//! - [`stored`]: profiles on disk, added up for each binary.
 //! - [`layout`]: from a profile to an arrangement of copies.
+//! - [`footprint`]: the cache lines of the hot code, before and after.
 //! - [`interval`]: what measured ratios say.
 //! - [`prove`]: measures the program with the copies, and without them.
+//! - `options`, `outcome`, `error`: what is asked for, and what is told.
+//! - `source`: counts, or takes what is stored.
 //! - `optimize`: all of it.
 
 #![forbid(unsafe_code)]
@@ -39,15 +43,23 @@
 pub mod calls;
 pub mod clusters;
 pub mod eligible;
+mod error;
 pub mod ext_tsp;
+pub mod footprint;
 pub mod interval;
 pub mod layout;
 mod optimize;
+mod options;
+mod outcome;
 pub mod profile;
 pub mod prove;
+mod source;
+pub mod stored;
 pub mod tables;
 pub mod weights;
 
-pub use optimize::{
-    Error, FINDER, Options, Outcome, Step, Verdict, has_shadow_stack, optimize, steady,
-};
+pub use error::Error;
+pub use optimize::{FINDER, has_shadow_stack, optimize};
+pub use options::Options;
+pub use outcome::{Outcome, Step, Verdict};
+pub use source::steady;

@@ -1,7 +1,7 @@
 //! Profile, layout, copies, proof.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use refit_analysis::FunctionId;
 use refit_analysis::functions::Sources;
@@ -9,17 +9,20 @@ use refit_probe::files::Files;
 use refit_probe::finder;
 use refit_probe::modules;
 use refit_probe::spec::{Place, Spec, What};
-use refit_probe::watch;
-use refit_splice::process::{Program, Refusal};
+use refit_splice::process::Program;
 use refit_splice::remains::{self, Which};
-use refit_splice::{Arrangement, Installed, Plan, Why};
+use refit_splice::{Arrangement, Installed, Plan};
 use refit_sys::status::Status;
+use tracing::debug;
 
-use crate::calls;
+use crate::error::Error;
+use crate::footprint::Footprints;
 use crate::interval::Interval;
-use crate::layout::{Figures, Hot, Order};
-use crate::profile::{self, Called};
-use crate::prove::{LOOKS, NoProof, Progress, Proof, prove};
+use crate::layout::{Hot, Order};
+use crate::options::Options;
+use crate::outcome::{Outcome, Step, Verdict};
+use crate::prove::{LOOKS, Progress, Proof, prove};
+use crate::source;
 
 /// The function that unwinders ask for frames.
 pub const FINDER: &str = "_Unwind_Find_FDE";
@@ -27,165 +30,9 @@ pub const FINDER: &str = "_Unwind_Find_FDE";
 const LEAST: u64 = 64 << 10;
 /// Width of an interval that says enough of copies in the old order.
 const EXACT: f64 = 0.02;
-/// Calls of a function for each second of processor time up to which progress is measured by them:
-/// more cost too much.
-const OFTEN: f64 = 2_000_000.0;
-/// Relative deviation of a function's calls from which on they are no measure.
-const UNEVEN: f64 = 1.0;
 
-/// The parts of a program that are optimised, and the way.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Time for which the program is profiled.
-    pub profile: Duration,
-    /// The file: the path, or a part of its name; the program's own if there is none.
-    pub file: Option<String>,
-    /// Only these functions, and what they call, by a pattern over names; everything if there is
-    /// none.
-    pub functions: Option<String>,
-    /// Calls of this function are the program's progress; found if there is none.
-    pub progress: Option<Spec>,
-    /// Time of a slot in which progress is measured.
-    pub slot: Duration,
-    /// Number of rounds in which copies in the old order are measured first; 0 for none.
-    pub placebo: usize,
-    /// Whether nothing is changed but for the counters of the profile.
-    pub rehearse: bool,
-    /// Whether the copies are kept without a proof.
-    pub unproved: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            profile: Duration::from_secs(3),
-            file: None,
-            functions: None,
-            progress: None,
-            slot: Duration::from_millis(25),
-            placebo: LOOKS[0],
-            rehearse: false,
-            unproved: false,
-        }
-    }
-}
-
-/// A step that has been made, for people.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// Functions were called, and this number of them was found hot.
-    Called(usize, usize),
-    /// The blocks of this number of functions were counted for some time.
-    Profiled(usize, Duration),
-    /// Functions and blocks are copied; what the code is like before and after that.
-    LaidOut(usize, usize, Figures, Figures),
-    /// This function's calls are the progress.
-    Progress(String),
-    /// Copies in the old order were measured.
-    Placebo(Proof),
-    /// Copies in the new order were measured.
-    Measured(Proof),
-}
-
-/// The end of an optimisation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Verdict {
-    /// The copies stay, since they pay.
-    Kept(Interval),
-    /// They stay, as was asked for.
-    Unproved,
-    /// They have been taken out: it is not sure that they pay.
-    Undone(Interval),
-    /// Nothing was changed, as was asked for.
-    Rehearsed,
-}
-
-/// The result.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The end of it.
-    pub verdict: Verdict,
-    /// The longest stop.
-    pub stop: Duration,
-    /// The gain of copies in the old order.
-    pub placebo: Option<Interval>,
-    /// The copies, if they stay.
-    pub installed: Option<Installed>,
-}
-
-impl Outcome {
-    /// Returns the gain that was measured.
-    pub fn gain(&self) -> Option<Interval> {
-        match self.verdict {
-            Verdict::Kept(gain) | Verdict::Undone(gain) => Some(gain),
-            Verdict::Unproved | Verdict::Rehearsed => None,
-        }
-    }
-}
-
-/// Why a program was not optimised. It is as it was.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The file is small.
-    #[error(
-        "the code of {file} takes {bytes} bytes, which fit into the caches: there is nothing to gain"
-    )]
-    Small {
-        /// The file.
-        file: String,
-        /// Its size.
-        bytes: u64,
-    },
-    /// The program did nothing.
-    #[error("{file} ran no function that can be copied in that time")]
-    Idle {
-        /// The file.
-        file: String,
-    },
-    /// The program has been optimised already.
-    #[error("it is optimised already; undo that first")]
-    Already,
-    /// No function's calls are a measure of progress.
-    #[error("no function was called evenly enough to measure progress by; name one")]
-    NoProgress,
-    /// Return addresses cannot be changed.
-    #[error("it runs with shadow stacks, whose return addresses cannot be taken back")]
-    ShadowStack,
-    /// The file has the unwinder.
-    #[error("{file} has the unwinder of exceptions in itself, whose code must not run in copies")]
-    Unwinder {
-        /// The file.
-        file: String,
-    },
-    /// The file is not mapped.
-    #[error("the program runs no file {wanted}")]
-    NoFile {
-        /// The name that was asked for.
-        wanted: String,
-    },
-    /// Nothing could be measured.
-    #[error(transparent)]
-    NoProof(#[from] NoProof),
-    /// The program cannot be watched.
-    #[error(transparent)]
-    Watch(#[from] watch::Error),
-}
-
-impl From<Why> for Error {
-    fn from(why: Why) -> Self {
-        Self::Watch(why.into())
-    }
-}
-
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
-        Self::Watch(refusal.into())
-    }
-}
-
-/// Optimises a program: profiles it, copies what is hot, and keeps the copies if they pay. Each
-/// step is told.
+/// Optimises a program: profiles it, or takes a stored profile, copies what is hot, and keeps the
+/// copies if they pay. Each step is told.
 ///
 /// # Errors
 /// [`Error`]; the program is as it was then.
@@ -194,6 +41,53 @@ pub fn optimize(
     options: &Options,
     tell: &mut dyn FnMut(&Step),
 ) -> Result<Outcome, Error> {
+    let began = Instant::now();
+    let (mut files, file) = eligible(program, options)?;
+    debug!(elapsed = ?began.elapsed(), "analysed");
+    let source = if options.from_profile {
+        source::restored(&mut files, file, options, tell)?
+    } else {
+        source::counted(program, &mut files, file, options, tell)?
+    };
+    let (progress, stay) = match &options.progress {
+        Some(spec) => (Some(spec.clone()), BTreeSet::new()),
+        None if options.rehearse || options.unproved => (None, BTreeSet::new()),
+        None => {
+            let id = source.progress.ok_or(Error::NoProgress)?;
+            (Some(progress_by(&mut files, file, id, tell)?), BTreeSet::from([id]))
+        }
+    };
+    let name = files.mapped(file).name();
+    let (module, bias) = files.open(file)?;
+    let mut hot = Hot::new(module, bias, (&source.profile, &source.targets), &stay);
+    if let Some(pattern) = &options.functions {
+        hot.restrict(&module.find(pattern).into_iter().collect());
+    }
+    if hot.is_empty() {
+        return Err(Error::Idle { file: name });
+    }
+    let (functions, blocks) = hot.len();
+    debug!(elapsed = ?began.elapsed(), functions, blocks, "chosen");
+    let new = hot.new_order();
+    tell(&Step::LaidOut(functions, blocks, hot.figures_before(), hot.figures_after(&new)));
+    debug!(elapsed = ?began.elapsed(), "ordered");
+    let footprints = options.footprints.then(|| Footprints::new(module, &hot, &new));
+    let mut changing = Changing { program, files, options, stop: Duration::ZERO };
+    let outcome = match progress.filter(|_| !options.unproved) {
+        _ if options.rehearse => changing.ends(Verdict::Rehearsed, None, None),
+        Some(progress) => changing.prove(&hot, &new, &progress, tell)?,
+        None => {
+            let installed = changing.install(hot.arrangement(&new))?;
+            let stored = options.from_profile;
+            let verdict = if stored { Verdict::FromProfile } else { Verdict::Unproved };
+            changing.ends(verdict, None, Some(installed))
+        }
+    };
+    Ok(Outcome { footprints, ..outcome })
+}
+
+/// Analyses the file that is optimised, and returns its index, if its code can run in copies.
+fn eligible(program: &Program, options: &Options) -> Result<(Files, usize), Error> {
     let found = remains::find(program)?;
     if found.iter().any(|one| one.makes_calls() && one.entered(program) > 0) {
         return Err(Error::Already);
@@ -216,61 +110,23 @@ pub fn optimize(
     if bytes < LEAST {
         return Err(Error::Small { file: name, bytes });
     }
-    let called = profile::called(program, &mut files, file, options.profile / 2)?;
-    let hot = profile::hot(&files, file, &called);
-    tell(&Step::Called(called.calls.len(), hot.len()));
-    if hot.is_empty() {
-        return Err(Error::Idle { file: name });
-    }
-    let profile = profile::blocks(program, &mut files, file, &hot, options.profile / 2)?;
-    tell(&Step::Profiled(profile.functions.len(), profile.lasted));
-    let targets = calls::targets(program, &mut files, file, &profile, options.profile / 4)?;
-    let (progress, stay) = match &options.progress {
-        Some(spec) => (Some(spec.clone()), BTreeSet::new()),
-        None if options.rehearse || options.unproved => (None, BTreeSet::new()),
-        None => {
-            let (spec, id) = found_progress(&mut files, file, &called, options.slot, tell)?;
-            (Some(spec), BTreeSet::from([id]))
-        }
-    };
-    let (module, bias) = files.open(file)?;
-    let mut hot = Hot::new(module, bias, (&profile, &targets), &stay);
-    if let Some(pattern) = &options.functions {
-        hot.restrict(&module.find(pattern).into_iter().collect());
-    }
-    if hot.is_empty() {
-        return Err(Error::Idle { file: name });
-    }
-    let (functions, blocks) = hot.len();
-    let new = hot.new_order();
-    tell(&Step::LaidOut(functions, blocks, hot.figures_before(), hot.figures_after(&new)));
-    let mut changing = Changing { program, files, options, stop: Duration::ZERO };
-    match progress.filter(|_| !options.unproved) {
-        _ if options.rehearse => Ok(changing.ends(Verdict::Rehearsed, None, None)),
-        Some(progress) => changing.prove(&hot, &new, &progress, tell),
-        None => {
-            let installed = changing.install(hot.arrangement(&new))?;
-            Ok(changing.ends(Verdict::Unproved, None, Some(installed)))
-        }
-    }
+    Ok((files, file))
 }
 
-/// Finds a function by whose calls progress is measured, and which stays where it is.
-fn found_progress(
+/// Returns how progress is measured by the calls of a function, which stays where it is.
+fn progress_by(
     files: &mut Files,
     file: usize,
-    called: &Called,
-    slot: Duration,
+    id: FunctionId,
     tell: &mut dyn FnMut(&Step),
-) -> Result<(Spec, FunctionId), Error> {
+) -> Result<Spec, Error> {
     let (module, _) = files.open(file)?;
-    let id = steady(called, slot).ok_or(Error::NoProgress)?;
     let function = module.function(id);
     tell(&Step::Progress(function.name()));
     let entry = function.entry;
     let file = files.mapped(file).path.display().to_string();
     let place = Place { module: Some(file), what: What::At(entry) };
-    Ok((Spec::count(place), id))
+    Ok(Spec::count(place))
 }
 
 /// A program that is being changed.
@@ -288,7 +144,7 @@ impl Changing<'_> {
         placebo: Option<Interval>,
         installed: Option<Installed>,
     ) -> Outcome {
-        Outcome { verdict, stop: self.stop, placebo, installed }
+        Outcome { verdict, stop: self.stop, placebo, installed, footprints: None }
     }
 
     /// Measures copies in the old order, if that is wanted, and then in the new one, which stay if
@@ -323,6 +179,7 @@ impl Changing<'_> {
     fn install(&mut self, arrangement: Arrangement) -> Result<Installed, Error> {
         let (mut plan, _) = Plan::arranged(arrangement);
         finder::add(self.program, &mut self.files, &mut plan);
+        debug!("planned");
         let installed = Installed::new(self.program, &plan, 0, None)?;
         self.stop = self.stop.max(installed.stood.longest);
         Ok(installed)
@@ -383,20 +240,4 @@ fn chosen(program: &Program, files: &Files, options: &Options) -> Result<usize, 
     };
     let found = files.all().find(wanted);
     found.ok_or_else(|| Error::NoFile { wanted: options.file.clone().unwrap_or(own) })
-}
-
-/// Returns the function whose calls are the most even measure of what the program does. A slot in
-/// which there are few has a part of a call more or less.
-pub fn steady(called: &Called, slot: Duration) -> Option<FunctionId> {
-    let unevenness = |(&id, rates): (&FunctionId, &Vec<f64>)| {
-        let n = rates.len() as f64;
-        let mean = rates.iter().sum::<f64>() / n;
-        let squares = rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>();
-        let deviation = (squares / n).sqrt() / mean;
-        let part = 0.5 / (mean * slot.as_nanos() as f64);
-        let often = mean * 1e9 < OFTEN;
-        (often && deviation.is_finite()).then_some((id, deviation.hypot(part)))
-    };
-    let all = called.rates.iter().filter_map(unevenness).filter(|(_, one)| *one < UNEVEN);
-    all.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(id, _)| id)
 }

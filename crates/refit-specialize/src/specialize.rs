@@ -6,7 +6,7 @@ use std::time::Duration;
 use refit_analysis::functions::Sources;
 use refit_analysis::{FunctionId, Module, registers};
 use refit_optimize::interval::Interval;
-use refit_optimize::prove::{NoProof, Progress, Proof, prove};
+use refit_optimize::prove::{LOOKS, NoProof, Progress, Proof, prove};
 use refit_optimize::{FINDER, Verdict, has_shadow_stack, profile, steady};
 use refit_probe::files::{Files, Spot};
 use refit_probe::sites::Place;
@@ -50,7 +50,7 @@ impl Options {
             target,
             profile: Duration::from_secs(3),
             progress: None,
-            slot: Duration::from_millis(100),
+            slot: Duration::from_millis(25),
             rehearse: false,
             unproved: false,
             limits: Limits::default(),
@@ -326,8 +326,9 @@ impl Work<'_> {
 
     fn measured(&self, installed: &Installed, progress: &Spec) -> Result<Proof, Error> {
         let progress = Progress::new(self.program, progress.clone())?;
+        let most = LOOKS[LOOKS.len() - 1];
         let sure = |gain: &Interval| gain.low > 0.0 || gain.high < 0.0;
-        let proof = prove(self.program, installed, &progress, self.options.slot, sure);
+        let proof = prove(self.program, installed, &progress, self.options.slot, most, sure);
         progress.end(self.program)?;
         Ok(proof?)
     }
@@ -347,7 +348,7 @@ impl Work<'_> {
             left.insert(self.spot.function());
         }
         called.rates.retain(|id, _| !left.contains(id));
-        let id = steady(&called).ok_or(Error::NoProgress)?;
+        let id = steady(&called, self.options.slot).ok_or(Error::NoProgress)?;
         let (name, entry) = (module.function(id).name(), module.function(id).entry);
         tell(&Step::Progress(name));
         let path = self.files.mapped(file).path.display().to_string();

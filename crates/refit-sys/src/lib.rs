@@ -13,6 +13,7 @@
 //!   [`words`], sharing as atomic words, on which [`futex`] waits; [`word_table`], words that
 //!   outlive the process; [`mod@ring`], rings of bytes; [`library`], loading libraries from bytes;
 //!   [`page_cache`], the pages of a file that the kernel caches
+//! - *files of this user*: [`private_file`], caches and state that nobody else can write
 //! - *other processes*: [`process`], whether they exist; [`mod@status`], their status; [`pidfd`],
 //!   descriptors of them; [`perf`], what the scheduler does with them
 //! - *their threads*: [`trace`], stopping them, their state, system calls made in them, their
@@ -57,6 +58,7 @@ pub mod perf;
 pub mod pidfd;
 pub mod placement;
 pub mod printable;
+pub mod private_file;
 pub mod process;
 pub mod processor;
 pub mod restart;

@@ -20,6 +20,7 @@ mod format;
 mod help;
 mod histogram;
 mod instances;
+mod journal;
 mod logging;
 mod output;
 mod table;

@@ -91,6 +91,7 @@ impl System for Toy {
             attempts: 1,
             late: false,
             transfers: vec![],
+            effect: String::new(),
         }
     }
 

@@ -52,7 +52,8 @@ impl Drop for Shell {
 
 pub(crate) fn refit(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_refit"));
-    command.args(arguments);
+    // Profiles and the journal are not those of the user.
+    command.args(arguments).env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 

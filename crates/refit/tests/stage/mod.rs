@@ -39,6 +39,7 @@ impl Stage {
     pub(crate) fn refit(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_refit"));
         command.args(args).env("REFIT_RUNTIME_DIR", self.path("sockets"));
+        command.env("XDG_STATE_HOME", self.path("state"));
         command
     }
 

@@ -5,6 +5,7 @@ mod cover;
 mod drill;
 mod edge;
 mod flame;
+mod footprint;
 mod funcs;
 mod knob;
 mod layout;

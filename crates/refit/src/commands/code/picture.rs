@@ -150,11 +150,11 @@ fn curve(layout: &Layout, i: usize, lanes: &mut u32) -> String {
     text
 }
 
-fn put(svg: &mut String, line: &str) {
+pub(super) fn put(svg: &mut String, line: &str) {
     svg.push_str(line);
     svg.push('\n');
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

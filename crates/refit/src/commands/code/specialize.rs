@@ -52,8 +52,8 @@ pub(crate) struct SpecializeArgs {
     #[arg(long, value_name = "PLACE")]
     progress: Option<String>,
 
-    /// Time of each measurement; there are four in a round, and 8 to 45 rounds
-    #[arg(long, value_parser = format::parse_duration, value_name = "TIME", default_value = "100ms")]
+    /// Time of each measurement; there are four in a round, and 20 to 120 rounds
+    #[arg(long, value_parser = format::parse_duration, value_name = "TIME", default_value = "25ms")]
     slot: Duration,
 
     /// Most instructions by which unrolled loops may enlarge a version

@@ -48,7 +48,7 @@ pub(crate) fn with(
 }
 
 /// Starts a program that is stopped before its first instruction.
-fn start(command: &[String]) -> Result<Child, Failure> {
+pub(crate) fn start(command: &[String]) -> Result<Child, Failure> {
     let mut started = Command::new(&command[0]);
     started.args(&command[1..]);
     refit_sys::launch::at_entry(&mut started).map_err(|e| {

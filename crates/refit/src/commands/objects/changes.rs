@@ -1,7 +1,8 @@
-//! `refit changes`: the journal of one instance or of all.
+//! `refit changes`: the journal of one instance or of all, and that of changes that commands have
+//! made of programs.
 //!
-//! Several instances are read one after the other, or, when they are followed, side by side: a
-//! thread each, whose lines meet in a channel.
+//! They are read one after the other, or, when they are followed, side by side: a thread each,
+//! whose lines meet in a channel.
 
 use std::sync::mpsc;
 use std::thread;
@@ -15,11 +16,16 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::format;
 use crate::instances::{self, Live};
+use crate::journal;
 use crate::output::Output;
 
 /// Arguments of `refit changes`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  refit changes -f --json")]
+#[command(after_help = "\
+Example:
+  refit changes -f --json
+
+Without --instance, changes of programs that `refit optimize` has made are listed, too; their instance is null in JSON.")]
 pub(crate) struct ChangesArgs {
     /// Keep running, and print changes as they complete
     #[arg(short, long)]
@@ -32,50 +38,114 @@ pub(crate) struct ChangesArgs {
 
 #[derive(Serialize)]
 struct Line<'a> {
-    instance: u32,
+    /// The instance; `None` if a command has made the change.
+    instance: Option<u32>,
     #[serde(flatten)]
     line: &'a JournalLine,
 }
 
+/// A message of a journal that is followed.
+enum Item {
+    Line(Option<u32>, JournalLine),
+    Refused(u32, Refusal),
+    /// An instance has ended.
+    Ended,
+}
+
 /// Prints the journal.
 pub(crate) fn run(args: &ChangesArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
-    let live = instances::live("read the journal", only)?;
-    if !args.follow {
-        for Live { pid, client } in live {
-            let query = ChangesQuery { follow: false, from: None, last: args.last };
-            for line in client.changes(&query)? {
-                print(pid, &line?, out)?;
-            }
-        }
-        return Ok(());
+    let commands = only.is_none();
+    let made = if commands { journal::read() } else { Vec::new() };
+    // Without instances, only commands can have made changes.
+    let live = match &made[..] {
+        [] => instances::live("read the journal", only)?,
+        _ => instances::answering(None)?,
+    };
+    if args.follow {
+        return follow(args, live, commands, out);
     }
-    let (sender, lines) = mpsc::channel::<(u32, Result<JournalLine, Refusal>)>();
+    for Live { pid, client } in live {
+        let query = ChangesQuery { follow: false, from: None, last: args.last };
+        for line in client.changes(&query)? {
+            print(Some(pid), &line?, out)?;
+        }
+    }
+    latest(made, args.last).into_iter().try_for_each(|report| print(None, &entry_of(report), out))
+}
+
+fn follow(
+    args: &ChangesArgs,
+    live: Vec<Live>,
+    commands: bool,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let (sender, items) = mpsc::channel();
+    let mut left = live.len();
     for Live { pid, client } in live {
         let query = ChangesQuery { follow: true, from: None, last: args.last };
         let journal = client.changes(&query)?;
         let sender = sender.clone();
         // Ends with its instance, or with this process.
-        thread::spawn(move || journal.into_iter().try_for_each(|line| sender.send((pid, line))));
+        thread::spawn(move || {
+            let item = |line: Result<_, _>| match line {
+                Ok(line) => Item::Line(Some(pid), line),
+                Err(refusal) => Item::Refused(pid, refusal),
+            };
+            let sent = journal.into_iter().try_for_each(|line| sender.send(item(line)));
+            sent.and_then(|()| sender.send(Item::Ended))
+        });
     }
-    drop(sender);
+    let ends = left > 0;
+    if commands {
+        let last = args.last;
+        thread::spawn(move || follow_commands(last, &sender));
+    } else {
+        drop(sender);
+    }
     loop {
         // The existing changes are printed at once; the output is flushed before waiting.
-        let next = match lines.try_recv() {
+        let next = match items.try_recv() {
             Ok(next) => next,
             Err(_) => {
                 out.flush()?;
-                let Ok(next) = lines.recv() else { return Ok(()) };
+                let Ok(next) = items.recv() else { return Ok(()) };
                 next
             }
         };
         match next {
-            (pid, Ok(line)) => print(pid, &line, out)?,
-            (pid, Err(refusal)) => say!("refit: instance {pid}: {}", refusal.obstacle),
+            Item::Line(instance, line) => print(instance, &line, out)?,
+            Item::Refused(pid, refusal) => say!("refit: instance {pid}: {}", refusal.obstacle),
+            Item::Ended => left -= 1,
+        }
+        if ends && left == 0 {
+            return Ok(());
         }
     }
 }
 
-fn print(instance: u32, line: &JournalLine, out: &mut Output) -> Result<(), Failure> {
+/// Sends the changes that commands have made, and make from now on, until nobody receives them.
+fn follow_commands(last: Option<usize>, to: &mpsc::Sender<Item>) {
+    let mut follower = journal::Follower::default();
+    let mut new = latest(follower.read(), last);
+    while new.drain(..).all(|report| to.send(Item::Line(None, entry_of(report))).is_ok()) {
+        new = follower.wait();
+    }
+}
+
+/// Returns the last ones, at most this many.
+fn latest(mut reports: Vec<Report>, last: Option<usize>) -> Vec<Report> {
+    let surplus = last.map_or(0, |last| reports.len().saturating_sub(last));
+    reports.drain(..surplus);
+    reports
+}
+
+/// Returns the line of a change that a command has made. Such changes are numbered from 1 on, and
+/// positions from 0 on.
+fn entry_of(report: Report) -> JournalLine {
+    JournalLine::Entry { seq: report.change.id.saturating_sub(1), report: Box::new(report) }
+}
+
+fn print(instance: Option<u32>, line: &JournalLine, out: &mut Output) -> Result<(), Failure> {
     if out.json() {
         return out.object(&Line { instance, line });
     }
@@ -104,6 +174,9 @@ pub(crate) fn entry(report: &Report) -> String {
     if let End::RolledBack(why) | End::Refused(why) = &report.end {
         line.push_str(": ");
         line.push_str(why);
+    } else if !report.effect.is_empty() {
+        line.push_str(": ");
+        line.push_str(&report.effect);
     } else if let Some(why) = change.owner.strip_prefix("refit: ") {
         // The change was not requested by a user.
         line.push_str(": ");

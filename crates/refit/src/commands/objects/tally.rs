@@ -130,6 +130,7 @@ mod tests {
             attempts: 1,
             late: false,
             transfers: vec![],
+            effect: String::new(),
         }
     }
 

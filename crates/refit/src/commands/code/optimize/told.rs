@@ -1,0 +1,125 @@
+//! The lines that `refit optimize` prints.
+
+use refit_optimize::interval::Interval;
+use refit_optimize::layout::Figures;
+use refit_optimize::prove::Proof;
+use refit_optimize::{Outcome, Step, Verdict};
+use serde::Serialize;
+
+use crate::format;
+
+pub(super) fn describe(step: &Step) -> String {
+    match step {
+        Step::Called(called, hot) => format!(
+            "{} called, {} of them hot",
+            format::counted(*called as u64, "function"),
+            format::count(*hot as u64)
+        ),
+        Step::Profiled(functions, time) => format!(
+            "blocks of {} counted for {}",
+            format::counted(*functions as u64, "function"),
+            format::nanos(time.as_nanos() as u64)
+        ),
+        Step::Stored(1) => "profile stored, the first of this binary".to_owned(),
+        Step::Stored(profiles) => {
+            let profiles = format::counted(u64::from(*profiles), "profile");
+            format!("profile stored: the sum of {profiles} of this binary")
+        }
+        Step::NotStored(why) => format!("profile not stored: {why}"),
+        Step::Restored { profiles, called, counted, left_out } => {
+            let left_out = match left_out {
+                0 => String::new(),
+                _ => format!("; {} have other blocks now", format::count(*left_out as u64)),
+            };
+            format!(
+                "the sum of {}: {} called, blocks of {} counted{left_out}",
+                format::counted(u64::from(*profiles), "profile"),
+                format::counted(*called as u64, "function"),
+                format::count(*counted as u64)
+            )
+        }
+        Step::LaidOut(functions, blocks, before, after) => format!(
+            "{} of {} laid out: {}",
+            format::counted(*blocks as u64, "block"),
+            format::counted(*functions as u64, "function"),
+            changed(before, after)
+        ),
+        Step::Progress(name) => format!("progress is measured by calls of {name}"),
+        Step::Placebo(proof) => format!("copies in the old order: {}", proved(proof)),
+        Step::Measured(proof) => format!("copies in the new order: {}", proved(proof)),
+    }
+}
+
+fn changed(before: &Figures, after: &Figures) -> String {
+    format!(
+        "{:.0} → {:.0} jumps taken per 1,000 blocks, {} → {} cache lines, {} → {} pages, {}",
+        before.taken,
+        after.taken,
+        format::count(before.lines),
+        format::count(after.lines),
+        format::count(before.pages),
+        format::count(after.pages),
+        format::size(after.bytes)
+    )
+}
+
+fn proved(proof: &Proof) -> String {
+    let stop = format::nanos(proof.stop.as_nanos() as u64);
+    format!("{} in {} rounds; stops of at most {stop}", percent(&proof.gain), proof.rounds)
+}
+
+fn percent(gain: &Interval) -> String {
+    let [estimate, low, high] = [gain.estimate, gain.low, gain.high].map(|part| part * 100.0);
+    format!("{estimate:+.1} % ({low:+.1} to {high:+.1})")
+}
+
+pub(super) fn verdict(outcome: &Outcome) -> String {
+    match &outcome.verdict {
+        Verdict::Kept(_) => format!("kept: {}", effect(outcome)),
+        Verdict::Unproved => "kept, unproved".to_owned(),
+        Verdict::FromProfile => "kept, from the profile".to_owned(),
+        Verdict::Undone(_) => format!("undone, since {}", effect(outcome)),
+        Verdict::Rehearsed => "nothing changed".to_owned(),
+    }
+}
+
+/// Describes what was measured, or why nothing was.
+pub(super) fn effect(outcome: &Outcome) -> String {
+    match &outcome.verdict {
+        Verdict::Kept(gain) => {
+            format!("{} progress for the same processor time", percent(gain))
+        }
+        Verdict::Undone(gain) => format!("it is not sure to pay: {}", percent(gain)),
+        Verdict::Unproved => "unproved".to_owned(),
+        Verdict::FromProfile => "from the profile".to_owned(),
+        Verdict::Rehearsed => "dry run".to_owned(),
+    }
+}
+
+/// The result, for programs. Gains and their intervals are ratios: 0.05 is 5 %.
+#[derive(Serialize)]
+pub(super) struct Record {
+    verdict: &'static str,
+    gain: Option<[f64; 3]>,
+    placebo: Option<[f64; 3]>,
+    longest_stop_ns: u64,
+}
+
+impl Record {
+    pub(super) fn new(outcome: &Outcome) -> Self {
+        let numbers = |gain: Interval| [gain.estimate, gain.low, gain.high];
+        let verdict = match outcome.verdict {
+            Verdict::Kept(_) => "kept",
+            Verdict::Unproved => "unproved",
+            Verdict::FromProfile => "from-profile",
+            Verdict::Undone(_) => "undone",
+            Verdict::Rehearsed => "rehearsed",
+        };
+        Self {
+            verdict,
+            gain: outcome.gain().map(numbers),
+            placebo: outcome.placebo.map(numbers),
+            longest_stop_ns: outcome.stop.as_nanos() as u64,
+        }
+    }
+}
