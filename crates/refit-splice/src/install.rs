@@ -264,8 +264,9 @@ fn generate(
         let mut made = assemble(program, group, begin, setting)?;
         area.head.finders = made.finders;
         area.head.generation = moving.generation;
-        area.head.calls = group.iter().any(Ready::makes_calls);
-        area.head.versions = group.iter().any(|ready| matches!(ready, Ready::Versions(_)));
+        // Also of an area that only has the finders for it: they are taken out together.
+        area.head.calls = plan.ready.iter().any(Ready::makes_calls);
+        area.head.versions = plan.ready.iter().any(|ready| matches!(ready, Ready::Versions(_)));
         made.records.append(&mut semaphores);
         let mut redirected = moving.redirected(&made.records);
         all.calls += redirected.len();

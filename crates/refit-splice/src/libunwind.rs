@@ -245,6 +245,7 @@ mod tests {
             finders: 0,
             generation: 0,
             calls: false,
+            versions: false,
         };
         let (_, last) = outer(&head);
         // The outer entries are in the page that is private to each process.

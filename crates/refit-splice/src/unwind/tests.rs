@@ -35,6 +35,7 @@ fn described(all: &[Procedure]) -> Image {
         finders: 0,
         generation: 0,
         calls: false,
+        versions: false,
     };
     let mut unwinding = Unwinding::default();
     for procedure in all {
