@@ -1,4 +1,4 @@
-//! What an instruction does to what is known.
+//! The effect of an instruction on what is known.
 //!
 //! Moves and integer arithmetic are computed as the processor computes them, bit by bit where only
 //! some bits are known. After every other instruction, everything that it writes is unknown. No
@@ -37,7 +37,7 @@ impl<'c> Evaluator<'c> {
     /// Changes a state as an instruction does that neither calls nor returns. Jumps change it as
     /// other instructions do.
     pub fn step(&mut self, instruction: &Instruction, state: &mut State) {
-        let known = Known { instruction, state, constants: self.constants };
+        let known = Context { instruction, state, constants: self.constants };
         if let Some(change) = known.change() {
             change.make(state);
         } else {
@@ -82,13 +82,13 @@ impl Change {
 }
 
 /// An instruction, and what is known before it.
-struct Known<'a> {
+struct Context<'a> {
     instruction: &'a Instruction,
     state: &'a State,
     constants: &'a dyn Constants,
 }
 
-impl Known<'_> {
+impl Context<'_> {
     /// Returns the change that the instruction makes; `None` if it is not modelled.
     fn change(&self) -> Option<Change> {
         use Mnemonic as M;

@@ -22,9 +22,9 @@ use crate::error::NoVersion;
 use crate::graph::Limits;
 use crate::target::Target;
 use crate::values::Values;
-use crate::version::{Figures, Known, version};
+use crate::version::{ArgumentValue, Figures, version};
 
-/// What is specialized, and the way.
+/// The function that is specialized, and the way.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The function and its argument.
@@ -39,7 +39,7 @@ pub struct Options {
     pub rehearse: bool,
     /// Whether the versions are kept without a proof.
     pub unproved: bool,
-    /// How much larger a version may become.
+    /// Limits of the growth of a version.
     pub limits: Limits,
 }
 
@@ -291,7 +291,7 @@ impl Work<'_> {
         let register = registers::ARGUMENTS[usize::from(self.options.target.argument) % 6];
         let (mut made, mut versions, mut last) = (Vec::new(), Vec::new(), NoVersion::Nothing);
         for &value in values {
-            let known = Known { register, value, tested: values };
+            let known = ArgumentValue { register, value, tested: values };
             match version(&code, known, &constants, self.options.limits) {
                 Ok((version, figures)) => {
                     tell(&Step::Made(value, code.instructions(), figures));
