@@ -7,7 +7,7 @@ use crate::state::State;
 pub struct Node {
     /// Index of the block.
     pub block: usize,
-    /// What is known at its beginning.
+    /// The state at its beginning, as far as it is known.
     pub state: State,
     /// Where control goes from its end.
     pub end: End,
