@@ -171,6 +171,6 @@ pub(crate) fn verdict(outcome: &Outcome) -> &'static str {
     match outcome.verdict {
         Verdict::Kept(_) => "kept",
         Verdict::Undone(_) => "undone",
-        Verdict::Unproved | Verdict::Rehearsed => "not proved",
+        Verdict::Unproved | Verdict::FromProfile | Verdict::Rehearsed => "not proved",
     }
 }

@@ -13,7 +13,7 @@ pub struct Outcome {
     pub value: Bits,
     /// The flags that change.
     pub changed: u8,
-    /// What is known of them.
+    /// Their values, as far as they are known.
     pub flags: Bits,
 }
 

@@ -49,9 +49,9 @@ pub struct Block {
 pub struct Member {
     /// The instruction, at its address in the program.
     pub instruction: Instruction,
-    /// What the function may read from it on.
+    /// Registers and flags that the function may read from here on.
     pub live: Set,
-    /// What unwinders read at it, and the code to which they go.
+    /// Registers that unwinders read here, or the code to which they go.
     pub unwinding: Set,
     /// For a call, whether the called function surely preserves the registers that the ABI says.
     pub preserves: bool,

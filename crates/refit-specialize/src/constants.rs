@@ -20,7 +20,7 @@ pub struct Loaded<'p> {
     program: &'p Program,
     image: &'p Image,
     bias: u64,
-    /// What is mapped read-only.
+    /// Addresses that are mapped read-only.
     mapped: Vec<Range<u64>>,
 }
 

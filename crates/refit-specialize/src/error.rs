@@ -7,10 +7,10 @@ pub enum NoVersion {
     /// Not all of its control flow is understood.
     #[error("it cannot be copied: not all its jumps are understood, or it follows no convention")]
     Uncopied,
-    /// It calls a function to which the address of its caller matters.
+    /// The function calls one to which the address of its caller matters.
     #[error("it calls a function to which the address of its caller matters, such as setjmp")]
     Callers,
-    /// It has too many instructions.
+    /// The function has too many instructions.
     #[error(
         "it has {instructions} instructions; versions are made of functions with at most {most}"
     )]
@@ -31,7 +31,7 @@ pub enum NoVersion {
         "it, or its caller, reads flags or register r11 that the test of the value changes at its entry"
     )]
     Entry,
-    /// What was made does not have the state of the function where it should.
+    /// The version does not have the state of the function where it should.
     #[error("the version for {value:#x} would differ from the function at {address:#x}")]
     Inexact {
         /// The value.

@@ -1,4 +1,4 @@
-//! What an instruction does to what is known.
+//! The effect of an instruction on what is known.
 //!
 //! Moves and integer arithmetic are computed as the processor computes them, bit by bit where only
 //! some bits are known. After every other instruction, everything that it writes is unknown. No
@@ -37,7 +37,7 @@ impl<'c> Evaluator<'c> {
     /// Changes a state as an instruction does that neither calls nor returns. Jumps change it as
     /// other instructions do.
     pub fn step(&mut self, instruction: &Instruction, state: &mut State) {
-        let known = Known { instruction, state, constants: self.constants };
+        let known = Context { instruction, state, constants: self.constants };
         if let Some(change) = known.change() {
             change.make(state);
         } else {
@@ -82,13 +82,13 @@ impl Change {
 }
 
 /// An instruction, and what is known before it.
-struct Known<'a> {
+struct Context<'a> {
     instruction: &'a Instruction,
     state: &'a State,
     constants: &'a dyn Constants,
 }
 
-impl Known<'_> {
+impl Context<'_> {
     /// Returns the change that the instruction makes; `None` if it is not modelled.
     fn change(&self) -> Option<Change> {
         use Mnemonic as M;
@@ -124,8 +124,8 @@ impl Known<'_> {
         operands::value(self.instruction, operand, self.state, self.constants)
     }
 
-    /// Returns the result as the change of the first operand, which may be memory.
-    fn into_first(&self, outcome: Outcome) -> Option<Change> {
+    /// Returns the change by which the first operand, which may be memory, becomes the result.
+    fn first_becomes(&self, outcome: Outcome) -> Option<Change> {
         let Outcome { value, changed, flags } = outcome;
         let registers = match self.instruction.op0_kind() {
             OpKind::Register => vec![(self.instruction.op0_register(), value)],
@@ -190,7 +190,7 @@ impl Known<'_> {
         };
         match one.mnemonic() {
             M::Cmp => Some(flags_only(outcome)),
-            _ => self.into_first(outcome),
+            _ => self.first_becomes(outcome),
         }
     }
 
@@ -210,7 +210,7 @@ impl Known<'_> {
         let outcome = arithmetic::logic(what, first, second, width);
         match one.mnemonic() {
             M::Test => Some(flags_only(outcome)),
-            _ => self.into_first(outcome),
+            _ => self.first_becomes(outcome),
         }
     }
 
@@ -221,18 +221,23 @@ impl Known<'_> {
             Mnemonic::Inc => arithmetic::add(value, number(1), Some(false), width),
             Mnemonic::Dec => arithmetic::subtract(value, number(1), Some(false), width),
             _ => {
-                return self.into_first(arithmetic::subtract(number(0), value, Some(false), width));
+                return self.first_becomes(arithmetic::subtract(
+                    number(0),
+                    value,
+                    Some(false),
+                    width,
+                ));
             }
         };
         outcome.changed &= !flag::CARRY;
-        self.into_first(outcome)
+        self.first_becomes(outcome)
     }
 
     fn not(&self) -> Option<Change> {
         let width = operands::width(self.instruction, 0)?;
         let (ones, zeros) = self.value(0).split();
         let value = Bits::partly(ones | zeros, zeros).zero_extended(width);
-        self.into_first(Outcome { value, changed: 0, flags: Bits::UNKNOWN })
+        self.first_becomes(Outcome { value, changed: 0, flags: Bits::UNKNOWN })
     }
 
     fn shift(&self) -> Option<Change> {
@@ -248,7 +253,7 @@ impl Known<'_> {
             Mnemonic::Sar => Shift::Arithmetic,
             _ => Shift::Left,
         };
-        self.into_first(arithmetic::shift(what, self.value(0), count as u32, width))
+        self.first_becomes(arithmetic::shift(what, self.value(0), count as u32, width))
     }
 
     fn multiply(&self) -> Option<Change> {
@@ -259,7 +264,7 @@ impl Known<'_> {
             3 => (self.value(1), self.value(2)),
             _ => return None,
         };
-        self.into_first(arithmetic::multiply(first, second, operands::width(one, 0)?))
+        self.first_becomes(arithmetic::multiply(first, second, operands::width(one, 0)?))
     }
 
     fn bit_test(&self) -> Option<Change> {
@@ -277,7 +282,7 @@ impl Known<'_> {
     fn setcc(&self) -> Option<Change> {
         let held = holds(self.instruction.condition_code(), self.state);
         let value = held.map_or(Bits::partly(!1, 0), |held| Bits::known(held.into()));
-        self.into_first(Outcome { value, changed: 0, flags: Bits::UNKNOWN })
+        self.first_becomes(Outcome { value, changed: 0, flags: Bits::UNKNOWN })
     }
 
     fn cmov(&self) -> Option<Change> {
@@ -287,7 +292,7 @@ impl Known<'_> {
             Some(false) => old,
             None => old.or_else(new),
         };
-        self.into_first(Outcome { value, changed: 0, flags: Bits::UNKNOWN })
+        self.first_becomes(Outcome { value, changed: 0, flags: Bits::UNKNOWN })
     }
 }
 

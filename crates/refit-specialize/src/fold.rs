@@ -1,4 +1,4 @@
-//! What an instruction becomes when some of its operands are known.
+//! The forms of an instruction some of whose operands are known.
 //!
 //! Only forms with the same effect on registers, flags, memory and faults are used. An instruction
 //! that reads memory which may change, or that writes memory, stays.
@@ -77,8 +77,9 @@ fn reads_only(one: &Instruction) -> bool {
     matches!(one.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Bt)
 }
 
-/// Returns the move of a constant, or of an address, that has the effect of a pure instruction on registers; `None` if
-/// the result is unknown, or the instruction is as good as that. It changes no flags.
+/// Returns the move of a constant, or of an address, that has the effect of a pure instruction on
+/// registers; `None` if the result is unknown, or the instruction is as good as that. It changes no
+/// flags.
 pub fn constant(one: &Instruction, after: &State) -> Option<Instruction> {
     let target = match one.mnemonic() {
         Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Bt => return None,

@@ -12,6 +12,7 @@ use iced_x86::{FlowControl, OpKind};
 
 use crate::code::Code;
 use crate::evaluate::Evaluator;
+use crate::node::{End, Node, To};
 use crate::order::{loops, order};
 use crate::set::Set;
 use crate::state::State;
@@ -21,7 +22,7 @@ const RESTARTS: usize = 5;
 /// Maximum number of blocks that are built for loops that are tried out.
 const MOST_TRIED: usize = 20_000;
 
-/// How much larger a version may become.
+/// Limits of the growth of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Number of times that a block may be there.
@@ -34,39 +35,6 @@ impl Default for Limits {
     fn default() -> Self {
         Self { times: 24, instructions: 400 }
     }
-}
-
-/// A block of a version.
-#[derive(Clone, Debug)]
-pub struct Node {
-    /// Index of the block.
-    pub block: usize,
-    /// What is known at its beginning.
-    pub state: State,
-    /// Where control goes from its end.
-    pub end: End,
-}
-
-/// The target of a way out of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum To {
-    /// Another block of the version.
-    Node(usize),
-    /// An address of the program.
-    Program(u64),
-}
-
-/// Where control goes from the end of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The last instruction stays and leaves the function, or jumps through a table.
-    Leaves,
-    /// Control goes on here; the last instruction stays, if it is no jump.
-    Goes(To),
-    /// A call, which stays, returns here.
-    Returns(To),
-    /// A conditional jump stays: where it leads, and where control goes otherwise.
-    Branches(To, To),
 }
 
 /// The blocks of a version; the first one is that of the entry.
@@ -85,7 +53,7 @@ impl Graph {
         };
         // What is tried out takes no longer than so many blocks.
         let mut left = MOST_TRIED;
-        for blocks in loops(&best) {
+        for blocks in loops(&best.nodes) {
             let Some(rest) = left.checked_sub(best.nodes.len() * RESTARTS) else { break };
             left = rest;
             let mut some: BTreeSet<usize> = once.difference(&blocks).copied().collect();
@@ -120,21 +88,8 @@ impl Graph {
 
     /// Counts the branches of which it is not known whether they are taken.
     fn undecided(&self) -> usize {
-        let there = order(self).into_iter();
+        let there = order(&self.nodes).into_iter();
         there.filter(|&node| matches!(self.nodes[node].end, End::Branches(..))).count()
-    }
-
-    /// Returns the blocks to which control goes from a block.
-    pub fn next(&self, node: usize) -> impl Iterator<Item = usize> {
-        let (one, other) = match self.nodes[node].end {
-            End::Leaves => (None, None),
-            End::Goes(to) | End::Returns(to) => (Some(to), None),
-            End::Branches(to, otherwise) => (Some(to), Some(otherwise)),
-        };
-        [one, other].into_iter().flatten().filter_map(|to| match to {
-            To::Node(node) => Some(node),
-            To::Program(_) => None,
-        })
     }
 }
 

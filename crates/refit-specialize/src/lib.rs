@@ -45,8 +45,8 @@
 //! - [`set`], [`bits`], [`state`]: what is known of registers.
 //! - [`constants`], [`operands`], [`arithmetic`], [`condition`], [`evaluate`]: what an instruction
 //!   makes of it.
-//! - [`code`], [`graph`]: a function, and the blocks of a version of it.
-//! - [`fold`], [`plan`], `order`, `version`: the instructions of a version.
+//! - [`code`]; [`node`], `order`, [`graph`]: a function, and the blocks of a version of it.
+//! - [`fold`], [`plan`], `version`: the instructions of a version.
 //! - [`target`], [`values`], `specialize`: all of it, in a program.
 
 #![forbid(unsafe_code)]
@@ -60,6 +60,7 @@ mod error;
 pub mod evaluate;
 pub mod fold;
 pub mod graph;
+pub mod node;
 pub mod operands;
 mod order;
 pub mod plan;
@@ -74,4 +75,4 @@ pub use code::entry_site;
 pub use error::NoVersion;
 pub use specialize::{Error, Options, Outcome, Step, specialize};
 pub use target::{NoTarget, Target};
-pub use version::{Figures, Known, version};
+pub use version::{ArgumentValue, Figures, version};

@@ -6,8 +6,8 @@ use crate::bits::Bits;
 use crate::constants::Constants;
 use crate::state::State;
 
-/// Returns the number of bits of an operand that is a general register or a number in memory; `None`
-/// if it is something else.
+/// Returns the number of bits of an operand that is a general register or a number in memory;
+/// `None` if it is something else.
 pub fn width(instruction: &Instruction, operand: u32) -> Option<u32> {
     match instruction.op_kind(operand) {
         OpKind::Register => {

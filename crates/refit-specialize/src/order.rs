@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use crate::graph::{End, Graph, To};
+use crate::node::{End, Node, To, next};
 
 /// Returns the nodes that control can come to, in an order in which most ways fall through.
-pub(crate) fn order(graph: &Graph) -> Vec<usize> {
+pub(crate) fn order(nodes: &[Node]) -> Vec<usize> {
     let (mut order, mut seen) = (Vec::new(), BTreeSet::new());
     let mut open = vec![0];
     while let Some(first) = open.pop() {
         let mut at = first;
-        while at < graph.nodes.len() && seen.insert(at) {
+        while at < nodes.len() && seen.insert(at) {
             order.push(at);
-            let (follows, other) = match graph.nodes[at].end {
+            let (follows, other) = match nodes[at].end {
                 End::Leaves => break,
                 End::Goes(to) | End::Returns(to) => (to, None),
                 End::Branches(to, otherwise) => (otherwise, Some(to)),
@@ -37,15 +37,15 @@ pub(crate) fn order(graph: &Graph) -> Vec<usize> {
 
 /// Returns the loops: the blocks of each set of nodes from each of which control can come to each
 /// other (Tarjan's strongly connected components).
-pub(crate) fn loops(graph: &Graph) -> Vec<BTreeSet<usize>> {
+pub(crate) fn loops(nodes: &[Node]) -> Vec<BTreeSet<usize>> {
     let mut search = Search {
-        graph,
-        numbers: vec![None; graph.nodes.len()],
-        lowest: vec![0; graph.nodes.len()],
+        nodes,
+        numbers: vec![None; nodes.len()],
+        lowest: vec![0; nodes.len()],
         stack: Vec::new(),
         found: Vec::new(),
     };
-    for node in order(graph) {
+    for node in order(nodes) {
         if search.numbers[node].is_none() {
             search.from(node);
         }
@@ -53,8 +53,8 @@ pub(crate) fn loops(graph: &Graph) -> Vec<BTreeSet<usize>> {
     search.found
 }
 
-struct Search<'g> {
-    graph: &'g Graph,
+struct Search<'n> {
+    nodes: &'n [Node],
     numbers: Vec<Option<usize>>,
     lowest: Vec<usize>,
     stack: Vec<usize>,
@@ -94,7 +94,7 @@ impl Search<'_> {
         let number = *self.numbers[node].get_or_insert(0);
         self.lowest[node] = number;
         self.stack.push(node);
-        self.graph.next(node).collect()
+        next(self.nodes, node).collect()
     }
 
     /// Takes a component off the stack if the node is its first one.
@@ -104,9 +104,9 @@ impl Search<'_> {
         }
         let from = self.stack.iter().rposition(|&one| one == node).unwrap_or(0);
         let nodes = self.stack.split_off(from);
-        let again = nodes.len() > 1 || self.graph.next(node).any(|next| next == node);
+        let again = nodes.len() > 1 || next(self.nodes, node).any(|next| next == node);
         if again {
-            self.found.push(nodes.iter().map(|&one| self.graph.nodes[one].block).collect());
+            self.found.push(nodes.iter().map(|&one| self.nodes[one].block).collect());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What each instruction of a version may become, and what of it is needed.
+//! The forms that each instruction of a version may have, and what of its results is needed.
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, OpKind};
 use refit_analysis::live::effects;
@@ -6,26 +6,27 @@ use refit_analysis::live::effects;
 use crate::code::{Code, Member};
 use crate::evaluate::Evaluator;
 use crate::fold;
-use crate::graph::{End, Graph, Node, To};
+use crate::graph::Graph;
+use crate::node::{End, Node, To};
 use crate::set::Set;
 use crate::state::State;
 
-/// What an instruction may become.
+/// The forms that an instruction may have.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// The instruction.
     pub member: Member,
-    /// It with its known operands put in.
+    /// The instruction with its known operands put in.
     pub folded: Instruction,
     /// The move of a constant that has its effect on registers.
     pub constant: Option<Instruction>,
     /// Whether it may be left out if nothing needs its results.
     pub pure: bool,
-    /// What the folded instruction reads.
+    /// Registers and flags that the folded instruction reads.
     pub reads: Set,
-    /// What it surely overwrites.
+    /// Registers and flags that the instruction surely overwrites.
     pub kills: Set,
-    /// What it changes, perhaps or in part.
+    /// Registers and flags that it changes, perhaps or in part.
     pub writes: Set,
     /// Whether control leaves the version or a call is made there: then the state is that of the
     /// function.
@@ -73,7 +74,7 @@ impl Choice {
 pub struct Plan {
     /// The choices for each node.
     pub choices: Vec<Vec<Choice>>,
-    /// What is needed at the beginning of each node.
+    /// The set that is needed at the beginning of each node.
     pub needed: Vec<Set>,
 }
 

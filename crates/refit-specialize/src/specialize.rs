@@ -22,9 +22,9 @@ use crate::error::NoVersion;
 use crate::graph::Limits;
 use crate::target::Target;
 use crate::values::Values;
-use crate::version::{Figures, Known, version};
+use crate::version::{ArgumentValue, Figures, version};
 
-/// What is specialized, and the way.
+/// The function that is specialized, and the way.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The function and its argument.
@@ -39,7 +39,7 @@ pub struct Options {
     pub rehearse: bool,
     /// Whether the versions are kept without a proof.
     pub unproved: bool,
-    /// How much larger a version may become.
+    /// Limits of the growth of a version.
     pub limits: Limits,
 }
 
@@ -172,7 +172,7 @@ pub fn specialize(
         return Err(Error::ShadowStack);
     }
     let mut files = Files::new(program)?;
-    let spot = files.find(&options.target.function).map_err(watch::Error::from)?;
+    let spot = files.find(&options.target.function)?;
     let mut work = Work { program, files, spot, options, stop: Duration::ZERO };
     work.refuse()?;
     let values = work.values(tell)?;
@@ -243,7 +243,7 @@ impl Work<'_> {
     fn refuse(&mut self) -> Result<(), Error> {
         let (name, is_static) = (self.name(), self.files.all().len() == 1);
         let file = self.files.mapped(self.spot.file()).name();
-        let (module, bias) = self.files.open(self.spot.file()).map_err(watch::Error::from)?;
+        let (module, bias) = self.files.open(self.spot.file())?;
         let unwinds = |id: &FunctionId| !module.function(*id).sources.contains(Sources::STUB);
         if is_static || module.find(FINDER).iter().any(unwinds) {
             return Err(Error::Unwinder { file });
@@ -284,14 +284,14 @@ impl Work<'_> {
         let name = self.name();
         let failed = |why| Error::NoVersion { function: name.clone(), why };
         let file = self.spot.file();
-        let (module, bias) = self.files.open(file).map_err(watch::Error::from)?;
+        let (module, bias) = self.files.open(file)?;
         let place = Place::new(module, self.spot.function(), bias);
         let code = Code::new(&place, module, bias).map_err(failed)?;
         let constants = Loaded::new(self.program, module.image(), bias)?;
         let register = registers::ARGUMENTS[usize::from(self.options.target.argument) % 6];
         let (mut made, mut versions, mut last) = (Vec::new(), Vec::new(), NoVersion::Nothing);
         for &value in values {
-            let known = Known { register, value, tested: values };
+            let known = ArgumentValue { register, value, tested: values };
             match version(&code, known, &constants, self.options.limits) {
                 Ok((version, figures)) => {
                     tell(&Step::Made(value, code.instructions(), figures));
@@ -339,10 +339,10 @@ impl Work<'_> {
         let mut all = self.files.all();
         let file = all.find(|&file| self.files.mapped(file).path.to_string_lossy() == own);
         let file = file.unwrap_or_else(|| self.spot.file());
-        self.files.open(file).map_err(watch::Error::from)?;
+        self.files.open(file)?;
         let time = self.options.profile / 2;
         let mut called = profile::called(self.program, &mut self.files, file, time)?;
-        let (module, _) = self.files.open(file).map_err(watch::Error::from)?;
+        let (module, _) = self.files.open(file)?;
         let mut left: BTreeSet<FunctionId> = stubs(module);
         if file == self.spot.file() {
             left.insert(self.spot.function());

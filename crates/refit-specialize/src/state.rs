@@ -1,4 +1,4 @@
-//! What is known of the general registers and the flags at some place.
+//! Knowledge of the general registers and the flags at some place.
 
 use iced_x86::Register;
 use refit_analysis::live::flag;
@@ -6,7 +6,7 @@ use refit_analysis::live::flag;
 use crate::bits::Bits;
 use crate::set::Set;
 
-/// What is known of the general registers and the flags.
+/// The values of the general registers and the flags, as far as they are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     general: [Bits; 16],

@@ -16,7 +16,7 @@ pub struct Target {
 /// Why a text names no argument of a function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoTarget {
-    /// It has another form.
+    /// The text has another form.
     #[error("{text:?} is not of the form FUNCTION(argN) or FUNCTION(argN=VALUE)")]
     Form {
         /// The text.

@@ -15,7 +15,7 @@ const HOT: f64 = 0.9;
 /// Part of all calls that a version has to serve.
 const EACH: f64 = 0.05;
 
-/// How often an argument had each value.
+/// The values of an argument, with the number of calls that had each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Values {
     /// Values with the number of calls, the most frequent first.

@@ -9,13 +9,14 @@ use crate::code::Code;
 use crate::constants::Constants;
 use crate::error::NoVersion;
 use crate::evaluate::Evaluator;
-use crate::graph::{End, Graph, Limits, Node, To};
+use crate::graph::{Graph, Limits};
+use crate::node::{End, Node, To, next};
 use crate::order::order;
 use crate::plan::{Choice, Form, Plan};
 use crate::set::Set;
 use crate::state::{ARITHMETIC, State};
 
-/// What was done to a function for a version.
+/// Numbers that tell how a version differs from its function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Instructions of the version.
@@ -33,7 +34,7 @@ pub struct Figures {
 
 /// The value for which a version is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct ArgumentValue<'a> {
     /// Number of the general register that has it.
     pub register: u8,
     /// The value.
@@ -48,11 +49,11 @@ pub struct Known<'a> {
 /// [`NoVersion`].
 pub fn version(
     code: &Code,
-    known: Known<'_>,
+    known: ArgumentValue<'_>,
     constants: &dyn Constants,
     limits: Limits,
 ) -> Result<(Version, Figures), NoVersion> {
-    let Known { register, value, .. } = known;
+    let ArgumentValue { register, value, .. } = known;
     let live = code.live_at(code.blocks[code.entry].start);
     if !code.blocks[code.entry].copies {
         return Err(NoVersion::Nothing);
@@ -64,7 +65,7 @@ pub fn version(
     let mut evaluator = Evaluator::new(constants);
     let graph = Graph::new(code, &State::with(register, value), &mut evaluator, limits);
     let plan = Plan::new(code, &graph, &mut evaluator);
-    let order = order(&graph);
+    let order = order(&graph.nodes);
     let stale = Stale::new(code, &graph, &plan, tested);
     let at: BTreeMap<usize, usize> =
         order.iter().enumerate().map(|(at, &node)| (node, at)).collect();
@@ -115,7 +116,7 @@ impl Stale {
             if let End::Returns(to) = end {
                 now = now.without(returned(code, graph, to));
             }
-            for next in graph.next(node) {
+            for next in next(&graph.nodes, node) {
                 if !now.without(stale.at[next]).is_empty() {
                     stale.at[next] |= now;
                     open.push(next);

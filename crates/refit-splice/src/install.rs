@@ -266,7 +266,8 @@ fn generate(
         let mut made = assemble(program, group, begin, setting)?;
         area.head.finders = made.finders;
         area.head.generation = moving.generation;
-        let mut contents = group.iter().map(Ready::contents);
+        // Also of an area that only has the finders for it: they are taken out together.
+        let mut contents = plan.ready.iter().map(Ready::contents);
         let other = contents.find(|one| *one != Contents::Snippets);
         area.head.contents = other.unwrap_or(Contents::Snippets);
         made.records.append(&mut semaphores);

@@ -90,8 +90,8 @@
 //!   calls.
 //! - `record`, `indices`, `debugger`, `libunwind`, `area`, `patches`: the patch area, what is in
 //!   it, and changes that survive a kill.
-//! - `procedures`, `site`, `body`, `relocate`, `jump`, `layout`, `arrange`, `versions`, `ready`, `plan`: decide
-//!   which bytes change; no process needed.
+//! - `procedures`, `site`, `body`, `relocate`, `jump`, `layout`, `arrange`, `versions`, `ready`,
+//!   `plan`: decide which bytes change; no process needed.
 //! - `store`, `kept`, `stacks`: what snippets have stored once, under a number: keys and stacks;
 //!   values that they keep by key; the table by which they walk stacks.
 //! - `listing`, `snippet`, `copy`, `generate`: machine code for the patch area.

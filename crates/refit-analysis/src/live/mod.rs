@@ -37,14 +37,14 @@ use outline::{Outline, Summary};
 use set::Set;
 use solve::{Ends, Solution};
 
-/// What one instruction does to registers and flags; the effect of a callee is not in it.
+/// The effect of one instruction on registers and flags, without that of a callee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effects {
-    /// What it reads.
+    /// Registers and flags that it reads.
     pub reads: Live,
-    /// What it overwrites wholly, in any case.
+    /// Registers and flags that it overwrites wholly, in any case.
     pub kills: Live,
-    /// What it changes, perhaps or in part.
+    /// Registers and flags that it changes, perhaps or in part.
     pub writes: Live,
 }
 

@@ -26,7 +26,7 @@ use refit_probe::sites::Place;
 use refit_specialize::code::Code;
 use refit_specialize::constants::Loaded;
 use refit_specialize::graph::Limits;
-use refit_specialize::{Figures, Known, NoVersion, entry_site, version};
+use refit_specialize::{ArgumentValue, Figures, NoVersion, entry_site, version};
 use refit_splice::{Installed, Plan, Versions, remains};
 
 use end::{End, Needed, difference};
@@ -45,7 +45,7 @@ struct Tally {
     figures: Figures,
     /// Versions that ran to an end that can be compared.
     compared: usize,
-    /// Those of them that ended in the version, at an exact position.
+    /// Versions among them that ended in the version, at an exact position.
     exact: usize,
     refused: BTreeMap<String, usize>,
     ends: BTreeMap<&'static str, usize>,
@@ -158,7 +158,7 @@ fn make(stage: &Stage, case: &Case) -> Result<(Versions, Figures), NoVersion> {
     let code = Code::new(&place, &stage.module, stage.bias)?;
     let constants = Loaded::new(&stage.program, stage.module.image(), stage.bias);
     let constants = constants.expect("it runs");
-    let known = Known { register: case.register, value: case.value, tested: &[case.value] };
+    let known = ArgumentValue { register: case.register, value: case.value, tested: &[case.value] };
     let made = version(&code, known, &constants, Limits::default())?;
     let site = entry_site(&place, &stage.module)?;
     let body = place.body().cloned().ok_or(NoVersion::Uncopied)?;

@@ -1,4 +1,4 @@
-//! What is computed of instructions is what the processor computes: thousands of instructions with
+//! Instructions are evaluated as the processor runs them: thousands of instructions with
 //! registers of which all, or some, bits are known.
 
 use std::cell::RefCell;

@@ -9,7 +9,7 @@ use refit_probe::sites::Place;
 use refit_specialize::code::Code;
 use refit_specialize::constants::Loaded;
 use refit_specialize::graph::Limits;
-use refit_specialize::{Known, entry_site, version};
+use refit_specialize::{ArgumentValue, entry_site, version};
 use refit_splice::process::Program;
 use refit_splice::remains::{self, KeptReason, Which};
 use refit_splice::{Installed, Plan, Versions};
@@ -33,7 +33,7 @@ pub(crate) fn install(
         let place = Place::new(&module, id, bias);
         let code = Code::new(&place, &module, bias).ok()?;
         let of = |&value: &u64| {
-            let known = Known { register: registers::ARGUMENTS[0], value, tested: values };
+            let known = ArgumentValue { register: registers::ARGUMENTS[0], value, tested: values };
             let made = version(&code, known, &constants, Limits::default());
             made.ok().map(|(version, _)| version)
         };

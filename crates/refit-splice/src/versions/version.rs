@@ -41,7 +41,7 @@ pub struct VersionBlock {
     pub start: u64,
     /// The instructions.
     pub instructions: Vec<VersionInstruction>,
-    /// What follows the last one; `None` if that leaves the function, or jumps.
+    /// The goal that follows the last one; `None` if that leaves the function, or jumps.
     pub next: Option<Goal>,
     /// The address of the function whose frame is that behind the last instruction: it follows the
     /// last one, or is that of a jump that is left out.

@@ -186,7 +186,7 @@ fn verdict(outcome: &Outcome) -> String {
         Verdict::Kept(gain) => {
             format!("kept: {} progress for the same processor time", percent(gain))
         }
-        Verdict::Unproved => "kept, unproved".to_owned(),
+        Verdict::Unproved | Verdict::FromProfile => "kept, unproved".to_owned(),
         Verdict::Undone(gain) => format!("undone, since it is not sure to pay: {}", percent(gain)),
         Verdict::Rehearsed => "nothing changed".to_owned(),
     }
@@ -215,7 +215,7 @@ impl Record {
         let numbers = |gain: Interval| [gain.estimate, gain.low, gain.high];
         let (verdict, gain) = match outcome.verdict {
             Verdict::Kept(gain) => ("kept", Some(gain)),
-            Verdict::Unproved => ("unproved", None),
+            Verdict::Unproved | Verdict::FromProfile => ("unproved", None),
             Verdict::Undone(gain) => ("undone", Some(gain)),
             Verdict::Rehearsed => ("rehearsed", None),
         };
