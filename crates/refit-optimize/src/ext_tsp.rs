@@ -72,7 +72,7 @@ struct Union {
 #[derive(Default)]
 struct Unions {
     all: BTreeMap<(usize, usize), Union>,
-    /// Those that raise the score, by how much.
+    /// The pairs whose union raises the score, by how much.
     ranked: BTreeSet<(Gain, (usize, usize))>,
     /// The chains that each one is connected with.
     others: BTreeMap<usize, BTreeSet<usize>>,

@@ -134,7 +134,7 @@ fn passes(
     next.collect()
 }
 
-/// What an instruction does with a register.
+/// The use that an instruction makes of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     None,

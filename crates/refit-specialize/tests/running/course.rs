@@ -26,7 +26,7 @@ fn the_result_is_the_same_with_versions_for_any_values() {
         let (installed, functions) = install(&program, path, "c_*", &values);
         assert!(functions >= 4, "{functions}");
         assert_eq!(victim.ask("go 3000"), plain, "{seed}");
-        installed.leave(&program).expect("left");
+        installed.leave(&program, || ()).expect("left");
         assert_eq!(victim.ask("go 3000"), plain, "{seed}");
         take_out(&mut victim, |victim| assert_eq!(victim.ask("go 3000"), plain));
         assert!(victim.traces().0 == before, "{seed}");
@@ -47,8 +47,8 @@ fn the_result_is_the_same_while_versions_come_and_go() {
                 let round = rounds.fetch_add(1, Ordering::Relaxed);
                 let values: Vec<u64> = (0..4).map(|more| round % 16 * 4 + more).collect();
                 let (installed, _) = install(&program, path, "c_*", &values);
-                installed.leave(&program).expect("left");
-                installed.enter(&program).expect("entered");
+                installed.leave(&program, || ()).expect("left");
+                installed.enter(&program, || ()).expect("entered");
                 installed.take_out(&program).expect("taken out");
             }
         });

@@ -40,9 +40,9 @@ fn every_frame_is_found_at_every_instruction() {
         let (sum, elsewhere, wrong) = steps(&mut victim);
         assert_eq!((sum, wrong), (plain.0.clone(), 0), "{seed}");
         assert!(elsewhere > 200, "{seed}: {elsewhere}");
-        installed.leave(&program).expect("left");
+        installed.leave(&program, || ()).expect("left");
         assert_eq!(steps(&mut victim), plain);
-        installed.enter(&program).expect("entered");
+        installed.enter(&program, || ()).expect("entered");
         assert!(steps(&mut victim).1 > 200);
         take_out(&mut victim, |victim| assert_eq!(steps(victim), plain));
     }
@@ -55,8 +55,8 @@ fn churn(program: &Program, path: &Path, ends: &AtomicBool) -> u64 {
     while !ends.load(Ordering::Relaxed) && remains::find(program).expect("it runs").len() < 64 {
         let (installed, _) = install(program, path, FUNCTIONS, &values(rounds % 12));
         for _ in 0..4 {
-            installed.leave(program).expect("left");
-            installed.enter(program).expect("entered");
+            installed.leave(program, || ()).expect("left");
+            installed.enter(program, || ()).expect("entered");
         }
         installed.take_out(program).expect("taken out");
         rounds += 1;
