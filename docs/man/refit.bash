@@ -380,8 +380,7 @@ _refit() {
 
     case "${cmd}" in
         refit)
-            opts="-h -V --json --instance --log --log-format --help --version mount cache mounts handover install-unit take-over umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill optimize knob repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
-            opts="-h -V --json --instance --log --log-format --help --version mount cache mounts handover install-unit take-over umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill optimize specialize repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
+            opts="-h -V --json --instance --log --log-format --help --version mount cache mounts handover install-unit take-over umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill optimize knob specialize repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1082,8 +1081,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help)
-            opts="mount cache mounts handover install-unit take-over umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill optimize knob repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
-            opts="mount cache mounts handover install-unit take-over umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill optimize specialize repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
+            opts="mount cache mounts handover install-unit take-over umount ls show swap classes upgrade wrap unwrap load plugins unload adapt changes probe cover drill optimize knob specialize repair funcs cfg record report export instruments top metrics run ps limit tend boot instances shutdown move spread kernel tour doctor debug-dump completions header man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
