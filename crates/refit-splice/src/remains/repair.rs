@@ -179,7 +179,8 @@ pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<Removed, Why
 }
 
 /// Takes out those of all areas of a program that are wanted, as far as no thread is in them.
-/// Unless it is the last time, unwinders learn of all areas until no thread is in any.
+/// Unless it is the last time, unwinders learn of all areas until no thread is in any; in any case
+/// while return addresses on stacks lead to one.
 fn remove(
     still: &mut Still<'_>,
     all: &[Remains],
@@ -192,7 +193,10 @@ fn remove(
         restored.push((one, one.restore(still, &areas, Part::Others)?));
     }
     let mut counters = signal_frames::counters(still)?;
-    let finds = !last && restored.iter().any(|(one, _)| one.is_at(&counters));
+    // Frames on stacks are in the copies of these, or in those of other areas with the same finders.
+    let described = restored.iter().any(|(_, result)| result.returned_to.is_some())
+        || all.iter().any(|one| !wanted(one) && one.head.calls());
+    let finds = described || !last && restored.iter().any(|(one, _)| one.is_at(&counters));
     let mut removed = Removed::default();
     if !finds {
         for (one, result) in restored.iter_mut().filter(|(one, _)| one.has_finders()) {

@@ -121,13 +121,11 @@ pub(super) struct UnsetArgs {
 /// Reads a number, decimal or hexadecimal, with or without a sign.
 fn number(text: &str) -> Result<i64, String> {
     let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
-    let magnitude = match digits.strip_prefix("0x") {
-        Some(digits) => i128::from_str_radix(digits, 16),
-        None => digits.parse::<i128>(),
-    };
-    let signed = digits.starts_with(['+', '-']) || digits.starts_with("0x+");
-    let number = magnitude.ok().filter(|_| !signed).map(|number| sign * number);
-    let number = number.and_then(|number| i64::try_from(number).ok());
+    let (digits, radix) = digits.strip_prefix("0x").map_or((digits, 10), |digits| (digits, 16));
+    // A sign comes first, or not at all.
+    let plain = digits.chars().all(|digit| digit.is_digit(radix));
+    let magnitude = i128::from_str_radix(digits, radix).ok().filter(|_| plain);
+    let number = magnitude.and_then(|magnitude| i64::try_from(sign * magnitude).ok());
     number.ok_or_else(|| "give a number of at most 64 bits, such as 4096 or 0x1000".to_owned())
 }
 
