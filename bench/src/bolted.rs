@@ -18,7 +18,7 @@ pub(crate) struct Bolted {
     pub(crate) name: &'static str,
     /// Time for sampling, and for making the new file.
     pub(crate) took: [Duration; 2],
-    /// How much less processor time the same work took, in percent.
+    /// The gain: how much more is done in the same processor time, in percent.
     pub(crate) gain: Sample,
     pub(crate) trouble: Option<String>,
 }

@@ -100,8 +100,8 @@ pub fn monotonic() -> u64 {
     kernel(rustix::time::ClockId::Monotonic)
 }
 
-/// Returns the processor time of a process in nanoseconds, with that of threads that have ended. The
-/// kernel updates the time of a thread when it leaves its processor, and some milliseconds late
+/// Returns the processor time of a process in nanoseconds, with that of threads that have ended.
+/// The kernel updates the time of a thread when it leaves its processor, and some milliseconds late
 /// while it runs.
 ///
 /// # Errors

@@ -193,7 +193,7 @@ fn remove(
         restored.push((one, one.restore(still, &areas, Part::Others)?));
     }
     let mut counters = signal_frames::counters(still)?;
-    // Frames on stacks are in the copies of these, or in those of other areas with the same finders.
+    // Frames on stacks are in these copies, or in those of other areas with the same finders.
     let described = restored.iter().any(|(_, result)| result.returned_to.is_some())
         || all.iter().any(|one| !wanted(one) && one.head.calls());
     let finds = described || !last && restored.iter().any(|(one, _)| one.is_at(&counters));
