@@ -12,9 +12,10 @@ use refit_optimize::profile::{Profile, Profiled};
 use refit_probe::files::Files;
 use refit_probe::finder;
 use refit_splice::process::Program;
-use refit_splice::remains::{self, KeptReason, Which};
+use refit_splice::remains::Which;
 use refit_splice::{Arrangement, Installed, Plan};
 
+use super::replaced::take_out_of;
 use super::victim::Victim;
 
 /// The functions of a program that match a name, all their blocks, or those that `seed` chooses.
@@ -71,16 +72,7 @@ pub(crate) fn install(program: &Program, arrangement: Arrangement) -> Installed 
     Installed::new(program, &plan, 0, None).expect("installed")
 }
 
-/// Takes everything out of a program. An area stays mapped if an address in it is left in memory
-/// that is no stack now (that of an ended thread, or one on which a handler ran), or if that of a
-/// table is left on a stack, as if the thread unwound it.
+/// Takes the copies out of a program, and then everything.
 pub(crate) fn take_out(victim: &mut Victim, again: impl FnOnce(&mut Victim)) {
-    let program = victim.program();
-    remains::take_out(&program, Which::Arrangements).expect("taken out");
-    again(victim);
-    let removed = remains::repair(&program).expect("taken out");
-    assert!(
-        matches!(removed.because, None | Some(KeptReason::Saved | KeptReason::InUse)),
-        "{removed:?}"
-    );
+    take_out_of(victim, Which::Arrangements, again);
 }

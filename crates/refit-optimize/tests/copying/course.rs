@@ -2,11 +2,11 @@
 //! threads in loops, signals, long jumps, coroutines, switches, and pointers to functions.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use refit_splice::remains::{self, KeptReason, Which};
 
 use super::arranged::{Functions, install, take_out};
+use super::replaced::computes;
 use super::victim::{Built, Victim, build};
 
 pub(crate) fn course() -> &'static Built {
@@ -41,27 +41,13 @@ fn the_result_is_the_same_while_copies_come_and_go() {
     let mut victim = Victim::of(path);
     let program = victim.program();
     let (plain, before) = (victim.ask("go 20000"), victim.traces().0);
-    let (ends, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mapped = || remains::find(&program).expect("it runs").len();
-            while !ends.load(Ordering::Relaxed) && mapped() < 64 {
-                let round = rounds.fetch_add(1, Ordering::Relaxed);
-                let some = (round % 3 == 1).then_some(round);
-                let functions = Functions::new(&program, path, "c_*", some);
-                let installed = install(&program, functions.any(round));
-                installed.leave(&program, || ()).expect("left");
-                installed.enter(&program, || ()).expect("entered");
-                remains::take_out(&program, Which::Arrangements).expect("taken out");
-            }
-        });
-        for _ in 0..200 {
-            assert_eq!(victim.ask("go 20000"), plain);
-            if rounds.load(Ordering::Relaxed) >= 12 {
-                break;
-            }
-        }
-        ends.store(true, Ordering::Relaxed);
+    computes(&mut victim, &plain, |round| {
+        let some = (round % 3 == 1).then_some(round);
+        let functions = Functions::new(&program, path, "c_*", some);
+        let installed = install(&program, functions.any(round));
+        installed.leave(&program, || ()).expect("left");
+        installed.enter(&program, || ()).expect("entered");
+        remains::take_out(&program, Which::Arrangements).expect("taken out");
     });
     // What is left could not be unmapped while threads ran there.
     take_out(&mut victim, |victim| assert_eq!(victim.ask("go 20000"), plain));

@@ -3,6 +3,7 @@
 mod arranged;
 mod course;
 mod proved;
+mod replaced;
 mod unwound;
 
 #[path = "../../../refit-probe/tests/probing/stepped.rs"]

@@ -2,13 +2,12 @@
 //! and their calls run in copies.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{OnceLock, mpsc};
+use std::sync::OnceLock;
 
-use refit_splice::process::Program;
 use refit_splice::remains::{self, Which};
 
 use super::arranged::{Functions, install, take_out};
+use super::replaced::{thrown, throws};
 use super::stepped::steps;
 use super::victim::{Built, Victim, build};
 
@@ -24,77 +23,44 @@ fn moving() -> &'static Path {
 
 #[test]
 fn every_frame_is_found_at_every_instruction() {
-    {
-        let path = moving();
-        let mut victim = Victim::of(path);
-        let program = victim.program();
-        let before = victim.traces().0;
-        let plain = steps(&mut victim);
-        assert_eq!((plain.1, plain.2), (0, 0));
-        for seed in 0..6 {
-            // Every second time, some blocks stay where they are.
-            let some = (seed % 2 == 1).then_some(seed);
-            let functions = Functions::new(&program, path, COPIED, some);
-            let installed = install(&program, functions.any(seed));
-            let (sum, elsewhere, wrong) = steps(&mut victim);
-            assert_eq!((sum, wrong), (plain.0.clone(), 0), "{path:?} {seed}");
-            assert!(elsewhere > 500, "{seed}: {elsewhere}");
-            installed.leave(&program, || ()).expect("left");
-            assert_eq!(steps(&mut victim), plain);
-            installed.enter(&program, || ()).expect("entered");
-            assert!(steps(&mut victim).1 > 500);
-            take_out(&mut victim, |victim| assert_eq!(steps(victim), plain));
-            assert!(victim.traces().0 == before);
-        }
+    let path = moving();
+    let mut victim = Victim::of(path);
+    let program = victim.program();
+    let before = victim.traces().0;
+    let plain = steps(&mut victim);
+    assert_eq!((plain.1, plain.2), (0, 0));
+    for seed in 0..6 {
+        // Every second time, some blocks stay where they are.
+        let some = (seed % 2 == 1).then_some(seed);
+        let functions = Functions::new(&program, path, COPIED, some);
+        let installed = install(&program, functions.any(seed));
+        let (sum, elsewhere, wrong) = steps(&mut victim);
+        assert_eq!((sum, wrong), (plain.0.clone(), 0), "{path:?} {seed}");
+        assert!(elsewhere > 500, "{seed}: {elsewhere}");
+        installed.leave(&program, || ()).expect("left");
+        assert_eq!(steps(&mut victim), plain);
+        installed.enter(&program, || ()).expect("entered");
+        assert!(steps(&mut victim).1 > 500);
+        take_out(&mut victim, |victim| assert_eq!(steps(victim), plain));
+        assert!(victim.traces().0 == before);
     }
-}
-
-/// Has control enter and leave copies, and takes them out and puts others in, until the end.
-fn churn(program: &Program, path: &Path, ends: &AtomicBool) -> u64 {
-    let mut rounds = 0;
-    // Areas to which addresses are left that are no return addresses any more stay mapped.
-    while !ends.load(Ordering::Relaxed) && remains::find(program).expect("it runs").len() < 64 {
-        let some = rounds % 2 == 1;
-        let functions = Functions::new(program, path, COPIED, some.then_some(rounds));
-        let installed = install(program, functions.any(rounds));
-        for _ in 0..4 {
-            installed.leave(program, || ()).expect("left");
-            installed.enter(program, || ()).expect("entered");
-        }
-        remains::take_out(program, Which::Arrangements).expect("taken out");
-        rounds += 1;
-    }
-    rounds
 }
 
 #[test]
 fn exceptions_and_cancelled_threads_find_their_handlers_while_copies_come_and_go() {
-    {
-        let path = moving();
-        let mut victim = Victim::of(path);
-        let program = victim.program();
-        let plain = [victim.ask("throw 40"), victim.ask("cancel 20")];
-        let ends = AtomicBool::new(false);
-        let (tell, told) = mpsc::channel();
-        std::thread::scope(|scope| {
-            let churned = scope.spawn(|| {
-                let rounds = churn(&program, path, &ends);
-                tell.send(rounds).expect("it is waited for");
-            });
-            // As long as it takes for some rounds, however busy the machine is.
-            for _ in 0..120 {
-                assert_eq!([victim.ask("throw 40"), victim.ask("cancel 20")], plain);
-                if churned.is_finished() {
-                    break;
-                }
-            }
-            ends.store(true, Ordering::Relaxed);
-        });
-        let rounds = told.recv().expect("a number");
-        println!("{rounds} rounds, {} areas", remains::find(&program).expect("it runs").len());
-        assert!(rounds > 0, "{rounds}");
-        take_out(&mut victim, |victim| {
-            assert_eq!([victim.ask("throw 40"), victim.ask("cancel 20")], plain);
-        });
-    }
+    let path = moving();
+    let mut victim = Victim::of(path);
+    let program = victim.program();
+    let plain = thrown(&mut victim);
+    throws(&mut victim, &plain, 120, |round| {
+        let some = (round % 2 == 1).then_some(round);
+        let functions = Functions::new(&program, path, COPIED, some);
+        let installed = install(&program, functions.any(round));
+        for _ in 0..4 {
+            installed.leave(&program, || ()).expect("left");
+            installed.enter(&program, || ()).expect("entered");
+        }
+        remains::take_out(&program, Which::Arrangements).expect("taken out");
+    });
+    take_out(&mut victim, |victim| assert_eq!(thrown(victim), plain));
 }

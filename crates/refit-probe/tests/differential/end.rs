@@ -8,6 +8,17 @@ pub(crate) const BYTES: usize = 1024;
 /// Return address of a function.
 pub(crate) const BACK: u64 = 0x06ba_cbac_bac0;
 
+/// The registers that functions preserve.
+pub(crate) const KEPT: Live = Live {
+    general: 0xf038,
+    flags: flag::DIRECTION,
+    vectors: 0,
+    upper: 0,
+    masks: 0,
+    x87: false,
+    red_zone: false,
+};
+
 const SIGSEGV: u64 = libc::SIGSEGV as u64;
 const SIGVTALRM: u64 = libc::SIGVTALRM as u64;
 const SIGSYS: u64 = libc::SIGSYS as u64;

@@ -10,22 +10,20 @@
 
 mod end;
 mod stage;
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use parking_lot::Mutex;
+use refit_analysis::FunctionId;
 use refit_analysis::flow::{Flow, Marks};
-use refit_analysis::functions::Sources;
-use refit_analysis::live::{Live, flag};
-use refit_analysis::{Function, FunctionId};
+use refit_analysis::live::Live;
 use refit_probe::sites::before_each;
 use refit_splice::{Action, Installed, Plan, Site, remains};
 
-use end::{End, Needed, difference};
+use end::{End, KEPT, Needed, difference};
 use stage::Stage;
+use wanted::{Tally as _, Wanted};
 
 /// Number of functions that have sites at the same time.
 const BATCH: usize = 1000;
@@ -46,7 +44,7 @@ struct Tally {
     different: Vec<String>,
 }
 
-impl Tally {
+impl wanted::Tally for Tally {
     fn add(&mut self, other: Self) {
         self.functions += other.functions;
         self.sites += other.sites;
@@ -58,82 +56,21 @@ impl Tally {
             *self.ends.entry(kind).or_default() += count;
         }
     }
-}
 
-/// Which functions are tried.
-struct Wanted {
-    /// Number of functions that remain to be tried.
-    left: Mutex<usize>,
-    /// Number of functions of each file.
-    each: usize,
-    /// The only function to try, for debugging.
-    only: Option<String>,
-}
-
-/// Tries functions of all files, on all processors.
-fn try_all(files: &[PathBuf], wanted: &Wanted) -> Tally {
-    let (queue, tally) = (Mutex::new(files.iter()), Mutex::new(Tally::default()));
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..processors {
-            scope.spawn(|| {
-                loop {
-                    let Some(file) = queue.lock().next() else { break };
-                    match Stage::open(file) {
-                        Ok(mut stage) => try_file(&mut stage, wanted, &tally),
-                        Err(why) => println!("{}: left out: {why}", file.display()),
-                    }
-                }
-            });
-        }
-    });
-    tally.into_inner()
-}
-
-fn try_file(stage: &mut Stage, wanted: &Wanted, tally: &Mutex<Tally>) {
-    let runs = |function: &Function| {
-        let named = |only: &String| function.name() == *only;
-        !function.sources.contains(Sources::STUB) && wanted.only.as_ref().is_none_or(named)
-    };
-    let all = stage.module.functions().iter().enumerate();
-    let all: Vec<_> =
-        all.filter(|(_, one)| runs(one)).map(|(at, _)| FunctionId(at as u32)).collect();
-    let step = all.len().div_ceil(wanted.each).max(1);
-    let chosen: Vec<_> = all.into_iter().step_by(step).collect();
-    let mut own = Tally::default();
-    for batch in chosen.chunks(BATCH) {
-        let share = {
-            let mut left = wanted.left.lock();
-            let share = batch.len().min(*left);
-            *left -= share;
-            share
-        };
-        own.add(try_batch(stage, &batch[..share]));
+    fn summary(&self) -> String {
+        let Tally { functions, sites, passed, refused, unclear, ends, different } = self;
+        let ends: Vec<_> = ends.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        format!(
+            "{functions} functions, {passed} of {sites} sites passed, {refused} refused; {}; {unclear} tell nothing, \
+             {} differ",
+            ends.join(", "),
+            different.len(),
+        )
     }
-    let changed = stage.mapped.differences(&stage.program).expect("it runs");
-    assert!(changed.is_empty(), "{:?} is left changed at {changed:x?}", stage.mapped.path);
-    if own.functions > 0 {
-        println!("{}: {}", stage.mapped.path.display(), summary(&own));
-    }
-    tally.lock().add(own);
-}
-
-fn summary(tally: &Tally) -> String {
-    let Tally { functions, sites, passed, refused, unclear, ends, different } = tally;
-    let ends: Vec<_> = ends.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-    format!(
-        "{functions} functions, {passed} of {sites} sites passed, {refused} refused; {}; {unclear} tell nothing, \
-         {} differ",
-        ends.join(", "),
-        different.len(),
-    )
 }
 
 fn try_batch(stage: &mut Stage, batch: &[FunctionId]) -> Tally {
     let mut tally = Tally { functions: batch.len(), ..Tally::default() };
-    if batch.is_empty() {
-        return tally;
-    }
     let flows: BTreeMap<FunctionId, Flow> =
         batch.iter().map(|&id| (id, stage.module.flow(id))).collect();
     let requests: Vec<_> = batch.iter().map(|&id| request(stage, id)).collect();
@@ -221,8 +158,7 @@ fn culprit(
 /// Returns the address of a function in the program, and the seed of its state.
 fn request(stage: &Stage, id: FunctionId) -> (u64, u64) {
     let entry = stage.module.function(id).entry;
-    let seed = std::env::var("REFIT_DIFFERENTIAL_SEED").ok().and_then(|text| text.parse().ok());
-    (entry.wrapping_add(stage.bias), entry ^ seed.unwrap_or(0) << 48)
+    (entry.wrapping_add(stage.bias), entry ^ wanted::seed() << 48)
 }
 
 /// Returns sites in functions.
@@ -266,9 +202,7 @@ fn with_sites(
     let cells = sites.len() as u32;
     let (plan, refused) = Plan::new(sites);
     let installed = Installed::new(&stage.program, &plan, cells, None).expect("put in");
-    let mappings = stage.program.mappings().expect("it runs").into_iter();
-    let own = |name: &Path| name.to_string_lossy().starts_with("/memfd:refit-splice");
-    let areas = mappings.filter(|one| own(&one.name)).map(|one| one.range).collect();
+    let areas = stage.areas();
     let spliced = stage.run(2, requests, FILLS[0]);
     let counted = |cell: &u32| installed.cell(*cell).expect("read") > 0;
     let passed = (0..cells).filter(counted).map(|cell| cell as usize).collect();
@@ -325,60 +259,15 @@ impl Code<'_> {
     }
 }
 
-/// The registers that functions preserve.
-const KEPT: Live = Live {
-    general: 0xf038,
-    flags: flag::DIRECTION,
-    vectors: 0,
-    upper: 0,
-    masks: 0,
-    x87: false,
-    red_zone: false,
-};
-
-/// Builds the functions of `cases.c` with these compiler options.
-fn cases(folder: &Path, options: &[&str]) -> PathBuf {
-    let path = folder.join(format!("cases{}.so", options.concat()));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential/cases.c");
-    let built = Command::new("cc")
-        .args(["-Wall", "-Werror", "-shared", "-fPIC"])
-        .args(options)
-        .arg("-o")
-        .args([&path, &source])
-        .arg("-lm")
-        .status()
-        .expect("a C compiler");
-    assert!(built.success());
-    path
-}
-
 #[test]
 fn functions_do_the_same_with_code_spliced_in() {
     let folder = tempfile::tempdir().expect("a folder");
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let functions: usize = number("REFIT_DIFFERENTIAL_FUNCTIONS").unwrap_or(3000);
-    let named = std::env::var("REFIT_DIFFERENTIAL_FILES").unwrap_or_default();
-    let mut files: Vec<PathBuf> = named.split_whitespace().map(PathBuf::from).collect();
-    if files.is_empty() {
-        for options in [&["-O0"][..], &["-O1"], &["-O2"], &["-O3"], &["-Os", "-fcf-protection"]] {
-            files.push(cases(folder.path(), options));
-        }
-        let libraries = ["libc.so.6", "libm.so.6", "libstdc++.so.6", "libcrypto.so.3"];
-        files.extend(libraries.map(|name| Path::new("/usr/lib/x86_64-linux-gnu").join(name)));
-        files.extend(["/usr/bin/sqlite3", "/bin/bash", "/usr/bin/git"].map(PathBuf::from));
-    }
-    let files: BTreeSet<_> = files.into_iter().filter_map(|one| one.canonicalize().ok()).collect();
-    let files: Vec<_> = files.into_iter().collect();
-    let wanted = Wanted {
-        each: number("REFIT_DIFFERENTIAL_EACH").unwrap_or_else(|| functions.div_ceil(files.len())),
-        left: Mutex::new(functions),
-        only: std::env::var("REFIT_DIFFERENTIAL_ONLY").ok(),
-    };
-    let tally = try_all(&files, &wanted);
-    println!("all: {}", summary(&tally));
+    let wanted = Wanted::new(3000, folder.path());
+    let tally = wanted.try_all(BATCH, try_batch);
+    println!("all: {}", tally.summary());
     for line in &tally.different {
         println!("differs: {line}");
     }
     assert!(tally.different.is_empty(), "{} functions differ", tally.different.len());
-    assert!(tally.passed > 0 || wanted.only.is_some(), "no site was passed");
+    assert!(tally.passed > 0 || wanted.is_single(), "no site was passed");
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -56,6 +57,13 @@ fn library() -> &'static Path {
 }
 
 impl Stage {
+    /// Returns the ranges of patch areas.
+    pub(crate) fn areas(&self) -> Vec<Range<u64>> {
+        let mappings = self.program.mappings().expect("it runs").into_iter();
+        let own = |name: &Path| name.to_string_lossy().starts_with("/memfd:refit-splice");
+        mappings.filter(|one| own(&one.name)).map(|one| one.range).collect()
+    }
+
     /// Loads a program or library; the error says why it cannot be loaded.
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
         let image = Image::open(path).map_err(|why| why.to_string())?;

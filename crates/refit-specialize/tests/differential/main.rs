@@ -11,17 +11,15 @@
 mod end;
 #[path = "../../../refit-probe/tests/differential/stage.rs"]
 mod stage;
+#[path = "../../../refit-probe/tests/differential/wanted.rs"]
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use parking_lot::Mutex;
 use refit_analysis::flow::{Flow, Marks};
-use refit_analysis::functions::Sources;
-use refit_analysis::live::{Live, flag};
-use refit_analysis::{Function, FunctionId, registers};
+use refit_analysis::live::Live;
+use refit_analysis::{FunctionId, registers};
 use refit_probe::sites::Place;
 use refit_specialize::code::Code;
 use refit_specialize::constants::Loaded;
@@ -29,8 +27,9 @@ use refit_specialize::graph::Limits;
 use refit_specialize::{ArgumentValue, Figures, NoVersion, entry_site, version};
 use refit_splice::{Installed, Plan, Versions, remains};
 
-use end::{End, Needed, difference};
+use end::{End, KEPT, Needed, difference};
 use stage::Stage;
+use wanted::{Tally as _, Wanted};
 
 /// Number of functions that have versions at the same time.
 const BATCH: usize = 500;
@@ -52,7 +51,7 @@ struct Tally {
     different: Vec<String>,
 }
 
-impl Tally {
+impl wanted::Tally for Tally {
     fn add(&mut self, other: Self) {
         self.functions += other.functions;
         self.versions += other.versions;
@@ -68,6 +67,18 @@ impl Tally {
         }
     }
 
+    fn summary(&self) -> String {
+        let Tally { functions, versions, figures, compared, exact, refused, ends, different } =
+            self;
+        format!(
+            "{functions} functions, {versions} versions ({figures:?}), {compared} compared, {exact} of them exact in the \
+             version; refused: {refused:?}; {ends:?}; {} differ",
+            different.len()
+        )
+    }
+}
+
+impl Tally {
     fn refuse(&mut self, why: &NoVersion) {
         let text = match why {
             NoVersion::Inexact { .. } => "would differ".to_owned(),
@@ -87,15 +98,6 @@ fn sum(one: Figures, other: Figures) -> Figures {
         branches: one.branches + other.branches,
         repeated: one.repeated + other.repeated,
     }
-}
-
-fn summary(tally: &Tally) -> String {
-    let Tally { functions, versions, figures, compared, exact, refused, ends, different } = tally;
-    format!(
-        "{functions} functions, {versions} versions ({figures:?}), {compared} compared, {exact} of them exact in the \
-         version; refused: {refused:?}; {ends:?}; {} differ",
-        different.len()
-    )
 }
 
 /// A function with a version, and the state from which it runs.
@@ -132,18 +134,13 @@ fn value_of(seed: u64, register: u8) -> Option<u64> {
     value
 }
 
-fn seed_of_run() -> u64 {
-    let text = std::env::var("REFIT_DIFFERENTIAL_SEED").ok();
-    text.and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
 /// Returns the register and the state for a function: one of its arguments is no pointer.
 fn case(stage: &Stage, flow: &Flow) -> Option<Case> {
     let entry = stage.module.function(flow.function()).entry;
     let live = flow.live_before(entry);
     let arguments: Vec<u8> =
         registers::ARGUMENTS.into_iter().filter(|&one| live.general(one)).collect();
-    let base = entry ^ seed_of_run() << 48;
+    let base = entry ^ wanted::seed() << 48;
     let register = *arguments.get((base >> 4) as usize % arguments.len().max(1))?;
     (0..64).find_map(|more| {
         let seed = base.wrapping_add(more << 32);
@@ -201,7 +198,7 @@ fn try_batch(stage: &mut Stage, batch: &[FunctionId]) -> Tally {
     let other = stage.run(1, &requests, FILLS[1]);
     let installed = Installed::new(&stage.program, &plan, 0, None).expect("put in");
     let changed = stage.run(2, &requests, FILLS[0]);
-    let code = Facts { stage, flows: &flows, areas: areas(stage), installed: Some(&installed) };
+    let code = Facts { stage, flows: &flows, areas: stage.areas(), installed: Some(&installed) };
     let mut differ = Vec::new();
     for (at, case) in cases.iter().enumerate() {
         *tally.ends.entry(plain[at].kind()).or_default() += 1;
@@ -235,12 +232,6 @@ fn try_batch(stage: &mut Stage, batch: &[FunctionId]) -> Tally {
         ));
     }
     tally
-}
-
-fn areas(stage: &Stage) -> Vec<Range<u64>> {
-    let mappings = stage.program.mappings().expect("it runs").into_iter();
-    let own = |name: &Path| name.to_string_lossy().starts_with("/memfd:refit-splice");
-    mappings.filter(|one| own(&one.name)).map(|one| one.range).collect()
 }
 
 /// Facts about the code in which functions end.
@@ -313,121 +304,16 @@ impl Facts<'_> {
     }
 }
 
-/// The registers that functions preserve.
-const KEPT: Live = Live {
-    general: 0xf038,
-    flags: flag::DIRECTION,
-    vectors: 0,
-    upper: 0,
-    masks: 0,
-    x87: false,
-    red_zone: false,
-};
-
-/// Which functions are tried.
-struct Wanted {
-    /// Number of functions that remain to be tried.
-    left: Mutex<usize>,
-    /// Number of functions of each file.
-    each: usize,
-    /// The only function to try, for debugging.
-    only: Option<String>,
-}
-
-fn try_file(stage: &mut Stage, wanted: &Wanted) -> Tally {
-    let runs = |function: &Function| {
-        let named = |only: &String| function.name() == *only;
-        !function.sources.contains(Sources::STUB) && wanted.only.as_ref().is_none_or(named)
-    };
-    let all = stage.module.functions().iter().enumerate();
-    let all: Vec<_> =
-        all.filter(|(_, one)| runs(one)).map(|(at, _)| FunctionId(at as u32)).collect();
-    let step = all.len().div_ceil(wanted.each).max(1);
-    let chosen: Vec<_> = all.into_iter().step_by(step).collect();
-    let mut own = Tally::default();
-    for batch in chosen.chunks(BATCH) {
-        let share = {
-            let mut left = wanted.left.lock();
-            let share = batch.len().min(*left);
-            *left -= share;
-            share
-        };
-        own.add(try_batch(stage, &batch[..share]));
-    }
-    let changed = stage.mapped.differences(&stage.program).expect("it runs");
-    assert!(changed.is_empty(), "{:?} is left changed at {changed:x?}", stage.mapped.path);
-    own
-}
-
-/// Tries functions of all files, on all processors.
-fn try_all(files: &[PathBuf], wanted: &Wanted) -> Tally {
-    let (queue, tally) = (Mutex::new(files.iter()), Mutex::new(Tally::default()));
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..processors {
-            scope.spawn(|| {
-                loop {
-                    let Some(file) = queue.lock().next() else { break };
-                    match Stage::open(file) {
-                        Ok(mut stage) => {
-                            let own = try_file(&mut stage, wanted);
-                            println!("{}: {}", file.display(), summary(&own));
-                            tally.lock().add(own);
-                        }
-                        Err(why) => println!("{}: left out: {why}", file.display()),
-                    }
-                }
-            });
-        }
-    });
-    tally.into_inner()
-}
-
-/// Builds the functions of `cases.c` with these compiler options.
-fn cases(folder: &Path, options: &[&str]) -> PathBuf {
-    let path = folder.join(format!("cases{}.so", options.concat()));
-    let source =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../refit-probe/tests/differential/cases.c");
-    let built = Command::new("cc")
-        .args(["-Wall", "-Werror", "-shared", "-fPIC"])
-        .args(options)
-        .arg("-o")
-        .args([&path, &source])
-        .arg("-lm")
-        .status()
-        .expect("a C compiler");
-    assert!(built.success());
-    path
-}
-
 #[test]
 fn versions_do_what_the_functions_do() {
     let folder = tempfile::tempdir().expect("a folder");
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let functions: usize = number("REFIT_DIFFERENTIAL_FUNCTIONS").unwrap_or(4000);
-    let named = std::env::var("REFIT_DIFFERENTIAL_FILES").unwrap_or_default();
-    let mut files: Vec<PathBuf> = named.split_whitespace().map(PathBuf::from).collect();
-    if files.is_empty() {
-        for options in [&["-O0"][..], &["-O1"], &["-O2"], &["-O3"], &["-Os", "-fcf-protection"]] {
-            files.push(cases(folder.path(), options));
-        }
-        let libraries = ["libc.so.6", "libm.so.6", "libstdc++.so.6", "libcrypto.so.3"];
-        files.extend(libraries.map(|name| Path::new("/usr/lib/x86_64-linux-gnu").join(name)));
-        files.extend(["/usr/bin/sqlite3", "/bin/bash", "/usr/bin/git"].map(PathBuf::from));
-    }
-    let files: BTreeSet<_> = files.into_iter().filter_map(|one| one.canonicalize().ok()).collect();
-    let files: Vec<_> = files.into_iter().collect();
-    let wanted = Wanted {
-        each: number("REFIT_DIFFERENTIAL_EACH").unwrap_or_else(|| functions.div_ceil(files.len())),
-        left: Mutex::new(functions),
-        only: std::env::var("REFIT_DIFFERENTIAL_ONLY").ok(),
-    };
-    let tally = try_all(&files, &wanted);
-    println!("all: {}", summary(&tally));
+    let wanted = Wanted::new(4000, folder.path());
+    let tally = wanted.try_all(BATCH, try_batch);
+    println!("all: {}", tally.summary());
     for line in &tally.different {
         println!("differs: {line}");
     }
     assert_eq!(tally.refused.get("would differ"), None);
     assert!(tally.different.is_empty(), "{} functions differ", tally.different.len());
-    assert!(tally.compared > 0 || wanted.only.is_some(), "nothing was compared");
+    assert!(tally.compared > 0 || wanted.is_single(), "nothing was compared");
 }

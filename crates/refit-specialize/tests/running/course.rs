@@ -2,11 +2,9 @@
 //! loops, signals, long jumps, coroutines, switches, and pointers to functions.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use refit_splice::remains;
 
 use super::made::{install, take_out};
+use super::replaced::computes;
 use super::victim::{Built, Victim, build};
 
 fn course() -> &'static Built {
@@ -39,26 +37,12 @@ fn the_result_is_the_same_while_versions_come_and_go() {
     let mut victim = Victim::of(path);
     let program = victim.program();
     let (plain, before) = (victim.ask("go 20000"), victim.traces().0);
-    let (ends, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mapped = || remains::find(&program).expect("it runs").len();
-            while !ends.load(Ordering::Relaxed) && mapped() < 64 {
-                let round = rounds.fetch_add(1, Ordering::Relaxed);
-                let values: Vec<u64> = (0..4).map(|more| round % 16 * 4 + more).collect();
-                let (installed, _) = install(&program, path, "c_*", &values);
-                installed.leave(&program, || ()).expect("left");
-                installed.enter(&program, || ()).expect("entered");
-                installed.take_out(&program).expect("taken out");
-            }
-        });
-        for _ in 0..200 {
-            assert_eq!(victim.ask("go 20000"), plain);
-            if rounds.load(Ordering::Relaxed) >= 12 {
-                break;
-            }
-        }
-        ends.store(true, Ordering::Relaxed);
+    computes(&mut victim, &plain, |round| {
+        let values: Vec<u64> = (0..4).map(|more| round % 16 * 4 + more).collect();
+        let (installed, _) = install(&program, path, "c_*", &values);
+        installed.leave(&program, || ()).expect("left");
+        installed.enter(&program, || ()).expect("entered");
+        installed.take_out(&program).expect("taken out");
     });
     // What is left could not be unmapped while threads ran there.
     take_out(&mut victim, |victim| assert_eq!(victim.ask("go 20000"), plain));

@@ -11,9 +11,10 @@ use refit_specialize::constants::Loaded;
 use refit_specialize::graph::Limits;
 use refit_specialize::{ArgumentValue, entry_site, version};
 use refit_splice::process::Program;
-use refit_splice::remains::{self, KeptReason, Which};
+use refit_splice::remains::Which;
 use refit_splice::{Installed, Plan, Versions};
 
+use super::replaced::take_out_of;
 use super::victim::Victim;
 
 /// Installs versions of the functions of a program that match a name, for these values of their
@@ -48,16 +49,7 @@ pub(crate) fn install(
     (Installed::new(program, &plan, 0, None).expect("installed"), lines)
 }
 
-/// Takes everything out of a program. An area stays mapped if an address in it is left in memory
-/// that is no stack now (that of an ended thread, or one on which a handler ran), or if that of a
-/// table is left on a stack, as if the thread unwound it.
+/// Takes the versions out of a program, and then everything.
 pub(crate) fn take_out(victim: &mut Victim, again: impl FnOnce(&mut Victim)) {
-    let program = victim.program();
-    remains::take_out(&program, Which::Versions).expect("taken out");
-    again(victim);
-    let removed = remains::repair(&program).expect("taken out");
-    assert!(
-        matches!(removed.because, None | Some(KeptReason::Saved | KeptReason::InUse)),
-        "{removed:?}"
-    );
+    take_out_of(victim, Which::Versions, again);
 }

@@ -4,6 +4,9 @@ mod course;
 mod made;
 mod unwound;
 
+#[path = "../../../refit-optimize/tests/copying/replaced.rs"]
+mod replaced;
+
 #[path = "../../../refit-probe/tests/probing/stepped.rs"]
 mod stepped;
 

@@ -2,13 +2,10 @@
 //! run.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{OnceLock, mpsc};
-
-use refit_splice::process::Program;
-use refit_splice::remains;
+use std::sync::OnceLock;
 
 use super::made::{install, take_out};
+use super::replaced::{thrown, throws};
 use super::stepped::steps;
 use super::victim::{Built, Victim, build};
 
@@ -48,48 +45,19 @@ fn every_frame_is_found_at_every_instruction() {
     }
 }
 
-/// Has control enter and leave versions, and takes them out and puts others in, until the end.
-fn churn(program: &Program, path: &Path, ends: &AtomicBool) -> u64 {
-    let mut rounds = 0;
-    // Areas to which addresses are left that are no return addresses any more stay mapped.
-    while !ends.load(Ordering::Relaxed) && remains::find(program).expect("it runs").len() < 64 {
-        let (installed, _) = install(program, path, FUNCTIONS, &values(rounds % 12));
-        for _ in 0..4 {
-            installed.leave(program, || ()).expect("left");
-            installed.enter(program, || ()).expect("entered");
-        }
-        installed.take_out(program).expect("taken out");
-        rounds += 1;
-    }
-    rounds
-}
-
 #[test]
 fn exceptions_and_cancelled_threads_find_their_handlers_while_versions_come_and_go() {
     let path = unwinding();
     let mut victim = Victim::of(path);
     let program = victim.program();
-    let plain = [victim.ask("throw 40"), victim.ask("cancel 20")];
-    let ends = AtomicBool::new(false);
-    let (tell, told) = mpsc::channel();
-    std::thread::scope(|scope| {
-        let churned = scope.spawn(|| {
-            let rounds = churn(&program, path, &ends);
-            tell.send(rounds).expect("it is waited for");
-        });
-        // As long as it takes for some rounds, however busy the machine is.
-        for _ in 0..60 {
-            assert_eq!([victim.ask("throw 40"), victim.ask("cancel 20")], plain);
-            if churned.is_finished() {
-                break;
-            }
+    let plain = thrown(&mut victim);
+    throws(&mut victim, &plain, 60, |round| {
+        let (installed, _) = install(&program, path, FUNCTIONS, &values(round % 12));
+        for _ in 0..4 {
+            installed.leave(&program, || ()).expect("left");
+            installed.enter(&program, || ()).expect("entered");
         }
-        ends.store(true, Ordering::Relaxed);
+        installed.take_out(&program).expect("taken out");
     });
-    let rounds = told.recv().expect("a number");
-    println!("{rounds} rounds, {} areas", remains::find(&program).expect("it runs").len());
-    assert!(rounds > 0, "{rounds}");
-    take_out(&mut victim, |victim| {
-        assert_eq!([victim.ask("throw 40"), victim.ask("cancel 20")], plain);
-    });
+    take_out(&mut victim, |victim| assert_eq!(thrown(victim), plain));
 }
