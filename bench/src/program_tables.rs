@@ -129,7 +129,8 @@ impl Report {
                 self.row(&[one.name.into(), format!("not measured: {why}")]);
                 continue;
             };
-            let gain = outcome.gain().map_or_else(String::new, |gain| layouts::percent(&gain));
+            let gain =
+                outcome.verdict.gain().map_or_else(String::new, |gain| layouts::percent(&gain));
             let placebo = outcome.placebo.as_ref().map_or_else(String::new, layouts::percent);
             let rates = one.rates.as_ref().map_or_else(String::new, |[without, with]| {
                 let ratio = 100.0 * (with.median() / without.median() - 1.0);

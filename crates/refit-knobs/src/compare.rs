@@ -1,9 +1,9 @@
 //! Comparisons: what they decide, and the loops that end by them.
 
 use iced_x86::{ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, RflagsBits};
+use refit_analysis::flow::is_immediate;
 
 use crate::code::{Code, number, set};
-use crate::immediate::is_immediate;
 use crate::loops::{Loop, Loops};
 
 /// A conditional jump that flags decide.

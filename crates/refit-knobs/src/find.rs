@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use iced_x86::{Mnemonic, OpKind, Register};
 use rayon::prelude::*;
-use refit_analysis::flow::Marks;
+use refit_analysis::flow::{Marks, imported};
 use refit_analysis::functions::Sources;
 use refit_analysis::image::Kind;
 use refit_analysis::{Function, FunctionId, Module};
@@ -275,12 +275,7 @@ impl Finder<'_, '_> {
         let instruction = &self.code.steps[at].instruction;
         let (module, image) = (self.code.module, self.code.module.image());
         let direct = instruction.op0_kind() == OpKind::NearBranch64;
-        let slot = if direct {
-            refit_analysis::flow::stub_slot(image, instruction.near_branch_target())
-        } else {
-            refit_analysis::flow::slot(instruction)
-        };
-        if let Some(name) = slot.and_then(|slot| image.import_at(slot)) {
+        if let Some(name) = imported(image, instruction) {
             let direction = direction(name, number);
             return Use::Argument { function: name.to_owned(), number, direction };
         }

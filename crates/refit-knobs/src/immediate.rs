@@ -1,6 +1,7 @@
 //! Where the immediate of an instruction is, and the numbers that fit there.
 
 use iced_x86::{ConstantOffsets, Instruction, OpKind};
+use refit_analysis::flow::is_immediate;
 
 /// The immediate of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,21 +78,6 @@ impl Immediate {
 fn extend(number: u64, bits: u8) -> i64 {
     let unused = 64 - u32::from(bits.clamp(1, 64));
     (number << unused).cast_signed() >> unused
-}
-
-/// Whether an operand is an immediate.
-pub fn is_immediate(instruction: &Instruction, operand: u32) -> bool {
-    matches!(
-        instruction.op_kind(operand),
-        OpKind::Immediate8
-            | OpKind::Immediate16
-            | OpKind::Immediate32
-            | OpKind::Immediate64
-            | OpKind::Immediate8to16
-            | OpKind::Immediate8to32
-            | OpKind::Immediate8to64
-            | OpKind::Immediate32to64
-    )
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Settings that are kept on disk, by the build id of the file that they belong to.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use refit_analysis::Module;
+use refit_sys::private_file::{self, Base};
 use serde::{Deserialize, Serialize};
 
 use crate::knob::Knob;
@@ -68,9 +69,7 @@ pub enum SavedError {
 /// # Errors
 /// [`SavedError::NoDirectory`].
 pub fn path() -> Result<PathBuf, SavedError> {
-    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let root = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
-    root.map(|root| root.join("refit/knobs.json")).ok_or(SavedError::NoDirectory)
+    private_file::directory(Base::State, "knobs.json").ok_or(SavedError::NoDirectory)
 }
 
 impl Saved {
@@ -119,6 +118,7 @@ pub fn read(path: &Path) -> Result<Vec<Saved>, SavedError> {
 /// # Errors
 /// [`SavedError`].
 pub fn add(path: &Path, saved: Saved) -> Result<(), SavedError> {
+    let _lock = lock(path)?;
     let mut all = read(path)?;
     all.retain(|one| !is_same(one, &saved.build_id, saved.address));
     all.push(saved);
@@ -130,6 +130,7 @@ pub fn add(path: &Path, saved: Saved) -> Result<(), SavedError> {
 /// # Errors
 /// [`SavedError`].
 pub fn remove(path: &Path, build_id: &str, address: u64) -> Result<bool, SavedError> {
+    let _lock = lock(path)?;
     let mut all = read(path)?;
     let before = all.len();
     all.retain(|one| !is_same(one, build_id, address));
@@ -146,14 +147,15 @@ fn is_same(one: &Saved, build_id: &str, address: u64) -> bool {
 
 /// Writes all settings. A reader finds the old ones or the new ones.
 fn write(path: &Path, all: &[Saved]) -> Result<(), SavedError> {
-    let failed = |source| SavedError::File { what: "write", path: path.into(), source };
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(folder).map_err(failed)?;
-    let mut new = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
-    serde_json::to_writer_pretty(&mut new, all).map_err(|error| failed(error.into()))?;
-    new.write_all(b"\n").map_err(failed)?;
-    new.persist(path).map_err(|error| failed(error.error))?;
-    Ok(())
+    let text = serde_json::to_vec_pretty(all).map_err(io::Error::from);
+    let written = text.and_then(|text| private_file::replace(path, &[&text, b"\n"]));
+    written.map_err(|source| SavedError::File { what: "write", path: path.into(), source })
+}
+
+/// Waits until this process alone changes the settings.
+fn lock(path: &Path) -> Result<fs::File, SavedError> {
+    let locked = private_file::lock(path.parent().unwrap_or(Path::new("/")));
+    locked.map_err(|source| SavedError::File { what: "lock", path: path.into(), source })
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use refit_optimize::layout::Hot;
 use refit_optimize::{calls, profile};
 use refit_probe::files::Files;
 use refit_probe::finder;
-use refit_probe::modules;
 use refit_splice::process::Program;
 use refit_splice::remains::{self, Which};
 use refit_splice::{Arrangement, Installed, Plan};
@@ -42,10 +41,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Returns the number of functions that were copied.
 fn replace(program: &Program, part: Option<&str>, seed: u64) -> Result<usize, Box<dyn Error>> {
     let mut files = Files::new(program)?;
-    let own = modules::own_path(program);
-    let path = |file: &usize| files.mapped(*file).path.display().to_string();
-    let is_wanted = |file: &usize| part.map_or(path(file) == own, |part| path(file).contains(part));
-    let file = files.all().find(is_wanted).ok_or("no such file")?;
+    let has = |file: &usize, part| files.mapped(*file).path.to_string_lossy().contains(part);
+    let found = match part {
+        Some(part) => files.all().find(|file| has(file, part)),
+        None => files.own(program),
+    };
+    let file = found.ok_or("no such file")?;
     files.open(file)?;
     let called = profile::called(program, &mut files, file, PROFILE)?;
     let functions = profile::hot(&files, file, &called);

@@ -15,7 +15,6 @@ use refit_analysis::flow::{Block, Flow, stub_slot};
 use refit_analysis::live::flag;
 use refit_probe::code::decode;
 use refit_probe::files::Files;
-use refit_probe::reading::Reading;
 use refit_probe::spec::Spec;
 use refit_probe::watch::{self, Error};
 use refit_splice::process::Program;
@@ -81,16 +80,16 @@ pub fn targets(
         let (Some(site), [watching]) = (site, &place.actions[..]) else { continue };
         let Ok(counts) = reader.read(watching) else { continue };
         let mut calls = BTreeMap::<u64, u64>::new();
-        let mut all = number(&counts.all);
+        let mut all = counts.all.count();
         for (&value, count) in &counts.keys {
-            all += number(count);
+            all += count.count();
             let pointer = match site.distance {
                 Some(distance) => program.word(value.wrapping_add(distance)).ok(),
                 None => Some(value),
             };
             let target = pointer.map(|pointer| pointer.wrapping_sub(bias));
             if let Some(target) = target.filter(|&target| module.entered_at(target).is_some()) {
-                *calls.entry(target).or_default() += number(count);
+                *calls.entry(target).or_default() += count.count();
             }
         }
         let parts = calls.into_iter().map(|(target, count)| (target, count as f64 / all as f64));
@@ -102,10 +101,6 @@ pub fn targets(
     watch.remove(program)?;
     debug!(sites = sites.len(), counted = found.len(), "targets of calls through pointers");
     Ok(found)
-}
-
-fn number(reading: &Reading) -> u64 {
-    if let Reading::Count(count) = reading { *count } else { 0 }
 }
 
 /// Returns the hot calls through pointers.

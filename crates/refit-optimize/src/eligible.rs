@@ -3,12 +3,18 @@
 //! To some functions a return address is more than a place to return to: those that save it where
 //! refit cannot find it (`setjmp` keeps it encrypted, the child of `vfork` uses up the one of its
 //! parent), and those that look up the file of their caller (`dlsym`). Functions that call them
-//! stay where they are.
+//! stay where they are. So do programs whose return addresses cannot be changed, and files with an
+//! unwinder.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
-use refit_analysis::flow::{Flow, Marks, slot, stub_slot};
+use refit_analysis::flow::{Flow, Marks, imported};
+use refit_analysis::functions::Sources;
 use refit_analysis::{FunctionId, Module};
 use refit_probe::code::decode;
+use refit_probe::files::Files;
+use refit_probe::watch;
+use refit_splice::process::Program;
+use refit_sys::status::Status;
 
 /// Names of these functions in C libraries, without what precedes and follows them there.
 const NAMES: [&str; 14] = [
@@ -38,10 +44,31 @@ const UNWINDERS: [&str; 8] = [
     "gcc_personality",
     "cxa_",
 ];
+/// The function that unwinders ask for frames.
+const FINDER: &str = "_Unwind_Find_FDE";
 /// Offset from the thread pointer of the word with which glibc encrypts addresses.
 const POINTER_GUARD: u64 = 0x30;
 /// Number of instructions of a called function that are looked at.
 const LOOKED_AT: usize = 64;
+
+/// Whether a thread has a shadow stack, as Linux 6.6 and later report.
+pub fn has_shadow_stack(program: &Program) -> bool {
+    let status = Status::of(program.face()).unwrap_or_default();
+    let features = status.line("x86_Thread_features").unwrap_or_default();
+    features.split_whitespace().any(|feature| feature == "shstk")
+}
+
+/// Whether a file of a program has the unwinder of exceptions in itself. A program without other
+/// files has everything in itself.
+///
+/// # Errors
+/// [`watch::Error`]: the file cannot be analysed.
+pub fn has_unwinder(files: &mut Files, file: usize) -> Result<bool, watch::Error> {
+    let is_static = files.all().len() == 1;
+    let (module, _) = files.open(file)?;
+    let unwinds = |id: &FunctionId| !module.function(*id).sources.contains(Sources::STUB);
+    Ok(is_static || module.find(FINDER).iter().any(unwinds))
+}
 
 /// Whether a function may run in a copy, and all its calls be made from there.
 pub fn calls_can_move(module: &Module, flow: &Flow) -> bool {
@@ -59,15 +86,13 @@ pub fn calls_can_move(module: &Module, flow: &Flow) -> bool {
 
 /// Whether a call or a jump leads to a function to which its return address means more.
 fn depends(module: &Module, call: &Instruction) -> bool {
-    if call.op0_kind() != OpKind::NearBranch64 {
-        let name = slot(call).and_then(|slot| module.image().import_at(slot));
-        return name.is_some_and(is_listed);
-    }
-    let target = call.near_branch_target();
-    let stub = stub_slot(module.image(), target).and_then(|slot| module.image().import_at(slot));
-    if let Some(name) = stub {
+    if let Some(name) = imported(module.image(), call) {
         return is_listed(name);
     }
+    if call.op0_kind() != OpKind::NearBranch64 {
+        return false;
+    }
+    let target = call.near_branch_target();
     let Some(id) = module.function_at(target) else { return false };
     let function = module.function(id);
     function.names.iter().any(|name| is_listed(name))

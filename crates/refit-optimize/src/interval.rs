@@ -18,6 +18,13 @@ pub struct Interval {
     pub high: f64,
 }
 
+impl Interval {
+    /// Whether it says if there is a gain or a loss.
+    pub fn is_sure(&self) -> bool {
+        self.low > 0.0 || self.high < 0.0
+    }
+}
+
 /// Probability that the interval of any of all looks is wrong.
 pub const ERROR: f64 = 0.05;
 

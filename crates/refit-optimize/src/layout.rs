@@ -89,15 +89,17 @@ impl Hot {
         (profile, targets): (&Profile, &Targets),
         stay: &BTreeSet<FunctionId>,
     ) -> Self {
-        let least = least(module, profile);
-        let found: Vec<_> = profile
-            .functions
+        let counted = profile.functions.par_iter();
+        let places: Vec<(Place<'_>, &Profiled)> =
+            counted.map(|one| (Place::new(module, one.id, bias), one)).collect();
+        let least = least(&places);
+        let found: Vec<_> = places
             .par_iter()
-            .map(|one| {
+            .map(|(place, one)| {
                 if stay.contains(&one.id) {
                     Err("measures progress")
                 } else {
-                    function(module, bias, (one, targets), least)
+                    function(module, bias, (place, one, targets), least)
                 }
             })
             .collect();
@@ -306,12 +308,10 @@ impl HotBlock {
 }
 
 /// Returns the count from which on a block is hot.
-fn least(module: &Module, profile: &Profile) -> u64 {
-    let counted = profile.functions.par_iter().flat_map_iter(|one| {
-        let flow = module.flow(one.id);
-        let sizes: Vec<u64> = flow.blocks().iter().map(|block| block.end - block.start).collect();
-        let counts = one.blocks.clone();
-        sizes.into_iter().zip(counts).filter_map(|(size, count)| Some((count?, size)))
+fn least(places: &[(Place<'_>, &Profiled)]) -> u64 {
+    let counted = places.par_iter().flat_map_iter(|(place, one)| {
+        let sizes = place.flow().blocks().iter().map(|block| block.end - block.start);
+        one.blocks.iter().zip(sizes).filter_map(|(&count, size)| Some((count?, size)))
     });
     let mut all: Vec<(u64, u64)> = counted.collect();
     all.sort_unstable_by(|one, other| other.cmp(one));
@@ -333,10 +333,9 @@ type WithCalls = (HotFunction, Vec<(FunctionId, u64)>);
 fn function(
     module: &Module,
     bias: u64,
-    (profiled, targets): (&Profiled, &Targets),
+    (place, profiled, targets): (&Place<'_>, &Profiled, &Targets),
     least: u64,
 ) -> Result<Option<WithCalls>, &'static str> {
-    let place = Place::new(module, profiled.id, bias);
     let flow = place.flow();
     let mut counts = profiled.blocks.clone();
     if counts.len() != flow.blocks().len() {

@@ -59,7 +59,7 @@ pub mod tables;
 pub mod weights;
 
 pub use error::Error;
-pub use optimize::{FINDER, has_shadow_stack, optimize};
+pub use optimize::optimize;
 pub use options::Options;
 pub use outcome::{Outcome, Step, Verdict};
 pub use source::steady;

@@ -3,29 +3,25 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use refit_analysis::FunctionId;
-use refit_analysis::functions::Sources;
 use refit_probe::files::Files;
 use refit_probe::finder;
 use refit_probe::modules;
-use refit_probe::spec::{Place, Spec, What};
+use refit_probe::spec::Spec;
 use refit_splice::process::Program;
 use refit_splice::remains::{self, Which};
 use refit_splice::{Arrangement, Installed, Plan};
-use refit_sys::status::Status;
 use tracing::debug;
 
+use crate::eligible::{has_shadow_stack, has_unwinder};
 use crate::error::Error;
 use crate::footprint::Footprints;
 use crate::interval::Interval;
 use crate::layout::{Hot, Order};
 use crate::options::Options;
 use crate::outcome::{Outcome, Step, Verdict};
-use crate::prove::{LOOKS, Progress, Proof, prove};
+use crate::prove::{MOST, Proof, calls_of, measure};
 use crate::source;
 
-/// The function that unwinders ask for frames.
-pub const FINDER: &str = "_Unwind_Find_FDE";
 /// Least size in bytes of a file's code that is optimised: less fits into the first cache.
 const LEAST: u64 = 64 << 10;
 /// Width of an interval that says enough of copies in the old order.
@@ -54,7 +50,9 @@ pub fn optimize(
         None if options.rehearse || options.unproved => (None, BTreeSet::new()),
         None => {
             let id = source.progress.ok_or(Error::NoProgress)?;
-            (Some(progress_by(&mut files, file, id, tell)?), BTreeSet::from([id]))
+            let (name, spec) = calls_of(&mut files, file, id)?;
+            tell(&Step::Progress(name));
+            (Some(spec), BTreeSet::from([id]))
         }
     };
     let name = files.mapped(file).name();
@@ -98,35 +96,16 @@ fn eligible(program: &Program, options: &Options) -> Result<(Files, usize), Erro
     let mut files = Files::new(program)?;
     let file = chosen(program, &files, options)?;
     let name = files.mapped(file).name();
-    // A program without other files has everything in itself.
-    let is_static = files.all().len() == 1;
-    let (module, _) = files.open(file)?;
-    let unwinds = |id: &FunctionId| !module.function(*id).sources.contains(Sources::STUB);
-    if is_static || module.find(FINDER).iter().any(unwinds) {
+    if has_unwinder(&mut files, file)? {
         return Err(Error::Unwinder { file: name });
     }
+    let (module, _) = files.open(file)?;
     let code = module.image().code().iter().map(|code| code.addresses.end - code.addresses.start);
     let bytes = code.sum();
     if bytes < LEAST {
         return Err(Error::Small { file: name, bytes });
     }
     Ok((files, file))
-}
-
-/// Returns how progress is measured by the calls of a function, which stays where it is.
-fn progress_by(
-    files: &mut Files,
-    file: usize,
-    id: FunctionId,
-    tell: &mut dyn FnMut(&Step),
-) -> Result<Spec, Error> {
-    let (module, _) = files.open(file)?;
-    let function = module.function(id);
-    tell(&Step::Progress(function.name()));
-    let entry = function.entry;
-    let file = files.mapped(file).path.display().to_string();
-    let place = Place { module: Some(file), what: What::At(entry) };
-    Ok(Spec::count(place))
 }
 
 /// A program that is being changed.
@@ -165,9 +144,8 @@ impl Changing<'_> {
             placebo = Some(proof.gain);
             remains::take_out(self.program, Which::Arrangements)?;
         }
-        let sure = |gain: &Interval| gain.low > 0.0 || gain.high < 0.0;
-        let most = LOOKS[LOOKS.len() - 1];
-        let (proof, installed) = self.measure(hot.arrangement(new), progress, most, sure)?;
+        let new = hot.arrangement(new);
+        let (proof, installed) = self.measure(new, progress, MOST, Interval::is_sure)?;
         tell(&Step::Measured(proof));
         if proof.gain.low > 0.0 {
             return Ok(self.ends(Verdict::Kept(proof.gain), placebo, Some(installed)));
@@ -194,7 +172,8 @@ impl Changing<'_> {
         enough: impl Fn(&Interval) -> bool,
     ) -> Result<(Proof, Installed), Error> {
         let installed = self.install(arrangement)?;
-        let measured = self.measured(&installed, progress, most, enough);
+        let slot = self.options.slot;
+        let measured = measure(self.program, &installed, progress, slot, most, enough);
         match measured {
             Ok(proof) => {
                 self.stop = self.stop.max(proof.stop);
@@ -206,38 +185,16 @@ impl Changing<'_> {
             }
         }
     }
-
-    fn measured(
-        &self,
-        installed: &Installed,
-        progress: &Spec,
-        most: usize,
-        enough: impl Fn(&Interval) -> bool,
-    ) -> Result<Proof, Error> {
-        let progress = Progress::new(self.program, progress.clone())?;
-        let proof = prove(self.program, installed, &progress, self.options.slot, most, enough);
-        progress.end(self.program)?;
-        Ok(proof?)
-    }
-}
-
-/// Whether a thread has a shadow stack, as Linux 6.6 and later report.
-pub fn has_shadow_stack(program: &Program) -> bool {
-    let status = Status::of(program.face()).unwrap_or_default();
-    let features = status.line("x86_Thread_features").unwrap_or_default();
-    features.split_whitespace().any(|feature| feature == "shstk")
 }
 
 /// Returns the index of the file that is optimised.
 fn chosen(program: &Program, files: &Files, options: &Options) -> Result<usize, Error> {
-    let own = modules::own_path(program);
-    let wanted = |file: &usize| {
-        let mapped = files.mapped(*file);
-        match &options.file {
-            Some(part) => mapped.path.to_string_lossy().contains(part.as_str()),
-            None => mapped.path.to_string_lossy() == own,
-        }
+    let Some(part) = &options.file else {
+        return files
+            .own(program)
+            .ok_or_else(|| Error::NoFile { wanted: modules::own_path(program) });
     };
-    let found = files.all().find(wanted);
-    found.ok_or_else(|| Error::NoFile { wanted: options.file.clone().unwrap_or(own) })
+    let has_part =
+        |file: &usize| files.mapped(*file).path.to_string_lossy().contains(part.as_str());
+    files.all().find(has_part).ok_or_else(|| Error::NoFile { wanted: part.clone() })
 }

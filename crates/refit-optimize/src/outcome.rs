@@ -57,6 +57,16 @@ pub enum Verdict {
     Rehearsed,
 }
 
+impl Verdict {
+    /// Returns the gain that was measured.
+    pub fn gain(&self) -> Option<Interval> {
+        match *self {
+            Self::Kept(gain) | Self::Undone(gain) => Some(gain),
+            Self::Unproved | Self::FromProfile | Self::Rehearsed => None,
+        }
+    }
+}
+
 /// The result.
 #[derive(Debug)]
 pub struct Outcome {
@@ -70,14 +80,4 @@ pub struct Outcome {
     pub installed: Option<Installed>,
     /// The cache lines of the hot code, if that was asked for.
     pub footprints: Option<Footprints>,
-}
-
-impl Outcome {
-    /// Returns the gain that was measured.
-    pub fn gain(&self) -> Option<Interval> {
-        match self.verdict {
-            Verdict::Kept(gain) | Verdict::Undone(gain) => Some(gain),
-            Verdict::Unproved | Verdict::FromProfile | Verdict::Rehearsed => None,
-        }
-    }
 }

@@ -11,8 +11,9 @@
 
 use std::time::{Duration, Instant};
 
-use refit_probe::reading::Reading;
-use refit_probe::spec::Spec;
+use refit_analysis::FunctionId;
+use refit_probe::files::Files;
+use refit_probe::spec::{Place, Spec, What};
 use refit_probe::watch::{self, Error, Watch};
 use refit_splice::process::{Program, Refusal, STOP_TIMEOUT, Still};
 use refit_splice::remains::Removed;
@@ -24,6 +25,8 @@ use crate::interval::{Interval, gain};
 
 /// Numbers of rounds after which the result is looked at.
 pub const LOOKS: [usize; 5] = [20, 35, 55, 80, 120];
+/// Maximum number of rounds.
+pub const MOST: usize = LOOKS[LOOKS.len() - 1];
 /// Number of rounds in which the program may do nothing.
 const IDLE: usize = 60;
 
@@ -75,10 +78,8 @@ impl Progress {
     /// Returns what has been done so far, by a program whose threads are stopped.
     fn done(&self, program: &Program) -> Done {
         let places = self.watch.watched.iter().flat_map(|place| &place.actions);
-        let counts = places.map(|watching| match self.watch.read(watching).map(|one| one.all) {
-            Ok(Reading::Count(count)) => count,
-            _ => 0,
-        });
+        let counts =
+            places.map(|watching| self.watch.read(watching).map_or(0, |counts| counts.all.count()));
         Done { calls: counts.sum(), spent: clock::of_process(program.id()).unwrap_or(0) }
     }
 
@@ -107,6 +108,35 @@ impl Done {
     fn progress(self) -> Option<f64> {
         (self.calls > 0 && self.spent > 0).then(|| (self.calls as f64 / self.spent as f64).ln())
     }
+}
+
+/// Returns the name of a function of a file, and how progress is measured by its calls.
+///
+/// # Errors
+/// [`Error`]: the file cannot be analysed.
+pub fn calls_of(files: &mut Files, file: usize, id: FunctionId) -> Result<(String, Spec), Error> {
+    let (module, _) = files.open(file)?;
+    let (name, entry) = (module.function(id).name(), module.function(id).entry);
+    let module = Some(files.mapped(file).path.display().to_string());
+    Ok((name, Spec::count(Place { module, what: What::At(entry) })))
+}
+
+/// Does as [`prove`] does, by the calls at a place, which are counted for that long.
+///
+/// # Errors
+/// As [`Progress::new`], [`prove`] and [`Progress::end`].
+pub fn measure<E: From<Error> + From<NoProof> + From<Why>>(
+    program: &Program,
+    installed: &Installed,
+    place: &Spec,
+    slot: Duration,
+    most: usize,
+    enough: impl Fn(&Interval) -> bool,
+) -> Result<Proof, E> {
+    let progress = Progress::new(program, place.clone())?;
+    let proof = prove(program, installed, &progress, slot, most, enough);
+    progress.end(program)?;
+    Ok(proof?)
 }
 
 /// Measures what an arrangement of copies, which control has just entered, gains, until it is

@@ -193,6 +193,12 @@ impl Files {
         Ok(())
     }
 
+    /// Returns the index of the program's own file.
+    pub fn own(&self, program: &Program) -> Option<usize> {
+        let own = modules::own_path(program);
+        self.all().find(|&file| self.mapped(file).path.to_string_lossy() == own)
+    }
+
     /// Returns the indices of all files.
     pub fn all(&self) -> Range<usize> {
         0..self.mapped.len()

@@ -78,6 +78,11 @@ pub enum Reading {
 }
 
 impl Reading {
+    /// Returns the count; 0 if something else was read.
+    pub fn count(&self) -> u64 {
+        if let Self::Count(count) = self { *count } else { 0 }
+    }
+
     /// Returns the reading of a timer that has not been used.
     fn none(what: &Do) -> Self {
         match what {

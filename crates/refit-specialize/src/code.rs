@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
-use refit_analysis::flow::{EdgeKind, Flow, Marks, Target, slot, stub_slot};
+use refit_analysis::flow::{EdgeKind, Flow, Marks, Target, imported};
 use refit_analysis::functions::Sources;
 use refit_analysis::{FunctionId, Module};
 use refit_optimize::eligible::calls_can_move;
@@ -202,16 +202,12 @@ impl Reader<'_> {
     /// Whether the function that is called follows the ABI. Functions that other files can call do;
     /// a function that only its own file calls may depart from it.
     fn preserves(&self, call: &Instruction) -> bool {
+        let is_imported = imported(self.module.image(), call).is_some();
         match call.flow_control() {
             FlowControl::Call if call.op0_kind() == OpKind::NearBranch64 => {
-                let (image, target) = (self.module.image(), call.near_branch64());
-                let stub = stub_slot(image, target).and_then(|slot| image.import_at(slot));
-                stub.is_some() || self.is_exported(target)
+                is_imported || self.is_exported(call.near_branch64())
             }
-            FlowControl::IndirectCall => {
-                let named = slot(call).and_then(|slot| self.module.image().import_at(slot));
-                named.is_some()
-            }
+            FlowControl::IndirectCall => is_imported,
             _ => false,
         }
     }

@@ -1,6 +1,7 @@
 //! The values of operands.
 
 use iced_x86::{Instruction, OpKind, Register};
+use refit_analysis::flow::is_immediate;
 
 use crate::bits::Bits;
 use crate::constants::Constants;
@@ -33,14 +34,7 @@ pub fn value(
         OpKind::Register if instruction.op_register(operand).is_gpr() => {
             state.read(instruction.op_register(operand))
         }
-        OpKind::Immediate8
-        | OpKind::Immediate16
-        | OpKind::Immediate32
-        | OpKind::Immediate64
-        | OpKind::Immediate8to16
-        | OpKind::Immediate8to32
-        | OpKind::Immediate8to64
-        | OpKind::Immediate32to64 => Bits::known(instruction.immediate(operand)),
+        _ if is_immediate(instruction, operand) => Bits::known(instruction.immediate(operand)),
         OpKind::Memory => loaded(instruction, state, constants).map_or(Bits::UNKNOWN, Bits::known),
         _ => Bits::UNKNOWN,
     }

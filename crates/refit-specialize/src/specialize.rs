@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use refit_analysis::functions::Sources;
 use refit_analysis::{FunctionId, Module, registers};
+use refit_optimize::eligible::{has_shadow_stack, has_unwinder};
 use refit_optimize::interval::Interval;
-use refit_optimize::prove::{LOOKS, NoProof, Progress, Proof, prove};
-use refit_optimize::{FINDER, Verdict, has_shadow_stack, profile, steady};
+use refit_optimize::prove::{MOST, NoProof, Proof, calls_of, measure};
+use refit_optimize::{Verdict, profile, steady};
 use refit_probe::files::{Files, Spot};
 use refit_probe::sites::Place;
-use refit_probe::spec::{self, Spec, What};
-use refit_probe::{finder, modules, watch};
+use refit_probe::spec::Spec;
+use refit_probe::{finder, watch};
 use refit_splice::process::{Program, Refusal};
 use refit_splice::{Installed, Plan, Versions, Why, remains};
 use tracing::debug;
@@ -189,7 +190,8 @@ pub fn specialize(
         None => work.found_progress(tell)?,
     };
     let installed = work.install(versions)?;
-    match work.measured(&installed, &progress) {
+    let sure = Interval::is_sure;
+    match measure::<Error>(program, &installed, &progress, options.slot, MOST, sure) {
         Ok(proof) => {
             tell(&Step::Measured(proof));
             work.stop = work.stop.max(proof.stop);
@@ -241,13 +243,11 @@ impl Work<'_> {
 
     /// Refuses functions that have versions already, and files with the unwinder.
     fn refuse(&mut self) -> Result<(), Error> {
-        let (name, is_static) = (self.name(), self.files.all().len() == 1);
-        let file = self.files.mapped(self.spot.file()).name();
-        let (module, bias) = self.files.open(self.spot.file())?;
-        let unwinds = |id: &FunctionId| !module.function(*id).sources.contains(Sources::STUB);
-        if is_static || module.find(FINDER).iter().any(unwinds) {
-            return Err(Error::Unwinder { file });
+        let name = self.name();
+        if has_unwinder(&mut self.files, self.spot.file())? {
+            return Err(Error::Unwinder { file: self.files.mapped(self.spot.file()).name() });
         }
+        let (module, bias) = self.files.open(self.spot.file())?;
         let function = module.function(self.spot.function());
         let own = function.entry.wrapping_add(bias)..function.entry.wrapping_add(bias) + 16;
         let found = remains::find(self.program)?;
@@ -324,21 +324,9 @@ impl Work<'_> {
         Ok(installed)
     }
 
-    fn measured(&self, installed: &Installed, progress: &Spec) -> Result<Proof, Error> {
-        let progress = Progress::new(self.program, progress.clone())?;
-        let most = LOOKS[LOOKS.len() - 1];
-        let sure = |gain: &Interval| gain.low > 0.0 || gain.high < 0.0;
-        let proof = prove(self.program, installed, &progress, self.options.slot, most, sure);
-        progress.end(self.program)?;
-        Ok(proof?)
-    }
-
     /// Finds a function by whose calls progress is measured, in the program's own file.
     fn found_progress(&mut self, tell: &mut dyn FnMut(&Step)) -> Result<Spec, Error> {
-        let own = modules::own_path(self.program);
-        let mut all = self.files.all();
-        let file = all.find(|&file| self.files.mapped(file).path.to_string_lossy() == own);
-        let file = file.unwrap_or_else(|| self.spot.file());
+        let file = self.files.own(self.program).unwrap_or_else(|| self.spot.file());
         self.files.open(file)?;
         let time = self.options.profile / 2;
         let mut called = profile::called(self.program, &mut self.files, file, time)?;
@@ -349,10 +337,9 @@ impl Work<'_> {
         }
         called.rates.retain(|id, _| !left.contains(id));
         let id = steady(&called, self.options.slot).ok_or(Error::NoProgress)?;
-        let (name, entry) = (module.function(id).name(), module.function(id).entry);
+        let (name, spec) = calls_of(&mut self.files, file, id)?;
         tell(&Step::Progress(name));
-        let path = self.files.mapped(file).path.display().to_string();
-        Ok(Spec::count(spec::Place { module: Some(path), what: What::At(entry) }))
+        Ok(spec)
     }
 }
 

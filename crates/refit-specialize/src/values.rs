@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use refit_probe::files::{Files, Spot};
-use refit_probe::reading::Reading;
 use refit_probe::spec::Spec;
 use refit_probe::watch::{self, Error};
 use refit_splice::process::Program;
@@ -50,13 +49,9 @@ impl Values {
         let mut values = Self::default();
         for watching in watch.watched.iter().flat_map(|place| &place.actions) {
             let Ok(counts) = watch.read(watching) else { continue };
-            let count = |reading: &Reading| match reading {
-                Reading::Count(count) => *count,
-                _ => 0,
-            };
-            let keys = counts.keys.iter().map(|(&value, reading)| (value, count(reading)));
+            let keys = counts.keys.iter().map(|(&value, reading)| (value, reading.count()));
             values.counts.extend(keys.filter(|&(_, count)| count > 0));
-            values.calls += count(&counts.all);
+            values.calls += counts.all.count();
         }
         watch.remove(program)?;
         values.calls += values.counts.iter().map(|&(_, count)| count).sum::<u64>();

@@ -150,7 +150,7 @@ mod tests {
     fn a_process_uses_time_while_it_works() {
         let id = std::process::id();
         let before = of_process(id).expect("it is there");
-        // Whoever leaves the processor has its time updated.
+        // The kernel updates the time of a thread that leaves the processor.
         while of_process(id).expect("it is there") < before + 1_000_000 {
             std::thread::yield_now();
         }

@@ -1,6 +1,8 @@
 //! The ways in which control leaves an instruction, and names that tell whether it does.
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
 
 use crate::image::Image;
 
@@ -68,6 +70,16 @@ pub fn slot(instruction: &Instruction) -> Option<u64> {
 /// that the loader fills.
 pub(crate) fn import<'a>(image: &'a Image, instruction: &Instruction) -> Option<&'a str> {
     image.import_at(slot(instruction)?)
+}
+
+/// Returns the name of the imported function that a jump or call goes to: through a word that the
+/// loader fills, or by a stub that jumps through one.
+pub fn imported<'a>(image: &'a Image, instruction: &Instruction) -> Option<&'a str> {
+    if instruction.op0_kind() == OpKind::NearBranch64 {
+        stub_target(image, instruction.near_branch_target())
+    } else {
+        import(image, instruction)
+    }
 }
 
 /// Returns the name of the imported function that the stub at `address` jumps to.

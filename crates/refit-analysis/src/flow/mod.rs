@@ -14,8 +14,10 @@ pub(crate) mod world;
 
 pub use entered::constant_read;
 pub(crate) use entered::entered;
-pub use exits::{slot, stub_slot};
+pub use exits::{imported, slot, stub_slot};
 pub use graph::{Block, Edge, EdgeKind, Instruction, JumpTable, Marks, Target};
+
+pub use trace::is_immediate;
 
 use graph::LONGEST;
 

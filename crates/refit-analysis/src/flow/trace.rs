@@ -177,7 +177,8 @@ pub(super) fn survives_calls(register: Register) -> bool {
     matches!(register, R::RBX | R::RBP | R::RSP | R::R12 | R::R13 | R::R14 | R::R15)
 }
 
-pub(super) fn is_immediate(instruction: &Instruction, operand: u32) -> bool {
+/// Whether an operand is an immediate.
+pub fn is_immediate(instruction: &Instruction, operand: u32) -> bool {
     instruction.op_count() > operand
         && matches!(
             instruction.op_kind(operand),

@@ -14,6 +14,7 @@ mod optimize;
 mod picture;
 pub(crate) mod probe;
 pub(crate) mod program;
+mod proof;
 mod specialize;
 mod subject;
 pub(crate) mod watching;

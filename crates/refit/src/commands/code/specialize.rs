@@ -4,10 +4,6 @@
 use std::time::Duration;
 
 use clap::Args;
-use refit_optimize::Verdict;
-use refit_optimize::interval::Interval;
-use refit_optimize::prove::Proof;
-use refit_probe::spec::{NotUnderstood, Spec};
 use refit_specialize::graph::Limits;
 use refit_specialize::values::Values;
 use refit_specialize::{Error, Figures, Options, Outcome, Step, Target, specialize};
@@ -16,6 +12,10 @@ use serde::Serialize;
 
 use super::probe::tell_kept;
 use super::program::{failure, open, open_to_clean};
+use super::proof::{
+    NAME_OFTEN, NAME_PROGRESS, WITHOUT_SHADOW_STACKS, numbers, progress, progress_by, proved,
+    verdict, word,
+};
 use crate::failure::Failure;
 use crate::format;
 use crate::output::Output;
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &SpecializeArgs, out: &mut Output) -> Result<(), Failure
     if json {
         out.object(&Record::new(&outcome))?
     } else {
-        out.line(&verdict(&outcome))?
+        out.line(&verdict(&outcome.verdict))?
     }
     out.flush()
 }
@@ -102,14 +102,9 @@ fn options(args: &SpecializeArgs, target: &str) -> Result<Options, Failure> {
         let remedy = "name a function and one of its arguments, such as 'libc:malloc(arg0)'";
         Failure::new(format!("specialize {target}"), why.to_string(), remedy)
     })?;
-    let count = |place: &String| format!("{place} {{ count }}").parse::<Spec>();
-    let not_understood = |why: NotUnderstood| {
-        let what = format!("measure progress by {}", args.progress.as_deref().unwrap_or_default());
-        Failure::new(what, why.to_string(), "name a place, such as uprobe:FILE:FUNCTION")
-    };
     Ok(Options {
         profile: args.time,
-        progress: args.progress.as_ref().map(count).transpose().map_err(not_understood)?,
+        progress: progress(args.progress.as_deref())?,
         slot: args.slot,
         rehearse: args.dry_run,
         unproved: args.unproved,
@@ -125,12 +120,10 @@ fn failed(id: u32, target: &Target, error: &Error) -> Failure {
         Error::NotHot { .. } => "name another argument, or a value: FUNCTION(argN=VALUE)",
         Error::NoVersion { .. } => "name another function, such as its caller, or another argument",
         Error::Already { .. } => "run `refit specialize --undo` first",
-        Error::NoProgress => {
-            "put load on it, or name a function that it calls for each piece of work with --progress"
-        }
+        Error::NoProgress => NAME_PROGRESS,
         Error::Unwinder { .. } => "name a function of another file",
-        Error::ShadowStack => "start it without shadow stacks (GLIBC_TUNABLES)",
-        _ => "put load on it, and name a function that it calls often with --progress",
+        Error::ShadowStack => WITHOUT_SHADOW_STACKS,
+        _ => NAME_OFTEN,
     };
     let what = format!("specialize {} in process {id}", target.function);
     Failure::new(what, error.to_string(), remedy)
@@ -149,7 +142,7 @@ fn describe(step: &Step) -> String {
             repeated(figures),
         ),
         Step::NotMade(value, why) => format!("no version for {value:#x}: {why}"),
-        Step::Progress(name) => format!("progress is measured by calls of {name}"),
+        Step::Progress(name) => progress_by(name),
         Step::Measured(proof) => format!("measured: {}", proved(proof)),
     }
 }
@@ -169,27 +162,6 @@ fn counted(values: &Values) -> String {
     let others = values.counts.len().saturating_sub(TOLD);
     told.extend((others > 0).then(|| format!("{} more", format::counted(others as u64, "value"))));
     format!("{}: {}", format::counted(values.calls, "call"), told.join(", "))
-}
-
-fn proved(proof: &Proof) -> String {
-    let stop = format::nanos(proof.stop.as_nanos() as u64);
-    format!("{} in {} rounds; stops of at most {stop}", percent(&proof.gain), proof.rounds)
-}
-
-fn percent(gain: &Interval) -> String {
-    let [estimate, low, high] = [gain.estimate, gain.low, gain.high].map(|part| part * 100.0);
-    format!("{estimate:+.1} % ({low:+.1} to {high:+.1})")
-}
-
-fn verdict(outcome: &Outcome) -> String {
-    match &outcome.verdict {
-        Verdict::Kept(gain) => {
-            format!("kept: {} progress for the same processor time", percent(gain))
-        }
-        Verdict::Unproved | Verdict::FromProfile => "kept, unproved".to_owned(),
-        Verdict::Undone(gain) => format!("undone, since it is not sure to pay: {}", percent(gain)),
-        Verdict::Rehearsed => "nothing changed".to_owned(),
-    }
 }
 
 /// The result, for programs. Gains and their intervals are ratios: 0.05 is 5 %.
@@ -212,13 +184,6 @@ struct VersionRecord {
 
 impl Record {
     fn new(outcome: &Outcome) -> Self {
-        let numbers = |gain: Interval| [gain.estimate, gain.low, gain.high];
-        let (verdict, gain) = match outcome.verdict {
-            Verdict::Kept(gain) => ("kept", Some(gain)),
-            Verdict::Unproved | Verdict::FromProfile => ("unproved", None),
-            Verdict::Undone(gain) => ("undone", Some(gain)),
-            Verdict::Rehearsed => ("rehearsed", None),
-        };
         let version = |&(value, figures): &(u64, Figures)| VersionRecord {
             value,
             instructions: figures.instructions,
@@ -227,8 +192,8 @@ impl Record {
             branches: figures.branches,
         };
         Self {
-            verdict,
-            gain: gain.map(numbers),
+            verdict: word(&outcome.verdict),
+            gain: outcome.verdict.gain().as_ref().map(numbers),
             versions: outcome.versions.iter().map(version).collect(),
             longest_stop_ns: outcome.stop.as_nanos() as u64,
         }

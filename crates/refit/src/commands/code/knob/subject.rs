@@ -21,21 +21,19 @@ impl Subject {
     pub(super) fn of(program: &Program, part: Option<&str>) -> Result<Self, Failure> {
         let id = program.id();
         let mut files = Files::new(program).map_err(|refusal| failure(id, &refusal.into()))?;
-        let own = modules::own_path(program);
-        let wanted = |file: &usize| {
-            let path = files.mapped(*file).path.to_string_lossy();
-            part.map_or_else(|| path == own, |part| path.contains(part))
+        let has = |file: &usize, part| files.mapped(*file).path.to_string_lossy().contains(part);
+        let found: Vec<usize> = match part {
+            Some(part) => files.all().filter(|file| has(file, part)).collect(),
+            None => files.own(program).into_iter().collect(),
         };
-        let found: Vec<usize> = files.all().filter(wanted).collect();
         let file = match (&found[..], part) {
-            ([file], _) => *file,
-            // A library beside others whose paths contain the name, such as libc and libcrypt.
-            ([file, ..], None) => *file,
+            ([file], _) | ([file, ..], None) => *file,
             ([], _) => {
+                let wanted = part.map_or_else(|| modules::own_path(program), str::to_owned);
                 let there: Vec<_> = files.all().map(|file| files.mapped(file).name()).collect();
                 return Err(Failure::new(
                     format!("find knobs of process {id}"),
-                    format!("it runs no file {}", part.unwrap_or(&own)),
+                    format!("it runs no file {wanted}"),
                     format!("name a part of one of these paths: {}", there.join(", ")),
                 ));
             }

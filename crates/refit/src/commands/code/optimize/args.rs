@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::ValueHint;
 use refit_optimize::{Options, stored};
-use refit_probe::spec::{NotUnderstood, Spec};
 
+use crate::commands::code::proof::progress;
 use crate::failure::Failure;
 use crate::format;
 
@@ -92,17 +92,11 @@ pub(crate) struct OptimizeArgs {
 impl OptimizeArgs {
     /// Returns the options of the library.
     pub(super) fn options(&self) -> Result<Options, Failure> {
-        let count = |place: &String| format!("{place} {{ count }}").parse::<Spec>();
-        let not_understood = |why: NotUnderstood| {
-            let what =
-                format!("measure progress by {}", self.progress.as_deref().unwrap_or_default());
-            Failure::new(what, why.to_string(), "name a place, such as uprobe:FILE:FUNCTION")
-        };
         Ok(Options {
             profile: self.time,
             file: self.file.clone(),
             functions: self.func.clone(),
-            progress: self.progress.as_ref().map(count).transpose().map_err(not_understood)?,
+            progress: progress(self.progress.as_deref())?,
             slot: self.slot,
             placebo: if self.no_placebo { 0 } else { Options::default().placebo },
             rehearse: self.dry_run,

@@ -4,7 +4,7 @@ use refit_change::{Change, End, Phase, Report, Timeline};
 use refit_optimize::{Outcome, Step, Verdict};
 use refit_splice::process::Program;
 
-use super::told;
+use crate::commands::code::proof;
 use crate::journal;
 
 /// The code of a program as its linker has laid it out, and as refit has.
@@ -29,7 +29,7 @@ impl Optimisation {
 
     /// Records the end, unless nothing was changed.
     pub(super) fn end(mut self, program: &Program, outcome: &Outcome) {
-        let effect = told::effect(outcome);
+        let effect = proof::effect(&outcome.verdict);
         let (phase, end, effect) = match outcome.verdict {
             Verdict::Rehearsed => return,
             Verdict::Undone(_) => (Phase::RollBack, End::RolledBack(effect), String::new()),

@@ -15,6 +15,7 @@ use super::args::OptimizeArgs;
 use super::running::optimized;
 use super::told;
 use crate::commands::code::program::open;
+use crate::commands::code::proof;
 use crate::commands::code::watching::{go_on, start};
 use crate::failure::Failure;
 use crate::format;
@@ -43,7 +44,11 @@ pub(super) fn run(args: &OptimizeArgs, out: &mut Output) -> Result<(), Failure> 
     match &laid_out {
         Ok(outcome) if out.json() => out.object(&told::Record::new(outcome))?,
         Ok(outcome) => {
-            say!("refit: {}: {}; begun after {took}", args.command[0], told::verdict(outcome));
+            say!(
+                "refit: {}: {}; begun after {took}",
+                args.command[0],
+                proof::verdict(&outcome.verdict)
+            );
         }
         Err(_) => {}
     }

@@ -11,6 +11,7 @@ use super::args::OptimizeArgs;
 use super::journaled::Optimisation;
 use super::told;
 use crate::commands::code::program::{failure, open};
+use crate::commands::code::proof::{self, NAME_OFTEN, NAME_PROGRESS, WITHOUT_SHADOW_STACKS};
 use crate::commands::code::{footprint, watching};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -33,7 +34,7 @@ pub(super) fn running(args: &OptimizeArgs, id: u32, out: &mut Output) -> Result<
     if json {
         out.object(&told::Record::new(&outcome))?
     } else {
-        out.line(&told::verdict(&outcome))?
+        out.line(&proof::verdict(&outcome.verdict))?
     }
     out.flush()
 }
@@ -71,17 +72,15 @@ fn failed(id: u32, error: &Error) -> Failure {
         Error::Small { .. } => "leave it as it is, or name a library with --file",
         Error::Idle { .. } => "put load on it, or profile it for longer with --for",
         Error::Already => "run `refit optimize --undo` first",
-        Error::NoProgress => {
-            "put load on it, or name a function that it calls for each piece of work with --progress"
-        }
+        Error::NoProgress => NAME_PROGRESS,
         Error::Unwinder { .. } => "optimise another file with --file",
-        Error::ShadowStack => "start it without shadow stacks (GLIBC_TUNABLES)",
+        Error::ShadowStack => WITHOUT_SHADOW_STACKS,
         Error::NoFile { .. } => "name a part of the path of a file that it has mapped",
         Error::NoProfile(NoProfile::NoDirectory) => "set XDG_STATE_HOME",
         Error::NoProfile(_) => {
             "profile a process of it under load with `refit optimize -p PID --dry-run`"
         }
-        _ => "put load on it, and name a function that it calls often with --progress",
+        _ => NAME_OFTEN,
     };
     Failure::new(format!("optimize process {id}"), error.to_string(), remedy)
 }

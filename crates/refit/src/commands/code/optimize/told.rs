@@ -1,11 +1,10 @@
 //! The lines that `refit optimize` prints.
 
-use refit_optimize::interval::Interval;
 use refit_optimize::layout::Figures;
-use refit_optimize::prove::Proof;
-use refit_optimize::{Outcome, Step, Verdict};
+use refit_optimize::{Outcome, Step};
 use serde::Serialize;
 
+use crate::commands::code::proof::{numbers, progress_by, proved, word};
 use crate::format;
 
 pub(super) fn describe(step: &Step) -> String {
@@ -44,7 +43,7 @@ pub(super) fn describe(step: &Step) -> String {
             format::counted(*functions as u64, "function"),
             changed(before, after)
         ),
-        Step::Progress(name) => format!("progress is measured by calls of {name}"),
+        Step::Progress(name) => progress_by(name),
         Step::Placebo(proof) => format!("copies in the old order: {}", proved(proof)),
         Step::Measured(proof) => format!("copies in the new order: {}", proved(proof)),
     }
@@ -63,39 +62,6 @@ fn changed(before: &Figures, after: &Figures) -> String {
     )
 }
 
-fn proved(proof: &Proof) -> String {
-    let stop = format::nanos(proof.stop.as_nanos() as u64);
-    format!("{} in {} rounds; stops of at most {stop}", percent(&proof.gain), proof.rounds)
-}
-
-fn percent(gain: &Interval) -> String {
-    let [estimate, low, high] = [gain.estimate, gain.low, gain.high].map(|part| part * 100.0);
-    format!("{estimate:+.1} % ({low:+.1} to {high:+.1})")
-}
-
-pub(super) fn verdict(outcome: &Outcome) -> String {
-    match &outcome.verdict {
-        Verdict::Kept(_) => format!("kept: {}", effect(outcome)),
-        Verdict::Unproved => "kept, unproved".to_owned(),
-        Verdict::FromProfile => "kept, from the profile".to_owned(),
-        Verdict::Undone(_) => format!("undone, since {}", effect(outcome)),
-        Verdict::Rehearsed => "nothing changed".to_owned(),
-    }
-}
-
-/// Describes what was measured, or why nothing was.
-pub(super) fn effect(outcome: &Outcome) -> String {
-    match &outcome.verdict {
-        Verdict::Kept(gain) => {
-            format!("{} progress for the same processor time", percent(gain))
-        }
-        Verdict::Undone(gain) => format!("it is not sure to pay: {}", percent(gain)),
-        Verdict::Unproved => "unproved".to_owned(),
-        Verdict::FromProfile => "from the profile".to_owned(),
-        Verdict::Rehearsed => "dry run".to_owned(),
-    }
-}
-
 /// The result, for programs. Gains and their intervals are ratios: 0.05 is 5 %.
 #[derive(Serialize)]
 pub(super) struct Record {
@@ -107,18 +73,10 @@ pub(super) struct Record {
 
 impl Record {
     pub(super) fn new(outcome: &Outcome) -> Self {
-        let numbers = |gain: Interval| [gain.estimate, gain.low, gain.high];
-        let verdict = match outcome.verdict {
-            Verdict::Kept(_) => "kept",
-            Verdict::Unproved => "unproved",
-            Verdict::FromProfile => "from-profile",
-            Verdict::Undone(_) => "undone",
-            Verdict::Rehearsed => "rehearsed",
-        };
         Self {
-            verdict,
-            gain: outcome.gain().map(numbers),
-            placebo: outcome.placebo.map(numbers),
+            verdict: word(&outcome.verdict),
+            gain: outcome.verdict.gain().as_ref().map(numbers),
+            placebo: outcome.placebo.as_ref().map(numbers),
             longest_stop_ns: outcome.stop.as_nanos() as u64,
         }
     }
