@@ -194,7 +194,7 @@ impl Reader<'_> {
         let live = pads.map(|pad| {
             let there = pad.wrapping_sub(self.bias);
             // The unwinder sets these two: the exception and its number.
-            Set::of(&self.flow.live_before(there)).without(Set::general(0b101))
+            Set::of(&self.flow.live_before(there)).difference(Set::general(0b101))
         });
         live.fold(Set::NONE, |all, one| all | one)
     }

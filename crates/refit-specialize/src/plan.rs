@@ -62,8 +62,8 @@ impl Choice {
         let before = match self.form(needed) {
             _ if self.leaves => self.member.live,
             Form::Left => needed,
-            Form::Constant => needed.without(self.kills & Set::general(u16::MAX)),
-            Form::Folded => needed.without(self.kills) | self.reads,
+            Form::Constant => needed.difference(self.kills & Set::general(u16::MAX)),
+            Form::Folded => needed.difference(self.kills) | self.reads,
         };
         before | self.member.unwinding
     }
@@ -159,7 +159,7 @@ fn choice(
     let (kills, writes) = (Set::of(&original.kills), Set::of(&original.writes));
     let constant = fold::constant(one, after).filter(|constant| {
         let target = constant.op0_register().full_register().number();
-        let only = writes.without(Set::flags(u8::MAX)) == Set::general(1 << target);
+        let only = writes.difference(Set::flags(u8::MAX)) == Set::general(1 << target);
         pure && folds && only
     });
     let reads = Set::of(&effects(info, &folded).reads);

@@ -114,10 +114,10 @@ impl Stale {
                 now = behind(choice, needed, now);
             }
             if let End::Returns(to) = end {
-                now = now.without(returned(code, graph, to));
+                now = now.difference(returned(code, graph, to));
             }
             for next in next(&graph.nodes, node) {
-                if !now.without(stale.at[next]).is_empty() {
+                if !now.difference(stale.at[next]).is_empty() {
                     stale.at[next] |= now;
                     open.push(next);
                 }
@@ -139,13 +139,13 @@ fn returned(code: &Code, graph: &Graph, to: To) -> Set {
 /// Returns what is stale behind an instruction, if this is stale before it.
 fn behind(choice: &Choice, needed: Set, stale: Set) -> Set {
     match choice.form(needed) {
-        _ if choice.leaves => stale.without(choice.kills),
+        _ if choice.leaves => stale.difference(choice.kills),
         Form::Left => stale | choice.writes,
         Form::Constant => {
             let flags = Set::flags(u8::MAX);
-            stale.without(choice.kills.without(flags)) | choice.writes & flags
+            stale.difference(choice.kills.difference(flags)) | choice.writes & flags
         }
-        Form::Folded => stale.without(choice.kills),
+        Form::Folded => stale.difference(choice.kills),
     }
 }
 
@@ -250,7 +250,7 @@ impl Writer<'_> {
                 return Ok(());
             }
             End::Goes(to) => (to, None, stale),
-            End::Returns(to) => (to, None, stale.without(returned(self.code, self.graph, to))),
+            End::Returns(to) => (to, None, stale.difference(returned(self.code, self.graph, to))),
             End::Branches(to, otherwise) => (otherwise, Some(to), stale),
         };
         for to in taken.into_iter().chain([next]) {

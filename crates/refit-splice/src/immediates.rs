@@ -148,11 +148,8 @@ pub(crate) fn in_place(program: &Program, found: &[Remains]) -> BTreeSet<u64> {
 
 /// Whether an area is of a setting that is in place: all of its bytes are there.
 fn is_in_place(program: &Program, one: &Remains) -> bool {
-    let is_there = |record: &Record| {
-        let mut now = vec![0; record.new.len()];
-        program.read(record.address, &mut now).is_ok() && now == record.new
-    };
-    one.holds_immediates() && !one.records.is_empty() && one.records.iter().all(is_there)
+    let count = one.records.len();
+    one.holds_immediates() && count > 0 && one.in_place(program).count() == count
 }
 
 /// Returns the records of a setting. An immediate of eight bytes has two; they are in one page, so

@@ -341,10 +341,10 @@ fn instructions_are_evaluated_and_folded_as_the_processor_runs_them() {
             }
             let only = |form: &Instruction| {
                 let target = form.op0_register().full_register().number();
-                writes.without(Set::flags(u8::MAX)) == Set::general(1 << target)
+                writes.difference(Set::flags(u8::MAX)) == Set::general(1 << target)
             };
             if let Some(form) = fold::constant(&one, &behind).filter(|form| pure && only(form)) {
-                check(&form, writes.without(Set::flags(u8::MAX)), "is the constant");
+                check(&form, writes.difference(Set::flags(u8::MAX)), "is the constant");
             }
         }
     }

@@ -64,7 +64,7 @@ struct Writer<'a> {
 struct Unfinished<'a> {
     /// Where control comes from the first comparison.
     label: u64,
-    call: Instruction,
+    call: Member,
     /// The other functions with which it is compared.
     targets: &'a [u64],
 }
@@ -164,7 +164,7 @@ impl<'a> Writer<'a> {
             }
         }
         match self.calls.get(&address).copied().filter(|_| member.kind == Kind::Call) {
-            Some(Callee::Likely(functions)) => self.compare_first(instruction, functions)?,
+            Some(Callee::Likely(functions)) => self.compare_first(member, functions)?,
             Some(&Callee::Stored(slot)) => {
                 self.place(address);
                 self.written.code.push(calls::stored(instruction, slot)?);
@@ -196,17 +196,15 @@ impl<'a> Writer<'a> {
 
     /// Writes a call through a pointer, as far as it leads to the most frequent function that has a
     /// copy.
-    fn compare_first(&mut self, call: &Instruction, targets: &'a [u64]) -> Result<(), Why> {
-        self.place(call.ip());
+    fn compare_first(&mut self, call: &Member, targets: &'a [u64]) -> Result<(), Why> {
+        self.place(call.instruction.ip());
         let first = targets.iter().position(|function| self.labels.contains_key(function));
         let Some(first) = first else {
-            let mut copy = *call;
-            copy.set_ip(0);
-            self.written.code.push(copy);
+            self.copy(call, None);
             return Ok(());
         };
         let label = self.new_label();
-        self.compare(call, targets[first], label)?;
+        self.compare(&call.instruction, targets[first], label)?;
         let targets = &targets[first + 1..];
         self.unfinished.push(Unfinished { label, call: *call, targets });
         Ok(())
@@ -227,24 +225,23 @@ impl<'a> Writer<'a> {
     /// Writes the rest of all calls through pointers of a function.
     fn finish_calls(&mut self) -> Result<(), Why> {
         for Unfinished { mut label, call, targets } in std::mem::take(&mut self.unfinished) {
+            let address = call.instruction.ip();
             let copied: Vec<u64> =
                 targets.iter().copied().filter(|one| self.labels.contains_key(one)).collect();
             for function in copied {
                 let other = self.new_label();
-                self.written.code.stand_for(call.ip());
+                self.written.code.stand_for(address);
                 self.bind(label);
-                self.compare(&call, function, other)?;
-                self.jump_behind(&call)?;
+                self.compare(&call.instruction, function, other)?;
+                self.jump_behind(&call.instruction)?;
                 label = other;
             }
-            self.written.code.stand_for(call.ip());
+            self.written.code.stand_for(address);
             self.bind(label);
             let position = self.written.code.len();
-            self.written.others.push((call.ip(), position));
-            let mut copy = call;
-            copy.set_ip(0);
-            self.written.code.push(copy);
-            self.jump_behind(&call)?;
+            self.written.others.push((address, position));
+            self.copy(&call, None);
+            self.jump_behind(&call.instruction)?;
         }
         Ok(())
     }

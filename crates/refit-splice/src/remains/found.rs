@@ -118,14 +118,21 @@ impl Remains {
         self.head.contents == Contents::Versions
     }
 
-    /// Returns the addresses of the sites whose code is changed now.
-    pub fn entries(&self, program: &Program) -> Vec<u64> {
-        let places = self.records.iter().filter(|record| record.is_place());
-        let there = places.filter(|record| {
+    /// Returns the records whose changes are there now.
+    pub(crate) fn in_place<'r>(
+        &'r self,
+        program: &'r Program,
+    ) -> impl Iterator<Item = &'r Record> + 'r {
+        self.records.iter().filter(|record| {
             let mut now = vec![0; record.new.len()];
             program.read(record.address, &mut now).is_ok() && now == record.new
-        });
-        there.map(|record| record.address).collect()
+        })
+    }
+
+    /// Returns the addresses of the sites whose code is changed now.
+    pub fn entries(&self, program: &Program) -> Vec<u64> {
+        let places = self.in_place(program).filter(|record| record.is_place());
+        places.map(|record| record.address).collect()
     }
 
     /// Returns the bytes of its code, with some room behind it.
