@@ -1,4 +1,5 @@
-//! Programs that work while their code is replaced again and again, and checks of what they compute.
+//! Programs that work while their code is replaced again and again, and checks of what they
+//! compute.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -44,13 +45,13 @@ pub(crate) fn computes(victim: &mut Victim, plain: &str, replace: impl Fn(u64) +
     });
 }
 
-/// What `unwound.cc` answers when it throws exceptions and cancels threads.
+/// Answers of `unwound.cc` when it throws exceptions and cancels threads.
 pub(crate) fn thrown(victim: &mut Victim) -> [String; 2] {
     [victim.ask("throw 40"), victim.ask("cancel 20")]
 }
 
-/// Has `unwound.cc` throw exceptions and cancel threads, as it does when left alone, while `replace`
-/// replaces its code: up to so many times.
+/// Has `unwound.cc` throw exceptions and cancel threads, as it does when left alone, while
+/// `replace` replaces its code: up to so many times.
 pub(crate) fn throws(
     victim: &mut Victim,
     plain: &[String; 2],

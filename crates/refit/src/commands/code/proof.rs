@@ -1,5 +1,5 @@
-//! What is said of a change that is measured while the program works: how progress is measured,
-//! what was gained, and the end of it.
+//! Lines about a change that is measured while the program works: how progress is measured, what
+//! was gained, and the end of it.
 
 use refit_optimize::Verdict;
 use refit_optimize::interval::Interval;
