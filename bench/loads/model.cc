@@ -1,10 +1,16 @@
-// Runs the model for ever.
+// Runs the model for ever; writes a line for each thousand cycles.
+#include <cstdio>
+
 #include "Vmodel.h"
 
 int main() {
     Vmodel model;
     for (;;) {
-        model.clk = !model.clk;
-        model.eval();
+        for (int half = 0; half < 2000; half++) {
+            model.clk = !model.clk;
+            model.eval();
+        }
+        puts("");
+        fflush(stdout);
     }
 }

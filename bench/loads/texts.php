@@ -1,5 +1,6 @@
 <?php
 // Works on texts for ever, or so many rounds: arrays, formats, sorting, regular expressions, calls.
+// Writes a line for each.
 function fib($n) { return $n < 2 ? $n : fib($n - 1) + fib($n - 2); }
 $n = 0;
 $left = (int) ($argv[1] ?? -1);
@@ -13,4 +14,5 @@ while ($left--) {
 	uasort($h, fn($a, $b) => strcmp($a, $b));
 	$j = preg_replace('/key(\d+)/', '<$1>', implode("|", array_keys($h)));
 	$n += fib(12) + strlen($j);
+	echo "\n";
 }

@@ -1,5 +1,7 @@
 # Works on texts for ever, or so many rounds: hashes, formats, sorting, regular expressions, calls.
+# Writes a line for each.
 use strict;
+$| = 1;
 sub fib { my $x = shift; return $x < 2 ? $x : fib($x - 1) + fib($x - 2); }
 my $n = 0;
 my $left = shift // -1;
@@ -13,4 +15,5 @@ while ($left--) {
 	my $j = join("|", sort { $h{$a} cmp $h{$b} } keys %h);
 	$j =~ s/key(\d+)/<$1>/g;
 	$n += fib(12);
+	print "\n";
 }

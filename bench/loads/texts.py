@@ -1,4 +1,5 @@
 # Works on texts for ever, or so many rounds: dictionaries, formats, sorting, regular expressions, calls.
+# Writes a line for each.
 import json, re, sys
 
 
@@ -25,3 +26,4 @@ while left:
     text = re.sub(r"key(\d+)", r"<\1>", "|".join(order))
     json.loads(json.dumps({key: [node.value for node in nodes[key]] for key in order[:200]}))
     fib(14)
+    print(flush=True)

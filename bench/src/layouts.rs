@@ -1,8 +1,9 @@
 //! Optimises programs under load, and lets the results be: figures of the code, gains as refit
-//! measures them, and the requests that the load generators count with and without the copies.
+//! measures them, and the work that is counted outside of refit with and without the copies: by
+//! load generators, or by the lines that a program writes.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,14 +12,18 @@ use refit_optimize::interval::Interval;
 use refit_optimize::layout::Figures;
 use refit_optimize::prove::LOOKS;
 use refit_optimize::{Options, Outcome, Step, Verdict, optimize};
+use refit_splice::Installed;
 use refit_splice::process::Program;
 use refit_splice::remains;
 
 use crate::server::{self, Load, Start};
 use crate::stats::Sample;
+use crate::worker::Worker;
 
 /// Number of pairs of loads with and without the copies.
 const ROUNDS: usize = 6;
+/// libclang, which the script that uses it expects as its argument.
+const CLANG: &str = "/usr/lib/llvm-16/lib/libclang-16.so.1";
 
 /// A program that has been optimised, or not.
 pub(crate) struct LaidOut {
@@ -28,7 +33,7 @@ pub(crate) struct LaidOut {
     pub(crate) outcome: Option<Outcome>,
     /// Time from the beginning to the verdict.
     pub(crate) took: Duration,
-    /// Requests per second without and with the copies.
+    /// Requests, or units of work, per second without and with the copies.
     pub(crate) rates: Option<[Sample; 2]>,
     pub(crate) trouble: Option<String>,
 }
@@ -38,6 +43,7 @@ pub(crate) fn measure() -> Vec<LaidOut> {
         ("mariadbd, sysbench oltp_point_select", server::mariadb as Start),
         ("a backend of postgres, pgbench -S", server::postgres_backend),
         ("redis-server, SET and GET", server::redis),
+        ("refit mount, small files read", server::refit),
     ];
     let scripts = [
         ("perl, texts.pl", "perl", "texts.pl"),
@@ -48,8 +54,10 @@ pub(crate) fn measure() -> Vec<LaidOut> {
     let scripts = scripts
         .into_iter()
         .map(|(name, with, script)| noted(name, |one| script_of(with, script, one)));
-    let model = std::iter::once_with(|| noted("a model of verilator, 100 units", model));
-    servers.chain(scripts).chain(model).collect()
+    let clang = std::iter::once_with(|| noted("libclang, parse.py", clang));
+    let models = [("a model of verilator, 100 units", "100"), ("the same, 400 units", "400")];
+    let models = models.into_iter().map(|(name, units)| noted(name, |one| model(units, one)));
+    servers.chain(scripts).chain(clang).chain(models).collect()
 }
 
 fn noted(name: &'static str, measure: impl FnOnce(&mut LaidOut) -> Result<(), String>) -> LaidOut {
@@ -61,19 +69,25 @@ fn noted(name: &'static str, measure: impl FnOnce(&mut LaidOut) -> Result<(), St
 }
 
 /// Returns a file of the loads.
-fn load(name: &str) -> PathBuf {
+pub(crate) fn load(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("loads").join(name)
 }
 
 /// Optimises a script's interpreter; the script works for ever.
 fn script_of(with: &str, script: &str, one: &mut LaidOut) -> Result<(), String> {
-    run(Command::new(with).arg(load(script)), one)
+    run(Command::new(with).arg(load(script)), None, one)
+}
+
+/// Optimises a compiler's library, which has tens of megabytes of code.
+fn clang(one: &mut LaidOut) -> Result<(), String> {
+    let mut python = Command::new("/usr/bin/python3");
+    run(python.arg(load("parse.py")).arg(CLANG), Some("libclang"), one)
 }
 
 /// Optimises a model of hardware, which is a program with much code.
-fn model(one: &mut LaidOut) -> Result<(), String> {
+fn model(units: &str, one: &mut LaidOut) -> Result<(), String> {
     let folder = server::folder()?;
-    let design = Command::new("python3").arg(load("model.py")).arg("100").output();
+    let design = Command::new("python3").arg(load("model.py")).arg(units).output();
     let design = design.map_err(|e| e.to_string())?.stdout;
     std::fs::write(folder.path().join("model.v"), design).map_err(|e| e.to_string())?;
     let mut build = Command::new("verilator");
@@ -83,21 +97,16 @@ fn model(one: &mut LaidOut) -> Result<(), String> {
     if !built.status.success() {
         return Err(String::from_utf8_lossy(&built.stderr).into_owned());
     }
-    run(&mut Command::new(folder.path().join("obj_dir/Vmodel")), one)
+    run(&mut Command::new(folder.path().join("obj_dir/Vmodel")), None, one)
 }
 
-/// Optimises a program that works for ever.
-fn run(command: &mut Command, one: &mut LaidOut) -> Result<(), String> {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
-    // Only what the profile shows depends on this: an interpreter has read its script.
-    thread::sleep(Duration::from_secs(1));
-    let done = Program::open(child.id()).map_err(|e| e.to_string()).and_then(|program| {
-        optimise(&program, one)?;
-        remains::repair(&program).map(drop).map_err(|e| e.to_string())
-    });
-    let ended = child.kill().and_then(|()| child.wait());
-    done.and_then(|()| ended.map(drop).map_err(|e| e.to_string()))
+/// Optimises a file of a program that works for ever.
+fn run(command: &mut Command, file: Option<&str>, one: &mut LaidOut) -> Result<(), String> {
+    let worker = Worker::start(command)?;
+    let program = Program::open(worker.id()).map_err(|e| e.to_string())?;
+    optimise(&program, file, one)?;
+    one.rates = with_and_without(&program, one, &|| worker.rate())?;
+    remains::repair(&program).map(drop).map_err(|e| e.to_string())
 }
 
 /// Optimises a server while it is loaded, then loads it with and without the copies.
@@ -106,27 +115,44 @@ fn serve(start: Start, one: &mut LaidOut) -> Result<(), String> {
     let serving = start(folder.path())?;
     let program = Program::open(serving.worker()?).map_err(|e| e.to_string())?;
     (serving.load)()?;
-    while_loaded(&serving.load, || optimise(&program, one))?;
-    let Some(installed) = one.outcome.as_ref().and_then(|outcome| outcome.installed.as_ref())
-    else {
-        return Ok(());
-    };
-    let mut rates = [Sample::default(), Sample::default()];
-    for round in 0..2 * ROUNDS {
-        // With, without, without, with.
-        let with = matches!(round % 4, 0 | 3);
-        let changed =
-            if with { installed.enter(&program, || ()) } else { installed.leave(&program, || ()) };
-        changed.map_err(|e| e.to_string())?;
-        rates[usize::from(with)].push((serving.load)()?);
-    }
-    one.rates = Some(rates);
+    while_loaded(&serving.load, || optimise(&program, None, one))?;
+    one.rates = with_and_without(&program, one, &serving.load)?;
     remains::repair(&program).map(drop).map_err(|e| e.to_string())
 }
 
-fn optimise(program: &Program, one: &mut LaidOut) -> Result<(), String> {
+/// Counts what is done per second without the copies and with them, if they were kept.
+fn with_and_without(
+    program: &Program,
+    one: &LaidOut,
+    load: &dyn Fn() -> Result<f64, String>,
+) -> Result<Option<[Sample; 2]>, String> {
+    let installed = one.outcome.as_ref().and_then(|outcome| outcome.installed.as_ref());
+    installed.map(|installed| compare(program, installed, 2 * ROUNDS, load)).transpose()
+}
+
+/// Measures something without the copies and with them, in turns.
+pub(crate) fn compare(
+    program: &Program,
+    installed: &Installed,
+    rounds: usize,
+    mut measure: impl FnMut() -> Result<f64, String>,
+) -> Result<[Sample; 2], String> {
+    let mut samples = [Sample::default(), Sample::default()];
+    for round in 0..rounds {
+        // With, without, without, with.
+        let with = matches!(round % 4, 0 | 3);
+        let changed =
+            if with { installed.enter(program, || ()) } else { installed.leave(program, || ()) };
+        changed.map_err(|e| e.to_string())?;
+        samples[usize::from(with)].push(measure()?);
+    }
+    Ok(samples)
+}
+
+fn optimise(program: &Program, file: Option<&str>, one: &mut LaidOut) -> Result<(), String> {
     let began = Instant::now();
-    let options = Options { placebo: LOOKS[LOOKS.len() - 1], ..Options::default() };
+    let file = file.map(str::to_owned);
+    let options = Options { placebo: LOOKS[LOOKS.len() - 1], file, ..Options::default() };
     let outcome = optimize(program, &options, &mut |step| {
         eprintln!("  {:.1} s: {step:?}", began.elapsed().as_secs_f64());
         if let Step::LaidOut(functions, blocks, before, after) = step {

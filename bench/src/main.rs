@@ -11,6 +11,7 @@ mod counter;
 mod domains;
 mod faults;
 mod files;
+mod group;
 mod handover;
 mod instructions;
 mod interposer;
@@ -50,6 +51,7 @@ mod top;
 mod umap;
 mod watched;
 mod water;
+mod worker;
 mod workload;
 mod workload_tables;
 mod workloads;
@@ -161,6 +163,7 @@ fn main() -> ExitCode {
             "servers" => report.servers(&servers::measure()),
             "optimize" => {
                 report.layouts(&layouts::measure());
+                report.group(&group::measure());
                 report.bolted(&bolted::measure());
             }
             "faults" => report.faults(faults::measure()),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::bolted::Bolted;
+use crate::group::Group;
 use crate::layouts::{self, LaidOut};
 use crate::programs::Measured as Program;
 use crate::report::Report;
@@ -118,7 +119,7 @@ impl Report {
             "must reach",
             "longest stop",
             "must reach",
-            "requests/s without → with the copies",
+            "requests, or units of work, per second without → with the copies",
         ];
         self.section(title, "optimize", &heads);
         for one in measured {
@@ -134,7 +135,8 @@ impl Report {
             let placebo = outcome.placebo.as_ref().map_or_else(String::new, layouts::percent);
             let rates = one.rates.as_ref().map_or_else(String::new, |[without, with]| {
                 let ratio = 100.0 * (with.median() / without.median() - 1.0);
-                format!("{} → {} ({ratio:+.1} %)", without.show(0), with.show(0))
+                let digits = if with.median() < 100.0 { 2 } else { 0 };
+                format!("{} → {} ({ratio:+.1} %)", without.show(digits), with.show(digits))
             });
             self.row(&[
                 one.name.into(),
@@ -152,6 +154,43 @@ impl Report {
                 rates,
             ]);
         }
+    }
+
+    pub(crate) fn group(&mut self, group: &Group) {
+        let title = "One function and what it calls, laid out anew (Tamches and Miller 2001)";
+        let heads = [
+            "function group",
+            "functions, blocks",
+            "an invocation without → with the copies, ns",
+            "change",
+            "paper, `tcp_rput_data`",
+            "units of work per second without → with the copies",
+            "change",
+            "paper, end to end",
+        ];
+        self.section(title, "optimize", &heads);
+        let name = "Perl's `Perl_regexec_flags`, matches.pl";
+        if let Some(why) = &group.trouble {
+            return self.row(&[name.into(), format!("not measured: {why}")]);
+        }
+        let pair = |[without, with]: &[Sample; 2]| {
+            let change = with.over(without).values().map(|one| (one - 1.0) * 100.0);
+            let change: Sample = change.collect();
+            [format!("{} → {}", without.show(0), with.show(0)), format!("{} %", change.show(1))]
+        };
+        let ([times, slower], [rates, more]) = (pair(&group.invocations), pair(&group.rates));
+        let (functions, blocks) = group.laid_out;
+        let laid_out = format!("{functions}, {blocks}");
+        self.row(&[
+            name.into(),
+            laid_out,
+            times,
+            slower,
+            "−17.6 %".into(),
+            rates,
+            more,
+            "7 %".into(),
+        ]);
     }
 
     pub(crate) fn bolted(&mut self, measured: &[Bolted]) {

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::files::variable;
+
 /// The user of postgres and squid if the bench runs as root: they refuse to run as root.
 const POSTGRES_USER: &str = "postgres";
 const SQUID_USER: &str = "proxy";
@@ -279,6 +281,54 @@ pub(crate) fn postgres_backend(folder: &Path) -> Result<Serving, String> {
     let Serving { processes, .. } = serving;
     let processes = std::iter::once(client).chain(processes).collect();
     Ok(Serving { load: Box::new(load), processes, worker: Some(Box::new(worker)) })
+}
+
+/// Number of files that refit serves.
+const SERVED: usize = 400;
+
+/// Starts refit, which serves small files to two threads that look them up and read them.
+pub(crate) fn refit(folder: &Path) -> Result<Serving, String> {
+    let (source, mount) = (folder.join("source"), folder.join("mount"));
+    for new in [&source, &mount] {
+        fs::create_dir(new).map_err(|e| e.to_string())?;
+    }
+    for name in 0..SERVED {
+        write(&source.join(name.to_string()), &"served\n".repeat(300))?;
+    }
+    let mut command = Command::new(variable("REFIT"));
+    let server = start(command.args(["mount", "--cache", "direct"]).arg(&source).arg(&mount))?;
+    until(|| mount.join("0").exists())?;
+    let holder = server.0.id();
+    let worker = move || {
+        let children = fs::read_to_string(format!("/proc/{holder}/task/{holder}/children"));
+        let child = children.map_err(|e| e.to_string())?;
+        child.trim().parse().map_err(|_| "it has no server".to_owned())
+    };
+    let load = move || {
+        let began = Instant::now();
+        let reads = std::thread::scope(|scope| {
+            let readers = [(); 2].map(|()| scope.spawn(|| read_all(&mount)));
+            readers.into_iter().map(|one| one.join().map_err(|_| "a reader has panicked")?).sum()
+        });
+        reads.map(|reads: usize| reads as f64 / began.elapsed().as_secs_f64())
+    };
+    Ok(Serving { load: Box::new(load), processes: vec![server], worker: Some(Box::new(worker)) })
+}
+
+/// Reads the files that refit serves for two seconds; returns the number of times.
+fn read_all(mount: &Path) -> Result<usize, String> {
+    let (began, mut reads) = (Instant::now(), 0);
+    while began.elapsed() < Duration::from_secs(2) {
+        for entry in fs::read_dir(mount).map_err(|e| e.to_string())? {
+            let path = entry.map_err(|e| e.to_string())?.path();
+            let read = fs::read(&path).map_err(|e| e.to_string())?;
+            if read.len() != 7 * 300 {
+                return Err(format!("{}: {} bytes", path.display(), read.len()));
+            }
+            reads += 1;
+        }
+    }
+    Ok(reads)
 }
 
 /// Returns the backend of the first client of a postgres.

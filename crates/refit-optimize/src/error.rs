@@ -3,6 +3,7 @@
 use refit_probe::watch;
 use refit_splice::Why;
 use refit_splice::process::Refusal;
+use refit_splice::remains::KeptReason;
 
 use crate::prove::NoProof;
 use crate::stored::NoProfile;
@@ -30,6 +31,12 @@ pub enum Error {
     /// The program has been optimised already.
     #[error("it is optimised already; undo that first")]
     Already,
+    /// Copies have been taken out, but are still in use.
+    #[error("copies of an earlier optimisation stay in it: {because}")]
+    Left {
+        /// The reason.
+        because: KeptReason,
+    },
     /// No function's calls are a measure of progress.
     #[error("no function was called evenly enough to measure progress by; name one")]
     NoProgress,

@@ -86,10 +86,7 @@ pub fn optimize(
 
 /// Analyses the file that is optimised, and returns its index, if its code can run in copies.
 fn eligible(program: &Program, options: &Options) -> Result<(Files, usize), Error> {
-    let found = remains::find(program)?;
-    if found.iter().any(|one| one.makes_calls() && one.entered(program) > 0) {
-        return Err(Error::Already);
-    }
+    refuse_copies(program)?;
     if has_shadow_stack(program) {
         return Err(Error::ShadowStack);
     }
@@ -106,6 +103,24 @@ fn eligible(program: &Program, options: &Options) -> Result<(Files, usize), Erro
         return Err(Error::Small { file: name, bytes });
     }
     Ok((files, file))
+}
+
+/// Refuses a program that has copies, or unwinders that learn of some; those that were left when
+/// threads were in them are taken out.
+fn refuse_copies(program: &Program) -> Result<(), Error> {
+    let found = remains::find(program)?;
+    let copies: Vec<_> = found.iter().filter(|one| one.makes_calls()).collect();
+    if copies.iter().any(|one| one.entered(program) > 0) {
+        return Err(Error::Already);
+    }
+    if copies.is_empty() {
+        return Ok(());
+    }
+    let removed = remains::take_out(program, Which::Arrangements)?;
+    match removed.because {
+        Some(because) if removed.finds => Err(Error::Left { because }),
+        _ => Ok(()),
+    }
 }
 
 /// A program that is being changed.

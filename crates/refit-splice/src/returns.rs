@@ -125,8 +125,8 @@ fn stacks(still: &Still<'_>, mappings: &[Mapping]) -> Result<Option<Vec<Stack>>,
 }
 
 /// Returns what all tasks have in their registers, of which vector registers are used to copy
-/// memory; `None` if it is not known of some: of one that waits for a page, maybe of these tables,
-/// or that another process traces.
+/// memory; `None` if it is not known of some, such as one that waits for a page, maybe of these
+/// tables.
 fn registers(still: &Still<'_>) -> Result<Option<Vec<u64>>, Refusal> {
     let mut all = Vec::new();
     for thread in still.threads() {

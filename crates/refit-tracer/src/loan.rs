@@ -24,6 +24,8 @@ pub enum LoanRequest {
     Registers(u32),
     /// Set the general registers of a task.
     SetRegisters(u32, RegisterWords),
+    /// Return the vector registers of a task, and the rest of its extended state, as words.
+    Vectors(u32),
     /// Return a task's area for restartable sequences, as
     /// [`Tracee::rseq`](refit_sys::trace::Tracee::rseq) does.
     Rseq(u32),
@@ -60,6 +62,8 @@ pub enum LoanAnswer {
     Registers(RegisterWords),
     /// The registers are set.
     Set,
+    /// The extended state of a task, in the layout of `XSAVE`.
+    Vectors(Vec<u64>),
     /// The address of the area and its signature; `None` if the task has registered none.
     Rseq(Option<(u64, u32)>),
     /// Whether signals are pending.

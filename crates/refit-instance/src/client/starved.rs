@@ -8,10 +8,11 @@ use std::path::Path;
 
 use refit_sys::process::{life, name, threads};
 
-/// The thread that serves the control API.
+/// The thread that serves the control API. It hands much of the work to others.
 const CONTROL: &str = "refit-control";
 
-/// Returns whether the thread that would answer at `socket` is waiting for a processor.
+/// Returns whether a thread that would answer at `socket`, or on which the answer depends, is
+/// waiting for a processor: any thread of the process that serves the API.
 pub(super) fn waits_for_a_processor(socket: &Path) -> bool {
     let number = socket.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
     let Some(first) = number else { return false };
@@ -22,8 +23,9 @@ pub(super) fn waits_for_a_processor(socket: &Path) -> bool {
         processes.extend(children(process));
         at += 1;
     }
-    let mut control = processes.into_iter().flat_map(threads).filter(|id| name(*id) == CONTROL);
-    control.any(|thread| life(thread).is_some_and(|life| life.state == b'R'))
+    let serves = |all: &Vec<u32>| all.iter().any(|id| name(*id) == CONTROL);
+    let mut serving = processes.into_iter().map(threads).filter(serves).flatten();
+    serving.any(|thread| life(thread).is_some_and(|life| life.state == b'R'))
 }
 
 /// Returns the children of the first thread of a process; none if the kernel does not list them.
@@ -40,24 +42,29 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::thread;
+    use std::time::Duration;
 
     #[test]
-    fn a_control_thread_that_runs_or_could_run_is_told_from_one_that_waits() {
+    fn threads_that_run_or_could_run_are_told_from_those_that_wait() {
         let socket = format!("/run/{}.sock", std::process::id());
         let end = Arc::new(AtomicBool::new(false));
-        let spin = {
+        let until_the_end = |name: &str, turn: fn()| {
             let end = Arc::clone(&end);
-            move || {
+            let run = move || {
                 while !end.load(Relaxed) {
-                    std::hint::spin_loop();
+                    turn();
                 }
-            }
+            };
+            thread::Builder::new().name(name.into()).spawn(run).unwrap()
         };
-        let control = thread::Builder::new().name(CONTROL.into()).spawn(spin).unwrap();
+        // Another thread has the work, and the control thread waits for it.
+        let work = until_the_end("refit-change", std::hint::spin_loop);
+        let control = until_the_end(CONTROL, || thread::park_timeout(Duration::from_millis(10)));
         while !waits_for_a_processor(Path::new(&socket)) {
             thread::yield_now();
         }
         end.store(true, Relaxed);
+        work.join().unwrap();
         control.join().unwrap();
         assert!(!waits_for_a_processor(Path::new("/run/none.sock")));
         // A process without such a thread. Processes of others may have children that have one.

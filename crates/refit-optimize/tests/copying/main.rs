@@ -2,6 +2,7 @@
 
 mod arranged;
 mod course;
+mod functions;
 mod proved;
 mod replaced;
 mod unwound;

@@ -70,13 +70,15 @@ impl HeldTask {
         }
     }
 
-    /// Returns its vector registers, and the rest of its extended state, as words; `None` if its
-    /// tracer does not tell.
-    pub(super) fn vectors(&self) -> Option<Vec<u64>> {
-        let Self::Own(held) = self else { return None };
-        let state = held.extended_state().ok()?;
-        let (words, _) = state.as_chunks::<8>();
-        Some(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    /// Returns its vector registers, and the rest of its extended state, as words.
+    pub(super) fn vectors(&self) -> io::Result<Vec<u64>> {
+        match self {
+            Self::Own(held) => held.extended_words(),
+            Self::Lent(lent) => match lent.ask(LoanRequest::Vectors(lent.task))? {
+                LoanAnswer::Vectors(words) => Ok(words),
+                other => Err(unexpected(&other)),
+            },
+        }
     }
 
     /// Sets its general registers.

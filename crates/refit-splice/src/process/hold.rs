@@ -83,9 +83,11 @@ impl Program {
                     None => Still::hold(self, turn, within),
                 };
                 let mut still = still.map_err(Ended::holding)?;
+                let held = still.began.elapsed();
                 let Some(work) = work.take() else { unreachable!("it is done once") };
                 let result = work(&mut still);
                 let took = still.began.elapsed();
+                debug!(process = self.id(), ?held, ?took, "stood still");
                 still.let_go().map_err(|refusal| Ended::Otherwise(refusal.into()))?;
                 Ok((result.map_err(Ended::Otherwise)?, took))
             });

@@ -99,7 +99,7 @@ impl<'p> Still<'p> {
 
     /// Returns the words in the vector registers of a thread; `None` if they are not known.
     pub(crate) fn vectors(&self, thread: u32) -> Option<Vec<u64>> {
-        self.threads.get(&thread)?.vectors()
+        self.threads.get(&thread)?.vectors().ok()
     }
 
     /// Sets the general registers of a thread.

@@ -17,8 +17,8 @@ pub struct Removed {
     pub because: Option<KeptReason>,
     /// Longest time that the program was stopped.
     pub stood: Duration,
-    /// Whether unwinders still learn of areas that stay.
-    pub(super) finds: bool,
+    /// Whether unwinders still learn of areas that stay: code of theirs stays changed.
+    pub finds: bool,
 }
 
 /// The reason that an area stays mapped.

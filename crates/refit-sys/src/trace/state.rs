@@ -129,6 +129,16 @@ impl Tracee {
         }
     }
 
+    /// Returns the words of that state. It holds all values that are in vector registers.
+    ///
+    /// # Errors
+    /// As [`extended_state`](Self::extended_state).
+    pub fn extended_words(&self) -> io::Result<Vec<u64>> {
+        let state = self.extended_state()?;
+        let (words, _) = state.as_chunks::<8>();
+        Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    }
+
     /// Sets the state that [`extended_state`](Self::extended_state) returns.
     ///
     /// # Errors

@@ -110,6 +110,9 @@ fn answer(request: LoanRequest) -> LoanAnswer {
             tracee.set_registers(&from_words(&words))?;
             Ok(LoanAnswer::Set)
         }),
+        LoanRequest::Vectors(task) => {
+            with(task, &|tracee| Ok(LoanAnswer::Vectors(tracee.extended_words()?)))
+        }
         LoanRequest::Rseq(task) => with(task, &|tracee| Ok(LoanAnswer::Rseq(tracee.rseq()?))),
         LoanRequest::HasSignals(task) => {
             with(task, &|tracee| Ok(LoanAnswer::HasSignals(tracee.has_signals()?)))

@@ -1,5 +1,6 @@
 //! Opens a process whose code is to be changed. A process that an instance of refit follows is
-//! borrowed from it: a process has one tracer.
+//! borrowed from it: a process has one tracer. The number of an instance means the process that
+//! serves it, as everywhere.
 
 use std::io;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use refit_tracer::loan::{LoanAnswer, LoanRequest};
 use crate::commands::programs::process::{self, RunningProcess};
 use crate::failure::Failure;
 use crate::format;
+use crate::instances::serving_process;
 
 /// Opens a process in which calls can be made.
 ///
@@ -21,7 +23,7 @@ use crate::format;
 ///
 /// Its code cannot be changed, or another program traces it.
 pub(crate) fn open(id: u32) -> Result<Program, Failure> {
-    with_lender(id, Program::open(id), Program::open_lent)
+    with_lender(id, Program::open, Program::open_lent)
 }
 
 /// Opens a process as [`open`] does, but also one whose system calls are filtered.
@@ -30,7 +32,7 @@ pub(crate) fn open(id: u32) -> Result<Program, Failure> {
 ///
 /// Those of [`open`].
 pub(crate) fn open_to_clean(id: u32) -> Result<Program, Failure> {
-    with_lender(id, Program::open_to_clean(id), Program::open_lent_to_clean)
+    with_lender(id, Program::open_to_clean, Program::open_lent_to_clean)
 }
 
 /// Why a program is not watched, with what to do.
@@ -58,11 +60,12 @@ pub(crate) fn stopped(stood: StopTimes) -> String {
 
 fn with_lender(
     id: u32,
-    opened: Result<Program, Refusal>,
+    open: impl FnOnce(u32) -> Result<Program, Refusal>,
     open_lent: impl FnOnce(u32, Arc<dyn Lender>, u32) -> Result<Program, Refusal>,
 ) -> Result<Program, Failure> {
+    let id = serving_process(id);
     let failed = |refusal: Refusal| failure(id, &refusal.into());
-    let refusal = match opened {
+    let refusal = match open(id) {
         Err(refusal @ Refusal::Traced { .. }) => refusal,
         opened => return opened.map_err(failed),
     };

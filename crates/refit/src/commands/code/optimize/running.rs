@@ -72,6 +72,7 @@ fn failed(id: u32, error: &Error) -> Failure {
         Error::Small { .. } => "leave it as it is, or name a library with --file",
         Error::Idle { .. } => "put load on it, or profile it for longer with --for",
         Error::Already => "run `refit optimize --undo` first",
+        Error::Left { .. } => "try again later",
         Error::NoProgress => NAME_PROGRESS,
         Error::Unwinder { .. } => "optimise another file with --file",
         Error::ShadowStack => WITHOUT_SHADOW_STACKS,
