@@ -1,6 +1,6 @@
-//! KernInst's case (Tamches and Miller 2001): one function and the hot code that it calls are laid out
-//! anew in a running program, and an invocation becomes faster. There it was `tcp_rput_data` of the
-//! kernel of Solaris; here it is the matcher of Perl's regular expressions.
+//! KernInst's case (Tamches and Miller 2001): one function and the hot code that it calls are laid
+//! out anew in a running program, and an invocation becomes faster. There it was `tcp_rput_data` of
+//! the kernel of Solaris; here it is the matcher of Perl's regular expressions.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use refit_optimize::{Options, Step, optimize};
 use refit_probe::watch::{self, Watch};
 use refit_probe::{reading::Reading, spec::Spec};
-use refit_splice::process::Program;
+use refit_splice::process::{Program, Refusal, STOP_TIMEOUT, Still};
 use refit_splice::remains::{self, Which};
 
 use crate::layouts::{compare, load};
@@ -54,27 +54,34 @@ fn lay_out(group: &mut Group) -> Result<(), String> {
     });
     let installed = outcome.map_err(|e| e.to_string())?.installed.ok_or("nothing was installed")?;
     group.rates = compare(&program, &installed, WINDOWS, || worker.rate())?;
-    let spec: Spec = TIMED.parse().map_err(|e| format!("{e}"))?;
+    let spec = TIMED.parse::<Spec>().map_err(|e| e.to_string())?;
     let prepared = watch::prepare(&program, &[spec], None).map_err(|e| e.to_string())?;
     let watch = prepared.install(&program).map_err(|e| e.to_string())?;
-    group.invocations = compare(&program, &installed, WINDOWS, || invocation(&watch))?;
+    group.invocations = compare(&program, &installed, WINDOWS, || invocation(&program, &watch))?;
     watch.remove(&program).map_err(|e| e.to_string())?;
     remains::take_out(&program, Which::All).map(drop).map_err(|e| e.to_string())
 }
 
 /// Returns the mean time of an invocation from now on, in nanoseconds.
-fn invocation(watch: &Watch) -> Result<f64, String> {
-    let (before, time) = timed(watch)?;
+fn invocation(program: &Program, watch: &Watch) -> Result<f64, String> {
+    let (before, time) = timed(program, watch)?;
     std::thread::sleep(WINDOW);
-    let (after, later) = timed(watch)?;
+    let (after, later) = timed(program, watch)?;
     if after == before {
         return Err(format!("{TIMED}: no call has ended"));
     }
     Ok((later - time) as f64 / (after - before) as f64)
 }
 
-/// Returns the number of calls that have ended, and the time in all.
-fn timed(watch: &Watch) -> Result<(u64, u64), String> {
+/// Returns the number of calls that have ended, and the time in all, of a program that is stopped
+/// meanwhile: a call that ends while its time is read would be counted with a part of it.
+fn timed(program: &Program, watch: &Watch) -> Result<(u64, u64), String> {
+    let read = |_: &mut Still<'_>| Ok::<_, Refusal>(sum(watch));
+    let (sum, _) = program.stand_still(STOP_TIMEOUT, read).map_err(|e| e.to_string())?;
+    sum
+}
+
+fn sum(watch: &Watch) -> Result<(u64, u64), String> {
     let mut all = (0, 0);
     for watching in watch.watched.iter().flat_map(|place| &place.actions) {
         let counts = watch.read(watching).map_err(|e| e.to_string())?;

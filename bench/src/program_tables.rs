@@ -174,8 +174,8 @@ impl Report {
             return self.row(&[name.into(), format!("not measured: {why}")]);
         }
         let pair = |[without, with]: &[Sample; 2]| {
-            let change = with.over(without).values().map(|one| (one - 1.0) * 100.0);
-            let change: Sample = change.collect();
+            let ratios = with.over(without);
+            let change: Sample = ratios.values().map(|one| (one - 1.0) * 100.0).collect();
             [format!("{} → {}", without.show(0), with.show(0)), format!("{} %", change.show(1))]
         };
         let ([times, slower], [rates, more]) = (pair(&group.invocations), pair(&group.rates));

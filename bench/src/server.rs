@@ -306,11 +306,11 @@ pub(crate) fn refit(folder: &Path) -> Result<Serving, String> {
     };
     let load = move || {
         let began = Instant::now();
-        let reads = std::thread::scope(|scope| {
+        let reads: Result<usize, String> = std::thread::scope(|scope| {
             let readers = [(); 2].map(|()| scope.spawn(|| read_all(&mount)));
             readers.into_iter().map(|one| one.join().map_err(|_| "a reader has panicked")?).sum()
         });
-        reads.map(|reads: usize| reads as f64 / began.elapsed().as_secs_f64())
+        reads.map(|reads| reads as f64 / began.elapsed().as_secs_f64())
     };
     Ok(Serving { load: Box::new(load), processes: vec![server], worker: Some(Box::new(worker)) })
 }

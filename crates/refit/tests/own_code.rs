@@ -140,7 +140,8 @@ fn unmounted(serving: &mut Serving) {
     }
 }
 
-/// A program that sorts by the C library until its input ends, and fails if something is not sorted.
+/// A program that sorts by the C library until its input ends, and fails if something is not
+/// sorted.
 const SORTS: &str = r#"
 #include <fcntl.h>
 #include <stdio.h>

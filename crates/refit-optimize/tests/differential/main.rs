@@ -42,7 +42,7 @@ struct Tally {
     blocks: usize,
     /// Functions that ran to an end that can be compared.
     compared: usize,
-    /// Those among them that ended in a copy.
+    /// Functions among them that ended in a copy.
     moved: usize,
     ends: BTreeMap<&'static str, usize>,
     different: Vec<String>,
@@ -74,7 +74,7 @@ impl wanted::Tally for Tally {
 fn try_batch(stage: &mut Stage, batch: &[FunctionId]) -> Tally {
     let seed = wanted::seed() ^ u64::from(batch[0].0);
     // All blocks of the functions of every other batch.
-    let some = (u64::from(batch[0].0) / BATCH as u64 & 1 == 0).then_some(seed);
+    let some = (batch[0].0 as usize / BATCH).is_multiple_of(2).then_some(seed);
     let hot = functions::hot(&stage.module, stage.bias, batch, some);
     let (copied, blocks) = hot.len();
     let mut tally = Tally { functions: batch.len(), copied, blocks, ..Tally::default() };

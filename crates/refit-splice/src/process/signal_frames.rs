@@ -96,6 +96,13 @@ fn of_stack(
     known: &mut BTreeMap<u64, bool>,
 ) -> BTreeSet<Saved> {
     let mut found = BTreeSet::new();
+    // A stack may have a million words, most of which do not point to code.
+    let code: Vec<&Range<u64>> =
+        mappings.iter().filter(|one| one.executable).map(|one| &one.range).collect();
+    let points_to_code = |word: u64| {
+        let at = code.partition_point(|range| range.end <= word);
+        code.get(at).is_some_and(|range| range.contains(&word))
+    };
     let goroutine = goroutine(program, base, top);
     let mut stacks = vec![top];
     let mut seen = BTreeSet::new();
@@ -108,7 +115,7 @@ fn of_stack(
         }
         let words = words(program, top, end);
         for (index, &word) in words.iter().enumerate() {
-            if !is_restorer(program, mappings, word, known) {
+            if !points_to_code(word) || !is_restorer(program, mappings, word, known) {
                 continue;
             }
             let (Some(&stack), Some(&counter)) =
