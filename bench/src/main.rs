@@ -82,6 +82,8 @@ const PARTS: [&str; 32] = [
     "programs",
     "servers",
     "optimize",
+    "group",
+    "bolt",
     "faults",
     "paging",
     "runs",
@@ -161,11 +163,9 @@ fn main() -> ExitCode {
             "questions" => report.questions(questions::measure()),
             "programs" => report.programs(&programs::measure()),
             "servers" => report.servers(&servers::measure()),
-            "optimize" => {
-                report.layouts(&layouts::measure());
-                report.group(&group::measure());
-                report.bolted(&bolted::measure());
-            }
+            "optimize" => report.layouts(&layouts::measure()),
+            "group" => report.group(&group::measure()),
+            "bolt" => report.bolted(&bolted::measure()),
             "faults" => report.faults(faults::measure()),
             "paging" => report.paging(&paging::measure()),
             "runs" => report.runs(runs::measure()),

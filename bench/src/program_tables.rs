@@ -168,7 +168,7 @@ impl Report {
             "change",
             "paper, end to end",
         ];
-        self.section(title, "optimize", &heads);
+        self.section(title, "group", &heads);
         let name = "Perl's `Perl_regexec_flags`, matches.pl";
         if let Some(why) = &group.trouble {
             return self.row(&[name.into(), format!("not measured: {why}")]);
@@ -202,7 +202,7 @@ impl Report {
             "processor time for the same work, gain in %",
             "restart",
         ];
-        self.section(title, "optimize", &heads);
+        self.section(title, "bolt", &heads);
         for one in measured {
             if let Some(why) = &one.trouble {
                 self.row(&[one.name.into(), format!("not measured: {why}")]);

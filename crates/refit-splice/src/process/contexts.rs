@@ -34,7 +34,7 @@ use refit_sys::trace::Remaining;
 
 use super::program::Program;
 use super::refusal::Refusal;
-use super::signal_frames::{self, PROGRAM_COUNTER, Saved};
+use super::signal_frames::{self, PROGRAM_COUNTER, SEGMENT, Saved};
 use super::still::Still;
 
 /// Maximum amount of memory that is searched, in bytes; the search takes some ten milliseconds.
@@ -286,8 +286,6 @@ fn is_context(still: &Still<'_>, mappings: &[Mapping], at: u64) -> bool {
     /// one).
     const FLAGS: u64 = 0x003f_7fd7;
     const ALWAYS: u64 = 0x202;
-    /// Code segment of 64-bit programs.
-    const SEGMENT: u64 = 0x33;
     let word = |at: u64| still.program().word(at).unwrap_or(0);
     let (stack, flags, segment) = (word(at.wrapping_sub(8)), word(at + 8), word(at + 16) & 0xffff);
     let own = mappings.iter().any(|one| one.writable && one.range.contains(&stack));

@@ -26,6 +26,9 @@ const SHORT_RESTORER: [u8; 7] = [0xb8, 15, 0, 0, 0, 0x0f, 0x05];
 const STACK_POINTER: usize = 8 + 40 + 15 * 8;
 pub(crate) const PROGRAM_COUNTER: usize = STACK_POINTER + 8;
 
+/// Code segment of 64-bit programs: the low 16 bits of the second word behind the program counter.
+pub(super) const SEGMENT: u64 = 0x33;
+
 /// Bytes of a stack that are searched, from its pointer up.
 const DEEPEST: u64 = 8 << 20;
 
@@ -125,7 +128,10 @@ fn of_stack(
             };
             let at = (top & !7) + (index * 8 + PROGRAM_COUNTER) as u64;
             found.insert(Saved { at, counter });
-            if !(top..end).contains(&stack) {
+            // The C library has the address of that code on the stack, too, when it installs a
+            // handler. What lies behind it then is no stack pointer, but may lead to megabytes.
+            let segment = words.get(index + PROGRAM_COUNTER / 8 + 2).map(|word| word & 0xffff);
+            if segment == Some(SEGMENT) && !(top..end).contains(&stack) {
                 stacks.push(stack);
             }
         }
