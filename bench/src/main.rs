@@ -58,7 +58,7 @@ mod workloads;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 32] = [
+const PARTS: [&str; 34] = [
     "calls",
     "instructions",
     "interposer",
