@@ -88,6 +88,12 @@ impl End {
         self.ended && self.signal == SIGSEGV && self.rip == self.fault
     }
 
+    /// Returns it with these values of general registers replaced.
+    #[allow(dead_code, reason = "only copies leave addresses of theirs in registers")]
+    pub(crate) fn with_general(&self, replaced: impl Fn(u64) -> u64) -> Self {
+        Self { general: self.general.map(replaced), ..self.clone() }
+    }
+
     /// Returns a word for it, for statistics.
     pub(crate) fn kind(&self) -> &'static str {
         match self.signal {
