@@ -182,7 +182,9 @@ impl Facts<'_> {
             return Some(format!("it stands for {original:x?}, not for {:#x}", plain.rip));
         }
         let original = |value| self.originals.get(&value).copied().unwrap_or(value);
-        difference(plain, &other.with_general(original), self.needed(case, plain, other))
+        let mut meant = other.clone();
+        meant.general = meant.general.map(original);
+        difference(plain, &meant, self.needed(case, plain, other))
     }
 
     /// Returns what of the two ends of a function has to be the same: what is live where the first

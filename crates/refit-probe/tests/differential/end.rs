@@ -39,7 +39,7 @@ pub(crate) struct End {
     /// Checksums of the memory that functions were given, and of their caller's stack.
     memory: u64,
     above: u64,
-    general: [u64; 16],
+    pub(crate) general: [u64; 16],
     low: [u128; 16],
     high: [u128; 16],
     x87: Vec<u8>,
@@ -86,12 +86,6 @@ impl End {
     /// Whether control went where no code is.
     pub(crate) fn jumped_away(&self) -> bool {
         self.ended && self.signal == SIGSEGV && self.rip == self.fault
-    }
-
-    /// Returns it with these values of general registers replaced.
-    #[allow(dead_code, reason = "only copies leave addresses of theirs in registers")]
-    pub(crate) fn with_general(&self, replaced: impl Fn(u64) -> u64) -> Self {
-        Self { general: self.general.map(replaced), ..self.clone() }
     }
 
     /// Returns a word for it, for statistics.
