@@ -9,7 +9,7 @@ use refit_optimize::{Options, Step, optimize};
 use refit_probe::watch::{self, Watch};
 use refit_probe::{reading::Reading, spec::Spec};
 use refit_splice::process::{Program, Refusal, STOP_TIMEOUT, Still};
-use refit_splice::remains::{self, Which};
+use refit_splice::remains;
 
 use crate::layouts::{compare, load};
 use crate::stats::Sample;
@@ -59,12 +59,13 @@ fn lay_out(group: &mut Group) -> Result<(), String> {
     let watch = prepared.install(&program).map_err(|e| e.to_string())?;
     group.invocations = compare(&program, &installed, WINDOWS, || invocation(&program, &watch))?;
     watch.remove(&program).map_err(|e| e.to_string())?;
-    remains::take_out(&program, Which::All).map(drop).map_err(|e| e.to_string())
+    remains::repair(&program).map(drop).map_err(|e| e.to_string())
 }
 
 /// Returns the mean time of an invocation from now on, in nanoseconds.
 fn invocation(program: &Program, watch: &Watch) -> Result<f64, String> {
     let (before, time) = timed(program, watch)?;
+    // The program works meanwhile: this is what is measured.
     std::thread::sleep(WINDOW);
     let (after, later) = timed(program, watch)?;
     if after == before {

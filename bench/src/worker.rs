@@ -44,6 +44,7 @@ impl Worker {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let mut windows = 0;
         loop {
+            // The program works meanwhile: this is what is measured.
             thread::sleep(WINDOW);
             windows += 1;
             let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
