@@ -90,12 +90,7 @@ impl Area {
 
     /// Returns the address of the first lane.
     pub(crate) fn first_lane(&self) -> u64 {
-        self.head.address + self.lanes_at()
-    }
-
-    /// Returns the offset of the first lane in the area.
-    fn lanes_at(&self) -> u64 {
-        self.head.data + PAGE_SIZE_U64
+        self.head.address + self.head.lanes()
     }
 
     /// Records the changes that are about to be made.
@@ -207,13 +202,13 @@ impl Area {
     /// Returns the index, in the window, of a word of the data, by its offset after the beginning
     /// of the first lane.
     pub(crate) fn index(&self, at: u64) -> usize {
-        ((self.lanes_at() + at) / 8) as usize
+        ((self.head.lanes() + at) / 8) as usize
     }
 
     /// Sets this many bytes from the beginning of the first lane on to 0.
     pub(crate) fn clear(&self, program: &Program, bytes: u64) -> Result<(), Why> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        fallocate(&self.memfd, flags, self.lanes_at(), bytes).map_err(|error| {
+        fallocate(&self.memfd, flags, self.head.lanes(), bytes).map_err(|error| {
             let (id, what) = (program.id(), "clear the patch area");
             Refusal::System { id, what, source: error.into() }.into()
         })
@@ -222,7 +217,7 @@ impl Area {
     /// Reads words of the data, from an offset after the beginning of the first lane.
     pub(crate) fn words(&self, at: u64, count: usize) -> io::Result<Vec<u64>> {
         let mut bytes = vec![0; count * 8];
-        self.memfd.read_exact_at(&mut bytes, self.lanes_at() + at)?;
+        self.memfd.read_exact_at(&mut bytes, self.head.lanes() + at)?;
         let (words, _) = bytes.as_chunks();
         Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
     }
@@ -248,7 +243,7 @@ fn map(still: &mut Still<'_>, call: &Call, head: Head) -> Result<Area, Why> {
         area.put(still.program(), Head::AT, &head.to_bytes())?;
         area.put(still.program(), head.data, &area.first_lane().to_le_bytes())?;
         let (read, write, run) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
-        let lanes = area.lanes_at();
+        let lanes = head.lanes();
         let parts = [
             (0, head.code, read, libc::MAP_SHARED),
             (head.code, head.data, read | run, libc::MAP_SHARED),

@@ -133,6 +133,11 @@ impl Head {
         self.address + self.code..self.address + self.data
     }
 
+    /// Returns the offset of the first lane, behind the page of the process's own data.
+    pub(crate) fn lanes(&self) -> u64 {
+        self.data + PAGE_SIZE_U64
+    }
+
     /// Returns the addresses of the code that finds frames.
     pub(crate) fn finders(&self) -> Range<u64> {
         let begin = self.code_range().start;

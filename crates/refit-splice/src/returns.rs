@@ -13,7 +13,8 @@
 //! A thread that unwinds its stack through the copies looks up which tables describe a frame, by
 //! an address within the call that the frame is in, and then has the addresses of the tables. While
 //! a register, or a word that is in use on a stack, is an address of the area but not that of a
-//! copied instruction, nothing is replaced.
+//! copied instruction, nothing is replaced. Addresses of lanes do not count: only code of the area
+//! has these, and leaves them below the stack pointer, where a leaf function may use memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -45,7 +46,7 @@ pub(crate) fn take_back(
 ) -> Result<Option<Left>, Refusal> {
     let program = still.program();
     let Some(stacks) = stacks(still, &program.mappings()?)? else { return Ok(Some(Left::Large)) };
-    let area = head.address..head.address + head.end;
+    let area = head.address..head.address + head.lanes();
     if registers(still)?.is_none_or(|words| words.iter().any(|word| area.contains(word))) {
         return Ok(Some(Left::InUse));
     }

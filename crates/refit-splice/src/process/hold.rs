@@ -19,7 +19,7 @@ use refit_sys::process::living;
 use refit_sys::sharers::Sharers;
 use refit_sys::slack;
 use refit_sys::trace::Tracee;
-use tracing::debug;
+use tracing::{Span, debug};
 
 use super::call;
 use super::held::HeldTask;
@@ -76,8 +76,10 @@ impl Program {
         within: Duration,
         work: &mut Option<impl FnOnce(&mut Still<'_>) -> Result<R, E> + Send>,
     ) -> Result<(R, Duration), Ended<E>> {
+        let span = Span::current();
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| {
+                let _within = span.enter();
                 let still = match self.lender() {
                     Some(lender) => Still::borrow(self, lender, within),
                     None => Still::hold(self, turn, within),

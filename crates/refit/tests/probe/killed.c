@@ -75,7 +75,7 @@ static void *writes(void *unused) {
 	if (pipe(ends)) wrong("pipe");
 	if (!fork()) {
 		close(ends[1]);
-		for (unsigned next = 0;;) {
+		for (size_t next = 0;;) {
 			unsigned char part[4096];
 			ssize_t read_ = read(ends[0], part, sizeof part);
 			if (read_ <= 0) _exit(0);
@@ -85,12 +85,12 @@ static void *writes(void *unused) {
 		}
 	}
 	close(ends[0]);
-	for (unsigned next = 0;; turns[3]++) {
+	for (size_t next = 0;; turns[3]++) {
 		for (size_t at = 0; at < sizeof bytes; at++) bytes[at] = (char)((next + at) % 251);
 		ssize_t done = write(ends[1], bytes, sizeof bytes);
 		// A part is all that is promised if refit is killed.
 		if (done <= 0) wrong("write");
-		next += done;
+		next += (size_t)done;
 	}
 	return unused;
 }

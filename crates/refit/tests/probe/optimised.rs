@@ -38,6 +38,25 @@ fn a_program_is_optimised_probed_and_taken_back() {
     assert_eq!(text(&optimize(&["--status"]).stdout), "not optimised\n");
 }
 
+/// The thread's call was continued in a slot, which returns to a copy, and which it has left.
+#[test]
+fn copies_that_a_continued_call_has_returned_to_are_unmapped() {
+    let mut victim = Victim::start("polls.c");
+    let id = victim.id();
+    let optimize = ["optimize", "-p", &id, "--file", "libc.so", "--for", "100ms", "--unproved"];
+    let kept = run(&optimize);
+    assert!(text(&kept.stdout).ends_with("kept, unproved\n"), "{}", text(&kept.stderr));
+    victim.tell("wait");
+    victim.until_a_thread_waits_in(libc::SYS_poll);
+    let probed = run(&["probe", "-p", &id, "-e", "uprobe:victim:polls { count }", "--for", "1ms"]);
+    assert!(probed.status.success(), "{}", text(&probed.stderr));
+    victim.tell("wake");
+    let repaired = run(&["repair", "-p", &id]);
+    assert!(repaired.status.success(), "{}", text(&repaired.stderr));
+    verified(&id);
+    victim.check();
+}
+
 #[test]
 fn what_is_asked_for_wrongly_is_told() {
     let shell = Shell::start();

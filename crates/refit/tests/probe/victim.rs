@@ -65,7 +65,8 @@ impl Victim {
 
     /// Writes it a line, and returns its answer.
     pub(crate) fn tell(&mut self, line: &str) -> String {
-        writeln!(self.child.stdin.as_mut().expect("a pipe"), "{line}").expect("it listens");
+        let told = writeln!(self.child.stdin.as_mut().expect("a pipe"), "{line}");
+        assert!(told.is_ok(), "it has ended: {:?}", self.child.wait());
         self.line()
     }
 
@@ -74,6 +75,18 @@ impl Victim {
         let process = Pid::from_child(&self.child);
         kill_process(process, signal).expect("it is there");
         while self.ask() != answer {}
+    }
+
+    /// Waits until one of its threads is in this system call, and off the processor.
+    pub(crate) fn until_a_thread_waits_in(&self, number: i64) {
+        let tasks = format!("/proc/{}/task", self.id());
+        let waits = |thread: std::fs::DirEntry| {
+            let call = std::fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
+            call.split(' ').next() == Some(&number.to_string())
+        };
+        while !std::fs::read_dir(&tasks).expect("threads").flatten().any(waits) {
+            std::thread::yield_now();
+        }
     }
 
     pub(crate) fn id(&self) -> String {
