@@ -5,7 +5,6 @@ use std::ops::Range;
 use refit_sys::maps::Mapping;
 use refit_sys::slack;
 
-use super::contexts;
 use super::program::Program;
 use super::refusal::Refusal;
 use super::slots::{SLOTS, Slot};
@@ -46,7 +45,7 @@ pub(super) fn backs(
     let slacks: Vec<_> = slack::in_use(&program.memory, mappings).collect();
     let mut all = slots(program, &slacks);
     // A context of a thread that the program has switched out is not among the counters.
-    if !all.is_empty() && !contexts::switches(program) {
+    if !all.is_empty() && !program.switches() {
         let counters = counters()?;
         all.retain(|(at, slot)| {
             let within = *at..*at + slot.shape.size();
