@@ -31,8 +31,10 @@ pub(crate) struct LaidOut {
     /// Functions and blocks, and the code before and after.
     pub(crate) laid_out: Option<(usize, usize, Figures, Figures)>,
     pub(crate) outcome: Option<Outcome>,
-    /// Time from the beginning to the verdict.
+    /// Time from the beginning to the verdict, and how much of that the copies in the old order
+    /// took, which are measured for longer than `refit optimize` does.
     pub(crate) took: Duration,
+    pub(crate) placebo: Duration,
     /// Requests, or units of work, per second without and with the copies.
     pub(crate) rates: Option<[Sample; 2]>,
     pub(crate) trouble: Option<String>,
@@ -62,8 +64,8 @@ pub(crate) fn measure() -> Vec<LaidOut> {
 
 fn noted(name: &'static str, measure: impl FnOnce(&mut LaidOut) -> Result<(), String>) -> LaidOut {
     eprintln!("optimize: {name}");
-    let (laid_out, outcome, took, rates, trouble) = Default::default();
-    let mut one = LaidOut { name, laid_out, outcome, took, rates, trouble };
+    let (laid_out, outcome, took, placebo, rates, trouble) = Default::default();
+    let mut one = LaidOut { name, laid_out, outcome, took, placebo, rates, trouble };
     one.trouble = measure(&mut one).err();
     one
 }
@@ -150,13 +152,19 @@ pub(crate) fn compare(
 }
 
 fn optimise(program: &Program, file: Option<&str>, one: &mut LaidOut) -> Result<(), String> {
-    let began = Instant::now();
+    let (began, mut laid_out) = (Instant::now(), Duration::ZERO);
     let file = file.map(str::to_owned);
     let options = Options { placebo: LOOKS[LOOKS.len() - 1], file, ..Options::default() };
     let outcome = optimize(program, &options, &mut |step| {
-        eprintln!("  {:.1} s: {step:?}", began.elapsed().as_secs_f64());
-        if let Step::LaidOut(functions, blocks, before, after) = step {
-            one.laid_out = Some((*functions, *blocks, *before, *after));
+        let now = began.elapsed();
+        eprintln!("  {:.1} s: {step:?}", now.as_secs_f64());
+        match step {
+            Step::LaidOut(functions, blocks, before, after) => {
+                one.laid_out = Some((*functions, *blocks, *before, *after));
+                laid_out = now;
+            }
+            Step::Placebo(_) => one.placebo = now - laid_out,
+            _ => {}
         }
     });
     one.took = began.elapsed();

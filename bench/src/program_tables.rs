@@ -115,7 +115,7 @@ impl Report {
             "gain of copies in the old order (placebo), %",
             "gain of the new order, %",
             "must reach",
-            "verdict, after",
+            "verdict, after (without the placebo)",
             "must reach",
             "longest stop",
             "must reach",
@@ -147,7 +147,12 @@ impl Report {
                 placebo,
                 gain,
                 "≥ 10 on two, ≥ 20 on one".into(),
-                format!("{}, {:.0} s", layouts::verdict(outcome), one.took.as_secs_f64()),
+                format!(
+                    "{}, {:.0} s ({:.0} s)",
+                    layouts::verdict(outcome),
+                    one.took.as_secs_f64(),
+                    (one.took - one.placebo).as_secs_f64()
+                ),
                 "≤ 30 s".into(),
                 format!("{:.1} ms", outcome.stop.as_secs_f64() * 1e3),
                 "≤ 5 ms".into(),

@@ -10,9 +10,13 @@ use refit_analysis::flow::{EdgeKind, Flow, Target};
 use refit_analysis::{FunctionId, Module};
 use refit_probe::code::decode;
 use refit_probe::sites::Place;
-use refit_splice::{ArrangedBlock, ArrangedCall, ArrangedTable, Arrangement, Body};
+use refit_splice::process::Program;
+use refit_splice::{
+    Alignment, ArrangedBlock, ArrangedCall, ArrangedTable, Arrangement, Body, Why, changed,
+};
 use tracing::debug;
 
+use crate::align;
 use crate::calls::{self, Targets};
 use crate::clusters::{self, Calls, Node};
 use crate::eligible::calls_can_move;
@@ -134,6 +138,23 @@ impl Hot {
             let called = self.calls.iter().filter(|calls| calls.from == from && calls.count > 0);
             open.extend(called.map(|calls| calls.to).filter(|to| kept.insert(*to)));
         }
+        self.keep(&kept);
+    }
+
+    /// Leaves out the functions that are not, in the program, as they were analysed. Returns their
+    /// number.
+    ///
+    /// # Errors
+    /// [`Why`]: the program cannot be examined.
+    pub fn leave_out_changed(&mut self, program: &Program) -> Result<usize, Why> {
+        let changed = changed(program, self.functions.iter().map(|one| &*one.body))?;
+        let kept = (0..self.functions.len()).filter(|index| changed.binary_search(index).is_err());
+        self.keep(&kept.collect());
+        Ok(changed.len())
+    }
+
+    /// Keeps only the functions with these indices.
+    fn keep(&mut self, kept: &BTreeSet<usize>) {
         let new: BTreeMap<usize, usize> =
             kept.iter().enumerate().map(|(new, &old)| (old, new)).collect();
         let calls = self.calls.iter().filter_map(|calls| {
@@ -188,8 +209,10 @@ impl Hot {
         let functions = self.functions.iter().map(|one| Arc::clone(&one.body)).collect();
         let all = order.functions.iter();
         let blocks = all.flat_map(|&(function, ref blocks)| {
-            let known = &self.functions[function].blocks;
-            blocks.iter().map(move |&block| known[block].arranged(function))
+            let one = &self.functions[function];
+            let aligned = align::of(blocks, &one.counts(), &one.jumps).into_iter();
+            let each = blocks.iter().zip(aligned);
+            each.map(move |(&block, alignment)| one.blocks[block].arranged(function, alignment))
         });
         let calls = self.functions.iter().flat_map(|one| &one.ways).cloned().collect();
         Arrangement { functions, blocks: blocks.collect(), tables: self.tables(), calls }
@@ -201,10 +224,18 @@ impl Hot {
         let functions = self.functions.iter().map(|one| Arc::clone(&one.body)).collect();
         let blocks = self.functions.iter().enumerate().flat_map(|(function, one)| {
             let cold = one.cold.iter().cloned();
-            let cold = cold.map(|addresses| ArrangedBlock { function, addresses, enters: false });
-            let mut all: Vec<_> =
-                one.blocks.iter().map(|block| block.arranged(function)).chain(cold).collect();
+            let cold = cold.map(|addresses| ArrangedBlock {
+                function,
+                addresses,
+                enters: false,
+                alignment: None,
+            });
+            let hot = one.blocks.iter().map(|block| block.arranged(function, None));
+            let mut all: Vec<_> = hot.chain(cold).collect();
             all.sort_by_key(|block| block.addresses.start);
+            if let Some(first) = all.first_mut() {
+                first.alignment = Some(align::as_original(first.addresses.start));
+            }
             all
         });
         let (blocks, tables) = (blocks.collect(), self.tables());
@@ -285,8 +316,11 @@ impl Hot {
 impl HotFunction {
     fn order(&self) -> Vec<usize> {
         let sizes: Vec<u64> = self.blocks.iter().map(HotBlock::size).collect();
-        let counts: Vec<u64> = self.blocks.iter().map(|block| block.count).collect();
-        ext_tsp::order(&sizes, &counts, &self.jumps)
+        ext_tsp::order(&sizes, &self.counts(), &self.jumps)
+    }
+
+    fn counts(&self) -> Vec<u64> {
+        self.blocks.iter().map(|block| block.count).collect()
     }
 
     fn node(&self) -> Node {
@@ -298,8 +332,9 @@ impl HotFunction {
 }
 
 impl HotBlock {
-    fn arranged(&self, function: usize) -> ArrangedBlock {
-        ArrangedBlock { function, addresses: self.addresses.clone(), enters: self.enters }
+    fn arranged(&self, function: usize, alignment: Option<Alignment>) -> ArrangedBlock {
+        let (addresses, enters) = (self.addresses.clone(), self.enters);
+        ArrangedBlock { function, addresses, enters, alignment }
     }
 
     fn size(&self) -> u64 {

@@ -30,6 +30,7 @@
 //! - [`profile`]: what runs, and how often.
 //! - [`calls`]: where calls through pointers lead, and calls that are made in other ways.
 //! - [`stored`]: profiles on disk, added up for each binary.
+//! - `align`: which copies are aligned.
 //! - [`layout`]: from a profile to an arrangement of copies.
 //! - [`footprint`]: the cache lines of the hot code, before and after.
 //! - [`interval`]: what measured ratios say.
@@ -40,6 +41,7 @@
 
 #![forbid(unsafe_code)]
 
+mod align;
 pub mod calls;
 pub mod clusters;
 pub mod eligible;

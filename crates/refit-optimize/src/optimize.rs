@@ -64,6 +64,11 @@ pub fn optimize(
     if hot.is_empty() {
         return Err(Error::Idle { file: name });
     }
+    match hot.leave_out_changed(program)? {
+        0 => {}
+        functions if hot.is_empty() => return Err(Error::Changed { file: name, functions }),
+        functions => tell(&Step::LeftOut(functions)),
+    }
     let (functions, blocks) = hot.len();
     debug!(elapsed = ?began.elapsed(), functions, blocks, "chosen");
     let new = hot.new_order();

@@ -32,6 +32,8 @@ pub enum Step {
         /// Number of functions left out, since they have other blocks now.
         left_out: usize,
     },
+    /// This number of hot functions is left out, since the program has other code for them.
+    LeftOut(usize),
     /// Functions and blocks are copied; what the code is like before and after that.
     LaidOut(usize, usize, Figures, Figures),
     /// This function's calls are the progress.

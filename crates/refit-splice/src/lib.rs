@@ -102,6 +102,7 @@
 //! - [`remains`], `install`, `withdraw`, `move_sites`, `enter`: put a plan in, take everything out,
 //!   take single sites out, move those that run often, enter and leave copies.
 //! - [`immediates`]: replace numbers in instructions, in place.
+//! - `changed`: the functions that are not as they were analysed.
 //! - `counted`, `lanes`, `taken`: read what snippets have counted and stored, and take it.
 //!
 //! # What it does not do
@@ -117,6 +118,7 @@ mod area;
 mod arrange;
 mod assemble;
 mod body;
+mod changed;
 mod copy;
 #[cfg(test)]
 mod count_model;
@@ -164,8 +166,9 @@ mod versions;
 mod why;
 mod withdraw;
 
-pub use arrange::{ArrangedBlock, ArrangedCall, ArrangedTable, Arrangement, Callee};
+pub use arrange::{Alignment, ArrangedBlock, ArrangedCall, ArrangedTable, Arrangement, Callee};
 pub use body::{Body, Part};
+pub use changed::changed;
 pub use counted::{ENTRIES, EXITS, Keyed, TIME};
 pub use install::{Installed, StopTimes};
 pub use jump::JUMP;

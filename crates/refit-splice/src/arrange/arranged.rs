@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::arrangement::{ArrangedBlock, ArrangedCall, ArrangedTable, Arrangement};
+use super::arrangement::{Alignment, ArrangedBlock, ArrangedCall, ArrangedTable, Arrangement};
 use super::gates;
 use crate::body::{Body, Kind, Member};
 use crate::why::Why;
@@ -31,6 +31,7 @@ pub(crate) struct Block {
     pub(crate) function: usize,
     /// Its instructions, as indices.
     pub(crate) members: Range<usize>,
+    pub(crate) alignment: Option<Alignment>,
 }
 
 impl Arranged {
@@ -59,7 +60,8 @@ impl Arranged {
             let own = &functions[function].members[members.clone()];
             // No instruction is copied twice, nor one that overlaps another.
             let new = own.iter().all(|member| seen.insert(member.instruction.ip()));
-            (new && can_move(own)).then_some(Block { function, members })
+            let alignment = block.alignment;
+            (new && can_move(own)).then_some(Block { function, members, alignment })
         };
         let blocks = arrangement.blocks.iter().filter_map(there).collect();
         let (tables, calls) = (arrangement.tables, arrangement.calls);

@@ -28,6 +28,32 @@ pub struct ArrangedBlock {
     /// Whether control that is in the original enters the copy at its beginning, if a jump fits
     /// there. At the entries of functions it always does.
     pub enters: bool,
+    /// At which addresses its copy begins; `None`: at any.
+    pub alignment: Option<Alignment>,
+}
+
+/// The addresses that are a number of bytes behind a multiple of a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alignment {
+    multiple: u64,
+    behind: u64,
+}
+
+impl Alignment {
+    /// The largest multiple, in bytes.
+    pub const MOST: u64 = 32;
+
+    /// Returns the addresses that are `behind` bytes behind a multiple of `multiple`, which is
+    /// rounded up to a power of two, up to [`MOST`](Self::MOST).
+    pub fn new(multiple: u64, behind: u64) -> Self {
+        let multiple = multiple.clamp(1, Self::MOST).next_power_of_two();
+        Self { multiple, behind: behind % multiple }
+    }
+
+    /// Returns the number of bytes from an address to the next of these.
+    pub(super) fn missing(self, address: u64) -> u64 {
+        self.behind.wrapping_sub(address) % self.multiple
+    }
 }
 
 /// A call at the end of a block whose copy gets to its target in another way.

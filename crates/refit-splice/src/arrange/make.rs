@@ -1,11 +1,15 @@
 //! Encodes an arrangement.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use iced_x86::Instruction;
+
+use super::align::{self, NOPS};
 use super::arranged::{Arranged, Block, Function};
-use super::arrangement::{ArrangedCall, ArrangedTable, Callee};
+use super::arrangement::{Alignment, ArrangedCall, ArrangedTable, Callee};
 use super::calls;
 use super::write::{Written, write};
 use crate::body::{Member, has_no_long_form};
@@ -138,11 +142,21 @@ struct Encoded {
 
 impl Encoded {
     fn new(arranged: &Arranged, written: &Written, at: u64) -> Result<Self, Why> {
-        let made = encode(&written.code.instructions, at);
-        let (code, offsets) = made.map_err(|error| Why::Generate {
-            address: arranged.functions.first().map_or(at, |function| function.body.entry),
-            reason: error.to_string(),
-        })?;
+        let mut instructions = Cow::Borrowed(&written.code.instructions[..]);
+        let encoded = |instructions: &[Instruction]| {
+            encode(instructions, at).map_err(|error| Why::Generate {
+                address: arranged.functions.first().map_or(at, |function| function.body.entry),
+                reason: error.to_string(),
+            })
+        };
+        let (mut code, mut offsets) = encoded(&instructions)?;
+        let rounds = if written.paddings.is_empty() { 0 } else { align::ROUNDS };
+        for _ in 0..rounds {
+            if !align::pad(instructions.to_mut(), &written.paddings, (at, &offsets))? {
+                break;
+            }
+            (code, offsets) = encoded(&instructions)?;
+        }
         let frames = frames(&written.code, at, &offsets);
         Ok(Self { at, code, offsets, frames })
     }
@@ -203,7 +217,8 @@ pub(crate) fn most_bytes(arranged: &Arranged) -> u64 {
     };
     let block = |block: &Block| {
         let members = arranged.members(block);
-        members.iter().map(instruction).sum::<u64>() + JUMP as u64
+        let padding = block.alignment.map_or(0, |_| Alignment::MOST);
+        members.iter().map(instruction).sum::<u64>() + JUMP as u64 + padding
     };
     let tables: u64 = arranged.tables.iter().map(bytes).sum();
     let compared = |one: &ArrangedCall| match &one.callee {
@@ -217,7 +232,8 @@ pub(crate) fn most_bytes(arranged: &Arranged) -> u64 {
 /// Returns an upper bound of the number of records.
 pub(crate) fn most_records(arranged: &Arranged) -> usize {
     let gates = arranged.functions.iter().map(|function| function.gates.len()).sum::<usize>();
-    let members = arranged.blocks.iter().map(|block| block.members.len() + 1);
+    let padding = |block: &Block| block.alignment.map_or(0, |_| NOPS);
+    let members = arranged.blocks.iter().map(|block| block.members.len() + 1 + padding(block));
     // Four instructions and a jump for each function, and the rest.
     let compared = arranged.calls.iter().map(|one| match &one.callee {
         Callee::Likely(functions) => 5 * functions.len() + 2,

@@ -19,9 +19,10 @@
 //! to must not be called from a copy; the caller leaves out those functions that call them.
 //!
 //! Modules, lowest first: `arrangement`, what is asked for; `gates`, where control enters;
-//! `arranged`, what is written; `calls`, calls through pointers; `write`,
-//! the instructions; `make`, their code.
+//! `arranged`, what is written; `calls`, calls through pointers; `align`, the bytes before copies;
+//! `write`, the instructions; `make`, their code.
 
+mod align;
 mod arranged;
 mod arrangement;
 mod calls;
@@ -30,5 +31,5 @@ mod make;
 mod write;
 
 pub(crate) use arranged::{Arranged, Function};
-pub use arrangement::{ArrangedBlock, ArrangedCall, ArrangedTable, Arrangement, Callee};
+pub use arrangement::{Alignment, ArrangedBlock, ArrangedCall, ArrangedTable, Arrangement, Callee};
 pub(crate) use make::{make, most_bytes, most_records};

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use iced_x86::{Code, FlowControl, Instruction, OpKind};
 
+use super::align::{self, NOPS, Padding};
 use super::arranged::{Arranged, Block};
 use super::arrangement::Callee;
 use super::calls::{self, Comparison};
@@ -26,6 +27,8 @@ pub(super) struct Written {
     pub(super) left_out: Vec<(u64, usize)>,
     /// Where the copies of the parts of functions begin: function, position.
     pub(super) runs: Vec<(usize, usize)>,
+    /// The instructions without bytes before aligned blocks.
+    pub(super) paddings: Vec<Padding>,
 }
 
 /// Writes the instructions of an arrangement. `tables` has the distances of the copies of jump
@@ -97,6 +100,7 @@ impl<'a> Writer<'a> {
             jumps: Vec::new(),
             left_out: Vec::new(),
             runs: Vec::new(),
+            paddings: Vec::new(),
         };
         Self { arranged, labels, tables, calls, next_label, unfinished: Vec::new(), written }
     }
@@ -109,6 +113,10 @@ impl<'a> Writer<'a> {
         let arranged = self.arranged;
         let members = arranged.members(block);
         let Some((last, others)) = members.split_last() else { return Ok(()) };
+        if let Some(alignment) = block.alignment {
+            self.written.paddings.push((self.written.code.len(), alignment));
+            self.leave_room(&members[0]);
+        }
         for member in others {
             self.begin(member);
             if !member.is_landing() {
@@ -118,6 +126,18 @@ impl<'a> Writer<'a> {
         }
         self.begin(last);
         self.last(last, next)
+    }
+
+    /// Leaves room for `nop`s, which run before the copy of an instruction; `endbr64` has none.
+    fn leave_room(&mut self, before: &Member) {
+        let Member { instruction, .. } = before;
+        let address = if before.is_landing() { instruction.next_ip() } else { instruction.ip() };
+        self.written.code.stand_for(address);
+        for _ in 0..NOPS {
+            let position = self.written.code.len();
+            self.written.others.push((address, position));
+            self.written.code.push(align::nothing());
+        }
     }
 
     /// Says what the next instruction stands for, and binds its label.

@@ -1,9 +1,11 @@
 //! `refit optimize` on programs that have something to gain, or nothing.
 
 use std::fs;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
-use crate::shell::{Shell, refit, restored, run, text, verified};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::shell::{Shell, refit, restored, run, text, verified, watching};
 use crate::victim::Victim;
 
 #[test]
@@ -55,6 +57,34 @@ fn copies_that_a_continued_call_has_returned_to_are_unmapped() {
     assert!(repaired.status.success(), "{}", text(&repaired.stderr));
     verified(&id);
     victim.check();
+}
+
+#[test]
+fn functions_that_are_probed_meanwhile_stay_where_they_are() {
+    let mut victim = Victim::start("killed.c");
+    let id = victim.id();
+    let mut probe = refit(&["probe", "-p", &id, "-e", "uprobe:libc.so.6:mprotect { count }"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("refit");
+    let told = watching(&mut probe);
+    let optimize = ["optimize", "-p", &id, "--file", "libc.so", "--for", "400ms", "--unproved"];
+    let kept = run(&optimize);
+    let (steps, errors) = (text(&kept.stdout), text(&kept.stderr));
+    assert!(steps.ends_with("kept, unproved\n"), "{steps}{errors}");
+    assert!(
+        [&steps, &errors].iter().any(|said| said.contains("1 hot function left out")),
+        "{steps}{errors}"
+    );
+    victim.check();
+    kill_process(Pid::from_child(&probe), Signal::INT).expect("it is there");
+    assert!(probe.wait().expect("its end").success());
+    drop(told);
+    victim.check();
+    assert!(run(&["optimize", "-p", &id, "--undo"]).status.success());
+    victim.check();
+    restored(&id);
 }
 
 #[test]

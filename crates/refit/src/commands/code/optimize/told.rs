@@ -37,6 +37,10 @@ pub(super) fn describe(step: &Step) -> String {
                 format::count(*counted as u64)
             )
         }
+        Step::LeftOut(functions) => format!(
+            "{} left out: probes, knobs or other tools have changed their code",
+            format::counted(*functions as u64, "hot function")
+        ),
         Step::LaidOut(functions, blocks, before, after) => format!(
             "{} of {} laid out: {}",
             format::counted(*blocks as u64, "block"),
