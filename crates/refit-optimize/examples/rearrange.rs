@@ -48,7 +48,8 @@ fn replace(program: &Program, part: Option<&str>, seed: u64) -> Result<usize, Bo
     };
     let file = found.ok_or("no such file")?;
     files.open(file)?;
-    let called = profile::called(program, &mut files, file, PROFILE)?;
+    let changed = profile::changed(program, &mut files, file)?;
+    let called = profile::called(program, &mut files, file, &changed, PROFILE)?;
     let functions = profile::hot(&files, file, &called);
     let profile = profile::blocks(program, &mut files, file, &functions, PROFILE)?;
     let targets = calls::targets(program, &mut files, file, &profile, PROFILE / 2)?;

@@ -28,17 +28,6 @@ pub enum Error {
         /// The file.
         file: String,
     },
-    /// All that is hot has been changed.
-    #[error(
-        "the code of all {functions} hot functions of {file} has been changed; remove probes and \
-         unset knobs first"
-    )]
-    Changed {
-        /// The file.
-        file: String,
-        /// Number of the functions.
-        functions: usize,
-    },
     /// The program has been optimised already.
     #[error("it is optimised already; undo that first")]
     Already,

@@ -10,10 +10,7 @@ use refit_analysis::flow::{EdgeKind, Flow, Target};
 use refit_analysis::{FunctionId, Module};
 use refit_probe::code::decode;
 use refit_probe::sites::Place;
-use refit_splice::process::Program;
-use refit_splice::{
-    Alignment, ArrangedBlock, ArrangedCall, ArrangedTable, Arrangement, Body, Why, changed,
-};
+use refit_splice::{Alignment, ArrangedBlock, ArrangedCall, ArrangedTable, Arrangement, Body};
 use tracing::debug;
 
 use crate::align;
@@ -141,16 +138,11 @@ impl Hot {
         self.keep(&kept);
     }
 
-    /// Leaves out the functions that are not, in the program, as they were analysed. Returns their
-    /// number.
-    ///
-    /// # Errors
-    /// [`Why`]: the program cannot be examined.
-    pub fn leave_out_changed(&mut self, program: &Program) -> Result<usize, Why> {
-        let changed = changed(program, self.functions.iter().map(|one| &*one.body))?;
-        let kept = (0..self.functions.len()).filter(|index| changed.binary_search(index).is_err());
+    /// Leaves out these functions.
+    pub fn leave_out(&mut self, functions: &BTreeSet<FunctionId>) {
+        let all = self.functions.iter().enumerate();
+        let kept = all.filter(|(_, one)| !functions.contains(&one.id)).map(|(index, _)| index);
         self.keep(&kept.collect());
-        Ok(changed.len())
     }
 
     /// Keeps only the functions with these indices.

@@ -19,6 +19,7 @@ use crate::interval::Interval;
 use crate::layout::{Hot, Order};
 use crate::options::Options;
 use crate::outcome::{Outcome, Step, Verdict};
+use crate::profile::{self, functions_changed};
 use crate::prove::{MOST, Proof, calls_of, measure};
 use crate::source;
 
@@ -40,10 +41,11 @@ pub fn optimize(
     let began = Instant::now();
     let (mut files, file) = eligible(program, options)?;
     debug!(elapsed = ?began.elapsed(), "analysed");
+    let changed = profile::changed(program, &mut files, file)?;
     let source = if options.from_profile {
         source::restored(&mut files, file, options, tell)?
     } else {
-        source::counted(program, &mut files, file, options, tell)?
+        source::counted(program, (&mut files, file, &changed), options, tell)?
     };
     let (progress, stay) = match &options.progress {
         Some(spec) => (Some(spec.clone()), BTreeSet::new()),
@@ -58,16 +60,16 @@ pub fn optimize(
     let name = files.mapped(file).name();
     let (module, bias) = files.open(file)?;
     let mut hot = Hot::new(module, bias, (&source.profile, &source.targets), &stay);
+    let changed = functions_changed(module, bias, &changed);
+    if !changed.is_empty() {
+        tell(&Step::LeftOut(changed.len()));
+        hot.leave_out(&changed);
+    }
     if let Some(pattern) = &options.functions {
         hot.restrict(&module.find(pattern).into_iter().collect());
     }
     if hot.is_empty() {
         return Err(Error::Idle { file: name });
-    }
-    match hot.leave_out_changed(program)? {
-        0 => {}
-        functions if hot.is_empty() => return Err(Error::Changed { file: name, functions }),
-        functions => tell(&Step::LeftOut(functions)),
     }
     let (functions, blocks) = hot.len();
     debug!(elapsed = ?began.elapsed(), functions, blocks, "chosen");

@@ -12,6 +12,9 @@ use crate::prove::Proof;
 /// A step that has been made, for people.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
+    /// This number of functions is left out, since the program has other code for them than its
+    /// file.
+    LeftOut(usize),
     /// Functions were called, and this number of them was found hot.
     Called(usize, usize),
     /// The blocks of this number of functions were counted for some time.
@@ -32,8 +35,6 @@ pub enum Step {
         /// Number of functions left out, since they have other blocks now.
         left_out: usize,
     },
-    /// This number of hot functions is left out, since the program has other code for them.
-    LeftOut(usize),
     /// Functions and blocks are copied; what the code is like before and after that.
     LaidOut(usize, usize, Figures, Figures),
     /// This function's calls are the progress.

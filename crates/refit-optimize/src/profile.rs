@@ -5,15 +5,17 @@
 //! blocks of these are counted. All counts are exact.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use refit_analysis::FunctionId;
 use refit_analysis::functions::Convention;
+use refit_analysis::{FunctionId, Module};
 use refit_probe::cover::{self, Blocks, Watching};
 use refit_probe::files::Files;
 use refit_probe::reading::Reading;
 use refit_probe::spec::{Place, Spec, What};
 use refit_probe::watch::{self, Error};
+use refit_splice::Changed;
 use refit_splice::process::{Program, Refusal, STOP_TIMEOUT, Still};
 use refit_sys::clock;
 use tracing::debug;
@@ -58,7 +60,27 @@ pub struct Called {
     pub rates: BTreeMap<FunctionId, Vec<f64>>,
 }
 
-/// Counts the calls of all functions of a file of the program for some time.
+/// Finds where the program has other code than its file.
+///
+/// # Errors
+/// [`Error`]: the file cannot be analysed, or the program cannot be examined.
+pub fn changed(program: &Program, files: &mut Files, file: usize) -> Result<Changed, Error> {
+    let (module, bias) = files.open(file)?;
+    let code = module.image().code().iter().filter_map(|code| {
+        let Range { start, end } = code.addresses;
+        Some((start.wrapping_add(bias), module.bytes(start, (end - start) as usize)?))
+    });
+    Ok(Changed::new(program, code)?)
+}
+
+/// Returns the functions of a file, mapped `bias` bytes from its addresses, that have been changed.
+pub fn functions_changed(module: &Module, bias: u64, changed: &Changed) -> BTreeSet<FunctionId> {
+    let all = changed.addresses().iter();
+    all.filter_map(|address| module.function_at(address.wrapping_sub(bias))).collect()
+}
+
+/// Counts the calls of all functions of a file of the program for some time, except those that have
+/// been changed.
 ///
 /// # Errors
 /// [`Error`]: the file cannot be analysed, or the program cannot be changed.
@@ -66,6 +88,7 @@ pub fn called(
     program: &Program,
     files: &mut Files,
     file: usize,
+    changed: &Changed,
     time: Duration,
 ) -> Result<Called, Error> {
     let name = files.mapped(file).path.display().to_string();
@@ -73,7 +96,9 @@ pub fn called(
     let (module, bias) = files.open(file)?;
     let of = |address: u64| module.function_at(address.wrapping_sub(bias));
     let specs = [Spec::count(all)];
-    let watch = watch::prepare(program, &specs, None)?.install(program)?;
+    let mut prepared = watch::prepare(program, &specs, None)?;
+    prepared.leave_out(changed);
+    let watch = prepared.install(program)?;
     let mut called = Called::default();
     let measured = (|| {
         let began = Instant::now();

@@ -8,7 +8,9 @@ use rayon::prelude::*;
 use refit_instruments::session::Session;
 use refit_splice::process::Program;
 use refit_splice::remains::Removed;
-use refit_splice::{AHEAD, DURATIONS, Installed, Key, Lanes, Moved, Plan, StopTimes, TIMER, Why};
+use refit_splice::{
+    AHEAD, Changed, DURATIONS, Installed, Key, Lanes, Moved, Plan, StopTimes, TIMER, Why,
+};
 
 use crate::action::Do;
 use crate::argument::{Argument, PlaceKind};
@@ -211,6 +213,13 @@ impl Prepared<'_> {
     /// Describes the changes, a line per site.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.plan.lines()
+    }
+
+    /// Leaves out the places that would replace, or have to copy, bytes that have been changed
+    /// already.
+    pub fn leave_out(&mut self, changed: &Changed) {
+        let left_out = self.plan.leave_out(changed);
+        self.watched.retain(|place| !left_out.contains(&place.address));
     }
 
     /// Installs the probes in the program.

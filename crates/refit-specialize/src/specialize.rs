@@ -329,7 +329,8 @@ impl Work<'_> {
         let file = self.files.own(self.program).unwrap_or_else(|| self.spot.file());
         self.files.open(file)?;
         let time = self.options.profile / 2;
-        let mut called = profile::called(self.program, &mut self.files, file, time)?;
+        let changed = profile::changed(self.program, &mut self.files, file)?;
+        let mut called = profile::called(self.program, &mut self.files, file, &changed, time)?;
         let (module, _) = self.files.open(file)?;
         let mut left: BTreeSet<FunctionId> = stubs(module);
         if file == self.spot.file() {

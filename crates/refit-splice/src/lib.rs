@@ -90,6 +90,7 @@
 //!   calls.
 //! - `record`, `indices`, `debugger`, `libunwind`, `area`, `patches`: the patch area, what is in
 //!   it, and changes that survive a kill.
+//! - `changed`: the bytes of the program that are not those of its file.
 //! - `procedures`, `site`, `body`, `relocate`, `jump`, `layout`, `arrange`, `versions`, `ready`,
 //!   `plan`: decide which bytes change; no process needed.
 //! - `store`, `kept`, `stacks`: what snippets have stored once, under a number: keys and stacks;
@@ -102,7 +103,6 @@
 //! - [`remains`], `install`, `withdraw`, `move_sites`, `enter`: put a plan in, take everything out,
 //!   take single sites out, move those that run often, enter and leave copies.
 //! - [`immediates`]: replace numbers in instructions, in place.
-//! - `changed`: the functions that are not as they were analysed.
 //! - `counted`, `lanes`, `taken`: read what snippets have counted and stored, and take it.
 //!
 //! # What it does not do
@@ -168,7 +168,7 @@ mod withdraw;
 
 pub use arrange::{Alignment, ArrangedBlock, ArrangedCall, ArrangedTable, Arrangement, Callee};
 pub use body::{Body, Part};
-pub use changed::changed;
+pub use changed::Changed;
 pub use counted::{ENTRIES, EXITS, Keyed, TIME};
 pub use install::{Installed, StopTimes};
 pub use jump::JUMP;

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 
 use crate::arrange::{Arranged, Arrangement};
 use crate::body::{Body, Kind, Member};
+use crate::changed::Changed;
 use crate::jump::{HOP, JUMP, Way, hop};
 use crate::layout::Layout;
 use crate::libunwind::DynamicList;
@@ -119,14 +120,23 @@ impl Plan {
         (plan, refused)
     }
 
+    /// Leaves out the sites that would replace, or have to copy, bytes that have been changed
+    /// already. Returns the addresses of those sites.
+    pub fn leave_out(&mut self, changed: &Changed) -> Vec<u64> {
+        let mut left_out = Vec::new();
+        self.ready.retain(|ready| {
+            let is_changed = ready.replaced().iter().any(|range| changed.is_within(range));
+            if is_changed {
+                left_out.extend(ready.sites().iter().map(|site| site.address));
+            }
+            !is_changed
+        });
+        left_out
+    }
+
     /// Returns the actions at all sites.
     fn steps(&self) -> impl Iterator<Item = &Step> {
-        let sites = self.ready.iter().flat_map(|ready| match ready {
-            Ready::Place(place) => std::slice::from_ref(&place.site),
-            Ready::Copied(copied) => &copied.sites,
-            Ready::Arranged(_) | Ready::Versions(_) => &[],
-        });
-        sites.flat_map(|site| &site.actions)
+        self.ready.iter().flat_map(Ready::sites).flat_map(|site| &site.actions)
     }
 
     /// Whether nothing but plain counters and flags tells what sites have done.

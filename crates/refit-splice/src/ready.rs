@@ -52,6 +52,29 @@ impl Ready {
         }
     }
 
+    /// Returns its sites.
+    pub(crate) fn sites(&self) -> &[Site] {
+        match self {
+            Self::Place(place) => std::slice::from_ref(&place.site),
+            Self::Copied(copied) => &copied.sites,
+            Self::Arranged(_) | Self::Versions(_) => &[],
+        }
+    }
+
+    /// Returns the addresses of the bytes that it replaces or copies.
+    pub(crate) fn replaced(&self) -> Vec<Range<u64>> {
+        let Self::Place(Place { site, displaced, way }) = self else {
+            return self.bodies().iter().flat_map(|body| &body.parts).map(Part::range).collect();
+        };
+        let length = displaced.length().max(way.length());
+        let own = site.address..site.address + length as u64;
+        let hop = match way {
+            Way::Jump => None,
+            Way::Hop(place) => Some(place.address..place.address + JUMP as u64),
+        };
+        std::iter::once(own).chain(hop).collect()
+    }
+
     /// Whether unwinders learn of generated code by it.
     pub(crate) fn finds_frames(&self) -> bool {
         match self {

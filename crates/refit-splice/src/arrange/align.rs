@@ -11,7 +11,7 @@ use crate::why::Why;
 
 /// Instructions before an aligned block: enough for all bytes up to [`Alignment::MOST`].
 pub(super) const NOPS: usize = 4;
-/// How often the code is encoded again at most.
+/// Maximum number of times that the code is encoded again.
 pub(super) const ROUNDS: usize = 3;
 
 /// `nop`s by their lengths in bytes (Intel SDM, `NOP`, table 4-12).

@@ -103,7 +103,7 @@ impl Program {
     }
 }
 
-/// What the thread that does the work asks of the scheduler.
+/// The scheduling parameters of the thread that does the work.
 const URGENT: Urgency = Urgency { policy: libc::SCHED_OTHER, priority: 0, nice: -20 };
 
 /// The longest time in which the threads of a program stop, unless a caller has less.

@@ -7,8 +7,6 @@ use refit_analysis::FunctionId;
 use refit_knobs::rank::{self, Heat};
 use refit_knobs::{Knob, current, find};
 use refit_optimize::profile;
-use refit_probe::watch::Error;
-use refit_splice::Why;
 use refit_splice::immediates;
 use refit_splice::process::Program;
 use serde::Serialize;
@@ -78,7 +76,7 @@ pub(super) fn run(
     }
     let mut subject = Subject::of(&program, file)?;
     let heat = match args.time {
-        Some(time) => profiled(&program, &mut subject, time)?,
+        Some(time) => Some(profiled(&program, &mut subject, time)?),
         None => None,
     };
     let (module, bias) = subject.module();
@@ -128,21 +126,24 @@ pub(super) fn settable(knob: &Knob) -> &'static str {
     }
 }
 
-/// Counts the calls of all functions for some time. If a counter would displace a knob that is set,
-/// nothing is counted, and the reason is told.
+/// Counts the calls of all functions for some time, except those that have been changed, the number
+/// of which is told.
 fn profiled(
     program: &Program,
     subject: &mut Subject,
     time: Duration,
-) -> Result<Option<BTreeMap<FunctionId, Heat>>, Failure> {
-    match profile::called(program, &mut subject.files, subject.file, time) {
-        Ok(called) => Ok(Some(heat(&called))),
-        Err(Error::Splice(why @ Why::Immediate { .. })) => {
-            say!("refit: calls are not counted: {why}");
-            Ok(None)
-        }
-        Err(error) => Err(failure(program.id(), &error)),
+) -> Result<BTreeMap<FunctionId, Heat>, Failure> {
+    let Subject { files, file, .. } = subject;
+    let failed = |error| failure(program.id(), &error);
+    let changed = profile::changed(program, files, *file).map_err(failed)?;
+    let (module, bias) = files.open(*file).map_err(failed)?;
+    let left_out = profile::functions_changed(module, bias, &changed).len();
+    if left_out > 0 {
+        let functions = format::counted(left_out as u64, "function");
+        say!("refit: calls of {functions} with other code than the file are not counted");
     }
+    let called = profile::called(program, files, *file, &changed, time).map_err(failed)?;
+    Ok(heat(&called))
 }
 
 fn heat(called: &profile::Called) -> BTreeMap<FunctionId, Heat> {

@@ -9,6 +9,10 @@ use crate::format;
 
 pub(super) fn describe(step: &Step) -> String {
     match step {
+        Step::LeftOut(functions) => format!(
+            "{} left out: probes, knobs or other tools have changed their code",
+            format::counted(*functions as u64, "function")
+        ),
         Step::Called(called, hot) => format!(
             "{} called, {} of them hot",
             format::counted(*called as u64, "function"),
@@ -37,10 +41,6 @@ pub(super) fn describe(step: &Step) -> String {
                 format::count(*counted as u64)
             )
         }
-        Step::LeftOut(functions) => format!(
-            "{} left out: probes, knobs or other tools have changed their code",
-            format::counted(*functions as u64, "hot function")
-        ),
         Step::LaidOut(functions, blocks, before, after) => format!(
             "{} of {} laid out: {}",
             format::counted(*blocks as u64, "block"),
