@@ -19,7 +19,7 @@ use crate::jump::JUMP;
 use crate::kept;
 use crate::moving::Moving;
 use crate::plan::Plan;
-use crate::process::{Program, Refusal, STOP_TIMEOUT, Still};
+use crate::process::{Program, Refusal, STOP_TIMEOUT, Still, contexts};
 use crate::ready::Ready;
 use crate::record::{Contents, Head, Record};
 use crate::snippet::{Cells, Lane, Rings, Sequences, Setting};
@@ -212,7 +212,7 @@ pub(crate) fn put_in(
         let stops = Stops {
             records: &changes.records,
             moves: &changes.moves,
-            in_parts: plan.only_counts() && !program.switches(),
+            in_parts: plan.only_counts() && !contexts::switches(program),
             cells: moving.from.is_empty().then(|| shape.bytes()),
         };
         let stood = stops.make(program, &areas)?;

@@ -15,7 +15,7 @@ pub(super) const NOPS: usize = 4;
 pub(super) const ROUNDS: usize = 3;
 
 /// `nop`s by their lengths in bytes (Intel SDM, `NOP`, table 4-12).
-const LONGEST: [&[u8]; 10] = [
+const BY_LENGTH: [&[u8]; 10] = [
     &[],
     &[0x90],
     &[0x66, 0x90],
@@ -65,11 +65,11 @@ pub(super) fn pad(
 fn fill(nops: &mut [Instruction], bytes: usize) -> Result<(), Why> {
     let mut left = bytes;
     for nop in nops {
-        let length = left.min(LONGEST.len() - 1);
+        let length = left.min(BY_LENGTH.len() - 1);
         left -= length;
         *nop = match length {
             0 => nothing(),
-            _ => Instruction::with_declare_byte(LONGEST[length])
+            _ => Instruction::with_declare_byte(BY_LENGTH[length])
                 .map_err(|error| Why::Generate { address: 0, reason: error.to_string() })?,
         };
     }

@@ -28,7 +28,6 @@ use refit_sys::trace::Registers;
 
 use super::contexts;
 use super::find_slots::slots;
-use super::program::Program;
 use super::refusal::Refusal;
 use super::slots::{SLOTS, SYSCALL, Shape, Slot};
 use super::still::{Limited, Still};
@@ -48,10 +47,7 @@ impl Places {
         let mut used: Vec<_> =
             slots.into_iter().map(|(at, slot)| at..at + slot.shape.size()).collect();
         if let Some(counters) = contexts::counters(still, &used)? {
-            let is_left = |range: &mut Range<u64>| !counters.iter().any(|one| range.contains(one));
-            for left in used.extract_if(.., is_left) {
-                clear(still.program, &left);
-            }
+            used.retain(|range| counters.iter().any(|counter| range.contains(counter)));
         }
         Ok(Self { slacks, used })
     }
@@ -89,8 +85,6 @@ impl Still<'_> {
             let Some((at, slot)) = slots.iter().find(within) else { continue };
             let Some(before) = taken_out(&registers, slot, registers.rip - at) else { continue };
             self.set_registers(thread, &before)?;
-            // No other thread is in that slot, nor a saved context: it was this one's.
-            clear(self.program, &(*at..*at + slot.shape.size()));
             if let Some(deadline) = slot.deadline() {
                 let limited = Limited { deadline, call: (slot.call(), slot.back()) };
                 self.limited.insert(thread, limited);
@@ -192,12 +186,6 @@ impl Still<'_> {
         restart::set_arguments(&mut after, call.arguments);
         self.set_registers(thread, &after).ok()
     }
-}
-
-/// Clears a slot that nobody is in. Otherwise, its return address would count as one that a thread
-/// may return to, and who is in it would have to be found out again. If this fails, that is so.
-fn clear(program: &Program, slot: &Range<u64>) {
-    let _ = program.write(slot.start, &vec![0; (slot.end - slot.start) as usize]);
 }
 
 /// Returns the call that precedes the program counter of a thread.

@@ -102,7 +102,7 @@ pub(crate) fn stand_still<R: Send, E: From<Refusal> + Send>(
 /// Returns whether threads are in handlers that may switch threads.
 fn handlers(still: &Still<'_>) -> Result<Handlers, Refusal> {
     let program = still.program();
-    if !program.switches() || signal_frames::is_go(still)? {
+    if !switches(program) || signal_frames::is_go(still)? {
         return Ok(Handlers::None);
     }
     let mappings = program.mappings()?;
@@ -136,7 +136,7 @@ pub(crate) fn saved(
 ) -> Result<SearchResult, Refusal> {
     let program = still.program();
     // Go's runtime switches goroutines in Go's code only.
-    if !program.switches() || signal_frames::is_go(still)? {
+    if !switches(program) || signal_frames::is_go(still)? {
         return Ok(SearchResult::none());
     }
     let mappings = program.mappings()?;
@@ -175,6 +175,17 @@ const CHUNK: usize = 1 << 18;
 /// Number of these that a thread is started for, and maximum number of such threads.
 const EACH: usize = 8;
 const MOST_SEARCHERS: usize = 8;
+
+/// Whether a program catches signals that switch threads in user space: those of timers, those free
+/// for programs, real-time ones.
+pub(crate) fn switches(program: &Program) -> bool {
+    let caught =
+        Status::of(program.face()).ok().and_then(|status| status.set("SigCgt")).unwrap_or(0);
+    let used = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF, libc::SIGUSR1, libc::SIGUSR2];
+    // The C library reserves the first two real-time signals.
+    let real_time = u64::MAX << (libc::SIGRTMIN() - 1);
+    caught & used.iter().fold(real_time, |mask, signal| mask | 1 << (signal - 1)) != 0
+}
 
 /// Returns the ranges of pages that the program has written to; `None` if there are too many.
 pub(crate) fn written(thread: u32, mappings: &[Mapping]) -> Option<Vec<Range<u64>>> {

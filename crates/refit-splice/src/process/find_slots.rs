@@ -6,7 +6,6 @@ use refit_sys::maps::Mapping;
 use refit_sys::slack;
 
 use super::program::Program;
-use super::refusal::Refusal;
 use super::slots::{SLOTS, Slot};
 
 /// Returns the slots in these slacks with their addresses, without the remains of slots that were
@@ -34,23 +33,9 @@ pub(super) fn slots(program: &Program, slacks: &[Range<u64>]) -> Vec<(u64, Slot)
     found
 }
 
-/// Returns the addresses and values of the words from which slots take their return addresses, of
-/// those slots that a thread may still leave: one of `counters` is in them. A slot that has been
-/// left keeps its bytes, and its return address may lead to code that has long been removed.
-pub(super) fn backs(
-    program: &Program,
-    mappings: &[Mapping],
-    counters: impl FnOnce() -> Result<Vec<u64>, Refusal>,
-) -> Result<Vec<(u64, u64)>, Refusal> {
+/// Returns the addresses and values of the words from which slots take their return addresses.
+pub(super) fn backs(program: &Program, mappings: &[Mapping]) -> Vec<(u64, u64)> {
     let slacks: Vec<_> = slack::in_use(&program.memory, mappings).collect();
-    let mut all = slots(program, &slacks);
-    // A context of a thread that the program has switched out is not among the counters.
-    if !all.is_empty() && !program.switches() {
-        let counters = counters()?;
-        all.retain(|(at, slot)| {
-            let within = *at..*at + slot.shape.size();
-            counters.iter().any(|counter| within.contains(counter))
-        });
-    }
-    Ok(all.into_iter().map(|(at, slot)| (Slot::back_at(slot.shape, at), slot.back())).collect())
+    let all = slots(program, &slacks).into_iter();
+    all.map(|(at, slot)| (Slot::back_at(slot.shape, at), slot.back())).collect()
 }

@@ -5,9 +5,7 @@
 //! is left that could create another. So the search is repeated until it finds no new task.
 //!
 //! The work is done on a separate thread. Its end releases every task that it has traced, whatever
-//! state the task is in: there is no other way to release a task that does not stop. Where that is
-//! permitted, the thread goes before others that are ready to run: the program stands still while
-//! it waits for a processor.
+//! state the task is in: there is no other way to release a task that does not stop.
 //!
 //! *If refit is killed* at any moment, each task continues untraced, with the registers that it has
 //! then; no task ever has registers other than its own ([`super::Call`] makes calls without
@@ -18,10 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use refit_sys::process::living;
-use refit_sys::schedule::{self, Urgency};
 use refit_sys::sharers::Sharers;
 use refit_sys::slack;
-use refit_sys::thread;
 use refit_sys::trace::Tracee;
 use tracing::{Span, debug};
 
@@ -84,7 +80,6 @@ impl Program {
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| {
                 let _within = span.enter();
-                let _ = schedule::set_urgency(thread::id(), URGENT);
                 let still = match self.lender() {
                     Some(lender) => Still::borrow(self, lender, within),
                     None => Still::hold(self, turn, within),
@@ -102,9 +97,6 @@ impl Program {
         })
     }
 }
-
-/// The scheduling parameters of the thread that does the work.
-const URGENT: Urgency = Urgency { policy: libc::SCHED_OTHER, priority: 0, nice: -20 };
 
 /// The longest time in which the threads of a program stop, unless a caller has less.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(10);

@@ -131,17 +131,6 @@ impl Program {
         self.threads().into_iter().any(|thread| self.filters(thread))
     }
 
-    /// Whether it catches signals that switch threads in user space: those of timers, those free
-    /// for programs, real-time ones.
-    pub(crate) fn switches(&self) -> bool {
-        let caught =
-            Status::of(self.face()).ok().and_then(|status| status.set("SigCgt")).unwrap_or(0);
-        let used = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF, libc::SIGUSR1, libc::SIGUSR2];
-        // The C library reserves the first two real-time signals.
-        let real_time = u64::MAX << (libc::SIGRTMIN() - 1);
-        caught & used.iter().fold(real_time, |mask, signal| mask | 1 << (signal - 1)) != 0
-    }
-
     /// Whether the system calls of a thread are filtered, by other filters than its tracer's.
     pub(super) fn filters(&self, thread: u32) -> bool {
         // A thread that has ended filters nothing; `None` is strict mode.

@@ -46,11 +46,8 @@ pub(crate) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
     let program = still.program();
     let mappings = program.mappings()?;
     let mut found = of_handlers(still, &mappings)?;
-    let backs = backs(program, &mappings, || {
-        let positions = still.positions()?.into_iter().map(|(counter, _)| counter);
-        Ok(positions.chain(found.iter().map(|frame| frame.counter)).collect())
-    })?;
-    found.extend(backs.into_iter().map(|(at, counter)| Saved { at, counter }));
+    let backs = backs(program, &mappings).into_iter();
+    found.extend(backs.map(|(at, counter)| Saved { at, counter }));
     Ok(found.into_iter().collect())
 }
 
