@@ -50,7 +50,7 @@ fn replace(program: &Program, part: Option<&str>, seed: u64) -> Result<usize, Bo
     files.open(file)?;
     let changed = profile::changed(program, &mut files, file)?;
     let called = profile::called(program, &mut files, file, &changed, PROFILE)?;
-    let functions = profile::hot(&files, file, &called);
+    let functions = profile::hot(&files, file, &called, &changed);
     let profile = profile::blocks(program, &mut files, file, &functions, PROFILE)?;
     let targets = calls::targets(program, &mut files, file, &profile, PROFILE / 2)?;
     let (module, bias) = files.open(file)?;

@@ -19,7 +19,7 @@ use crate::interval::Interval;
 use crate::layout::{Hot, Order};
 use crate::options::Options;
 use crate::outcome::{Outcome, Step, Verdict};
-use crate::profile::{self, functions_changed};
+use crate::profile;
 use crate::prove::{MOST, Proof, calls_of, measure};
 use crate::source;
 
@@ -42,6 +42,9 @@ pub fn optimize(
     let (mut files, file) = eligible(program, options)?;
     debug!(elapsed = ?began.elapsed(), "analysed");
     let changed = profile::changed(program, &mut files, file)?;
+    if !changed.functions.is_empty() {
+        tell(&Step::LeftOut(changed.functions.len()));
+    }
     let source = if options.from_profile {
         source::restored(&mut files, file, options, tell)?
     } else {
@@ -60,11 +63,8 @@ pub fn optimize(
     let name = files.mapped(file).name();
     let (module, bias) = files.open(file)?;
     let mut hot = Hot::new(module, bias, (&source.profile, &source.targets), &stay);
-    let changed = functions_changed(module, bias, &changed);
-    if !changed.is_empty() {
-        tell(&Step::LeftOut(changed.len()));
-        hot.leave_out(&changed);
-    }
+    // A stored profile may have them.
+    hot.leave_out(&changed.functions);
     if let Some(pattern) = &options.functions {
         hot.restrict(&module.find(pattern).into_iter().collect());
     }

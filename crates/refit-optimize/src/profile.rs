@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use refit_analysis::FunctionId;
 use refit_analysis::functions::Convention;
-use refit_analysis::{FunctionId, Module};
 use refit_probe::cover::{self, Blocks, Watching};
 use refit_probe::files::Files;
 use refit_probe::reading::Reading;
@@ -60,27 +60,32 @@ pub struct Called {
     pub rates: BTreeMap<FunctionId, Vec<f64>>,
 }
 
+/// The code of a file that the program has changed.
+#[derive(Clone, Debug, Default)]
+pub struct ChangedCode {
+    bytes: Changed,
+    /// The functions that have such bytes.
+    pub functions: BTreeSet<FunctionId>,
+}
+
 /// Finds where the program has other code than its file.
 ///
 /// # Errors
 /// [`Error`]: the file cannot be analysed, or the program cannot be examined.
-pub fn changed(program: &Program, files: &mut Files, file: usize) -> Result<Changed, Error> {
+pub fn changed(program: &Program, files: &mut Files, file: usize) -> Result<ChangedCode, Error> {
     let (module, bias) = files.open(file)?;
     let code = module.image().code().iter().filter_map(|code| {
         let Range { start, end } = code.addresses;
         Some((start.wrapping_add(bias), module.bytes(start, (end - start) as usize)?))
     });
-    Ok(Changed::new(program, code)?)
+    let bytes = Changed::new(program, code)?;
+    let of = |address: &u64| module.function_at(address.wrapping_sub(bias));
+    let functions = bytes.addresses().iter().filter_map(of).collect();
+    Ok(ChangedCode { bytes, functions })
 }
 
-/// Returns the functions of a file, mapped `bias` bytes from its addresses, that have been changed.
-pub fn functions_changed(module: &Module, bias: u64, changed: &Changed) -> BTreeSet<FunctionId> {
-    let all = changed.addresses().iter();
-    all.filter_map(|address| module.function_at(address.wrapping_sub(bias))).collect()
-}
-
-/// Counts the calls of all functions of a file of the program for some time, except those that have
-/// been changed.
+/// Counts the calls of all functions of a file of the program for some time, except where a counter
+/// would be in code that has been changed.
 ///
 /// # Errors
 /// [`Error`]: the file cannot be analysed, or the program cannot be changed.
@@ -88,7 +93,7 @@ pub fn called(
     program: &Program,
     files: &mut Files,
     file: usize,
-    changed: &Changed,
+    changed: &ChangedCode,
     time: Duration,
 ) -> Result<Called, Error> {
     let name = files.mapped(file).path.display().to_string();
@@ -97,7 +102,7 @@ pub fn called(
     let of = |address: u64| module.function_at(address.wrapping_sub(bias));
     let specs = [Spec::count(all)];
     let mut prepared = watch::prepare(program, &specs, None)?;
-    prepared.leave_out(changed);
+    prepared.leave_out(&changed.bytes);
     let watch = prepared.install(program)?;
     let mut called = Called::default();
     let measured = (|| {
@@ -148,8 +153,8 @@ pub fn called(
     measured.map(|()| called)
 }
 
-/// Returns the functions whose blocks are worth counting.
-pub fn hot(files: &Files, file: usize, called: &Called) -> Vec<FunctionId> {
+/// Returns the functions whose blocks are worth counting, except those that have been changed.
+pub fn hot(files: &Files, file: usize, called: &Called, changed: &ChangedCode) -> Vec<FunctionId> {
     let Some((module, _)) = files.opened(file) else { return Vec::new() };
     let weight = |(&id, &calls): (&FunctionId, &u64)| {
         let function = module.function(id);
@@ -167,7 +172,8 @@ pub fn hot(files: &Files, file: usize, called: &Called) -> Vec<FunctionId> {
     });
     let mut chosen: BTreeSet<FunctionId> = heavy.map(|(id, _)| id).take(MOST).collect();
     chosen.extend(called.seen.keys());
-    chosen.retain(|&id| module.function(id).convention == Convention::SystemV);
+    let eligible = |id| module.function(id).convention == Convention::SystemV;
+    chosen.retain(|&id| eligible(id) && !changed.functions.contains(&id));
     chosen.into_iter().collect()
 }
 

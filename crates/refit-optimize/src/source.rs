@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use refit_analysis::FunctionId;
 use refit_probe::files::Files;
-use refit_splice::Changed;
 use refit_splice::process::Program;
 
 use crate::calls::{self, Targets};
 use crate::error::Error;
 use crate::options::Options;
 use crate::outcome::Step;
-use crate::profile::{self, Called, Profile, functions_changed};
+use crate::profile::{self, Called, ChangedCode, Profile};
 use crate::stored::{self, NoProfile, StoredProfile};
 
 /// Calls of a function for each second of processor time up to which progress is measured by them:
@@ -33,15 +32,12 @@ pub(crate) struct Source {
 /// Counts a file for some time, where it has not been changed, and stores what was counted.
 pub(crate) fn counted(
     program: &Program,
-    (files, file, changed): (&mut Files, usize, &Changed),
+    (files, file, changed): (&mut Files, usize, &ChangedCode),
     options: &Options,
     tell: &mut dyn FnMut(&Step),
 ) -> Result<Source, Error> {
     let called = profile::called(program, files, file, changed, options.profile / 2)?;
-    let mut hot = profile::hot(files, file, &called);
-    let (module, bias) = files.open(file)?;
-    let changed = functions_changed(module, bias, changed);
-    hot.retain(|id| !changed.contains(id));
+    let hot = profile::hot(files, file, &called, changed);
     tell(&Step::Called(called.calls.len(), hot.len()));
     if hot.is_empty() {
         return Err(Error::Idle { file: files.mapped(file).name() });

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use refit_sys::process::{Doing, doing};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::shell::refit;
@@ -79,12 +80,7 @@ impl Victim {
 
     /// Waits until one of its threads is in this system call, and off the processor.
     pub(crate) fn until_a_thread_waits_in(&self, number: i64) {
-        let tasks = format!("/proc/{}/task", self.id());
-        let waits = |thread: std::fs::DirEntry| {
-            let call = std::fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
-            call.split(' ').next() == Some(&number.to_string())
-        };
-        while !std::fs::read_dir(&tasks).expect("threads").flatten().any(waits) {
+        while !doing(self.child.id()).contains(&Doing::Call(number)) {
             std::thread::yield_now();
         }
     }

@@ -136,10 +136,9 @@ fn profiled(
     let Subject { files, file, .. } = subject;
     let failed = |error| failure(program.id(), &error);
     let changed = profile::changed(program, files, *file).map_err(failed)?;
-    let (module, bias) = files.open(*file).map_err(failed)?;
-    let left_out = profile::functions_changed(module, bias, &changed).len();
+    let left_out = changed.functions.len() as u64;
     if left_out > 0 {
-        let functions = format::counted(left_out as u64, "function");
+        let functions = format::counted(left_out, "function");
         say!("refit: calls of {functions} with other code than the file are not counted");
     }
     let called = profile::called(program, files, *file, &changed, time).map_err(failed)?;
