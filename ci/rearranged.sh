@@ -1,10 +1,10 @@
 #!/bin/sh
 # Runs the programs' own test suites while their hot code is replaced by copies in another order every two seconds
-# (crates/refit-optimize/examples/rearrange.rs): Python's, with and without threads, and Perl's on what it has loaded. Arguments are
-# the names of tests of Python. Takes some ten minutes.
+# (crates/refit-optimize/examples/rearrange.rs): Python's, with and without threads. Arguments are the names of tests of Python.
+# Takes five minutes.
 set -eu
-cd "$(dirname "$0")/.."
-. ci/setup.sh
+top=$(dirname "$0")/..
+. "$top/ci/setup.sh"
 need_packages /usr/lib/python3.11/test/test_re.py:libpython3.11-testsuite python3:python3
 cargo build --release --locked -q -p refit-optimize --example rearrange
 if [ $# = 0 ]; then
@@ -13,10 +13,14 @@ if [ $# = 0 ]; then
 		test_pickle test_ast test_compile test_dis test_random test_statistics test_zlib test_hashlib test_weakref
 fi
 # In one process, and again and again: a suite that ends in seconds is over before its code is hot.
-/usr/bin/python3 -m test --forever --timeout=300 --fail-env-changed "$@" >"${TMPDIR:-/tmp}/rearranged.$$" 2>&1 &
+# The shell has background commands ignore SIGINT, which some tests send.
+env --default-signal=INT /usr/bin/python3 -m test --forever --timeout=300 --fail-env-changed "$@" >"${TMPDIR:-/tmp}/rearranged.$$" 2>&1 &
 suite=$!
 sleep 2 # Only what is hot depends on it.
-timeout "${REFIT_REARRANGED_SECONDS:-300}" "${CARGO_TARGET_DIR:-target}/release/examples/rearrange" "$suite" || true
+ended=0
+timeout "${REFIT_REARRANGED_SECONDS:-300}" "${CARGO_TARGET_DIR:-target}/release/examples/rearrange" "$suite" || ended=$?
+# 0: the suite has ended; 124: the time was over.
+[ $ended = 0 ] || [ $ended = 124 ] || die "its code could not be replaced"
 if ! kill -TERM "$suite" 2>/dev/null; then
 	echo "the suite has ended:"
 	tail -n 40 "${TMPDIR:-/tmp}/rearranged.$$"

@@ -206,8 +206,8 @@ impl Hot {
             let each = blocks.iter().zip(aligned);
             each.map(move |(&block, alignment)| one.blocks[block].arranged(function, alignment))
         });
-        let calls = self.functions.iter().flat_map(|one| &one.ways).cloned().collect();
-        Arrangement { functions, blocks: blocks.collect(), tables: self.tables(), calls }
+        let blocks = blocks.collect();
+        Arrangement { functions, blocks, tables: self.tables(), calls: self.ways() }
     }
 
     /// Returns an arrangement of whole functions in the order that the linker has chosen: what it
@@ -215,23 +215,24 @@ impl Hot {
     pub fn placebo(&self) -> Arrangement {
         let functions = self.functions.iter().map(|one| Arc::clone(&one.body)).collect();
         let blocks = self.functions.iter().enumerate().flat_map(|(function, one)| {
-            let cold = one.cold.iter().cloned();
-            let cold = cold.map(|addresses| ArrangedBlock {
-                function,
-                addresses,
-                enters: false,
-                alignment: None,
-            });
-            let hot = one.blocks.iter().map(|block| block.arranged(function, None));
-            let mut all: Vec<_> = hot.chain(cold).collect();
+            let hot = one.blocks.iter().map(|block| (block.addresses.clone(), block.enters));
+            let cold = one.cold.iter().map(|addresses| (addresses.clone(), false));
+            let mut all: Vec<_> = hot
+                .chain(cold)
+                .map(|(addresses, enters)| {
+                    let alignment = Some(align::as_original(addresses.start));
+                    ArrangedBlock { function, addresses, enters, alignment }
+                })
+                .collect();
             all.sort_by_key(|block| block.addresses.start);
-            if let Some(first) = all.first_mut() {
-                first.alignment = Some(align::as_original(first.addresses.start));
-            }
             all
         });
-        let (blocks, tables) = (blocks.collect(), self.tables());
-        Arrangement { functions, blocks, tables, calls: Vec::new() }
+        let blocks = blocks.collect();
+        Arrangement { functions, blocks, tables: self.tables(), calls: self.ways() }
+    }
+
+    fn ways(&self) -> Vec<ArrangedCall> {
+        self.functions.iter().flat_map(|one| &one.ways).cloned().collect()
     }
 
     fn tables(&self) -> Vec<ArrangedTable> {

@@ -6,8 +6,10 @@
 //! depend on how much load there is, as long as its kind is the same.
 //!
 //! Both are read while no thread runs: only then is the processor time exact, and belongs to the
-//! same moment as the count. Slots are short, since the speed of a shared machine changes at all
-//! time scales, and slots that follow each other at once have most of it in common.
+//! same moment as the count. A stop also costs the program what the caches held of it, so there is
+//! one before each slot, not only where control changes sides. Slots are short, since the speed of
+//! a shared machine changes at all time scales, and slots that follow each other at once have most
+//! of it in common.
 
 use std::time::{Duration, Instant};
 
@@ -159,7 +161,9 @@ pub fn prove(
         let (mut first, mut second) = (begin, begin);
         pass(slot);
         stop = stop.max(installed.leave(program, || first = progress.done(program))?);
-        pass(2 * slot);
+        pass(slot);
+        looked(program, progress)?;
+        pass(slot);
         stop = stop.max(installed.enter(program, || second = progress.done(program))?);
         pass(slot);
         let end = looked(program, progress)?;

@@ -19,7 +19,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use refit_splice::Base;
+use refit_splice::{Base, Width};
 
 use crate::action::Do;
 use crate::argument::{Argument, PlaceKind};
@@ -46,14 +46,24 @@ pub struct Spec {
 impl Spec {
     /// Counts how often control comes to a place.
     pub fn count(place: Place) -> Self {
-        let count = Statement {
-            what: Do::Count,
-            by: Vec::new(),
-            map: None,
-            when: Vec::new(),
-            tested: Vec::new(),
+        Self::count_all(place, Vec::new())
+    }
+
+    /// Counts how often control comes to a place with each value of a register, which has the
+    /// number by which instructions encode it, or of the 8 bytes at an offset from what it points
+    /// to.
+    pub fn count_by(place: Place, register: u8, offset: Option<i32>) -> Self {
+        let operand = match offset {
+            Some(offset) => Operand::new(Base::Memory { register, offset }, Width::Whole),
+            None => Operand::new(Base::Register(register), Width::Whole),
         };
-        let (places, actions) = (vec![place], vec![count]);
+        Self::count_all(place, vec![Argument::Value(operand)])
+    }
+
+    fn count_all(place: Place, by: Vec<Argument>) -> Self {
+        let (what, when, tested) = (Do::Count, Vec::new(), Vec::new());
+        let (places, actions) =
+            (vec![place], vec![Statement { what, by, map: None, when, tested }]);
         Self { places, actions, leaving: false, declared: Arc::default() }
     }
 

@@ -23,10 +23,12 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use refit_sys::maps::Mapping;
+use refit_sys::memfd::{self, HUGE_PAGE};
 use refit_sys::memory::PAGE_SIZE_U64;
 use refit_sys::patch_area::{NAME, is_area};
 use refit_sys::words::Window;
 use rustix::fs::{FallocateFlags, fallocate};
+use tracing::debug;
 
 use crate::debugger;
 use crate::indices;
@@ -59,13 +61,15 @@ pub(crate) struct Area {
 impl Area {
     /// Makes an area within reach of `near`, with this much room.
     pub(crate) fn make(still: &mut Still<'_>, near: &Range<u64>, room: Room) -> Result<Self, Why> {
-        let round = |bytes: u64| bytes.div_ceil(PAGE_SIZE_U64) * PAGE_SIZE_U64;
+        let round = |bytes: u64| bytes.next_multiple_of(PAGE_SIZE_U64);
+        let unit = if room.code >= MUCH_CODE { HUGE_PAGE } else { PAGE_SIZE_U64 };
         let tables = PAGE_SIZE_U64 + round((room.records * Record::BYTES) as u64);
-        let code = tables + round(room.tables);
-        let data = code + round(room.code);
+        let code = (tables + room.tables).next_multiple_of(unit);
+        let data = code + room.code.next_multiple_of(unit);
         let end = data + round(room.data);
         let mappings = with_pointed_to(still, still.program().mappings()?);
-        let address = place_near(&mappings, near, end).ok_or(Why::Far { address: near.start })?;
+        let address =
+            place_near(&mappings, near, end, unit).ok_or(Why::Far { address: near.start })?;
         let session = (0, 0);
         let head = Head {
             address,
@@ -136,7 +140,8 @@ impl Area {
         let call = Call::new(still)?;
         let passed = call.pass(still, session, self.base_word() + PASSING_AT)?;
         let own = self.head.address..self.head.address + self.head.end;
-        let address = still.program().mappings().map(|all| place_near(&all, &own, length));
+        let address =
+            still.program().mappings().map(|all| place_near(&all, &own, length, PAGE_SIZE_U64));
         let mapped = address.map_err(Why::from).and_then(|address| {
             let address = address.ok_or(Why::Far { address: own.start })?;
             // The head says where the session is before it is mapped.
@@ -177,6 +182,19 @@ impl Area {
         self.memfd.write_all_at(bytes, at).map_err(|source| {
             Refusal::System { id: program.id(), what: "write to the patch area", source }.into()
         })
+    }
+
+    /// Has huge pages hold the code, of which this many bytes are used, as far as it fills them by
+    /// half or more, and the host has some. Must be called before control gets there: the program
+    /// maps the huge pages when it comes to them.
+    pub(crate) fn collapse_code(&self, used: u64) {
+        let Head { address, code, data, .. } = self.head;
+        let whole = [address, code, data].iter().all(|place| place.is_multiple_of(HUGE_PAGE));
+        let pages = (used + HUGE_PAGE - MUCH_CODE) / HUGE_PAGE;
+        if whole && pages > 0 {
+            let collapsed = memfd::collapse(&self.memfd, code..code + pages * HUGE_PAGE);
+            debug!(pages, ?collapsed, "huge pages for the code");
+        }
     }
 
     /// Reads the byte at an offset from its beginning.
@@ -222,6 +240,10 @@ impl Area {
         Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
     }
 }
+
+/// Bytes of code from which on huge pages hold it: half of one, so that it takes no more than twice
+/// the memory. Less code has few pages, whose addresses a processor keeps anyway.
+const MUCH_CODE: u64 = HUGE_PAGE / 2;
 
 /// Offset, in the first page of the data, of the memory used for passing a file.
 const PASSING_AT: u64 = 64;
@@ -302,14 +324,20 @@ fn with_pointed_to(still: &Still<'_>, mut mappings: Vec<Mapping>) -> Vec<Mapping
     mappings
 }
 
-/// Returns a free place of `size` bytes within reach of everything in `near`: the nearest below, or
-/// else above.
-fn place_near(mappings: &[Mapping], near: &Range<u64>, size: u64) -> Option<u64> {
-    [GROWTH, LEAST_GROWTH].iter().find_map(|growth| place_clear(mappings, near, size, *growth))
+/// Returns a free place of `size` bytes, at a multiple of `unit`, within reach of everything in
+/// `near`: the nearest below, or else above.
+fn place_near(mappings: &[Mapping], near: &Range<u64>, size: u64, unit: u64) -> Option<u64> {
+    let places = [GROWTH, LEAST_GROWTH];
+    places.iter().find_map(|growth| place_clear(mappings, near, (size, unit), *growth))
 }
 
 /// Implements [`place_near`] with a given distance from what grows.
-fn place_clear(mappings: &[Mapping], near: &Range<u64>, size: u64, growth: u64) -> Option<u64> {
+fn place_clear(
+    mappings: &[Mapping],
+    near: &Range<u64>,
+    (size, unit): (u64, u64),
+    growth: u64,
+) -> Option<u64> {
     let lowest = near.end.saturating_sub(REACH).max(LOWEST);
     let highest = (near.start + REACH).min(HIGHEST).checked_sub(size)?;
     let mut gaps = Vec::new();
@@ -323,20 +351,13 @@ fn place_clear(mappings: &[Mapping], near: &Range<u64>, size: u64, growth: u64) 
     }
     gaps.push(free..HIGHEST);
     let fitting = gaps.into_iter().filter_map(|gap| {
-        let begin = gap.start.max(lowest);
-        let last = gap.end.checked_sub(size)?.min(highest);
-        (begin <= last).then_some(begin..last)
+        let first = gap.start.max(lowest).next_multiple_of(unit);
+        let last = gap.end.checked_sub(size)?.min(highest) / unit * unit;
+        (first <= last).then_some(first..last)
     });
     let below = fitting.clone().filter(|place| place.end < near.start).map(|place| place.end);
     let above = fitting.filter(|place| place.start >= near.end).map(|place| place.start);
-    let found = below.max().or(above.min())?;
-    // Rounds down below `near` and up above: both stay within their gap, whose margin is larger
-    // than a page.
-    Some(if found < near.start {
-        found / PAGE_SIZE_U64 * PAGE_SIZE_U64
-    } else {
-        found.div_ceil(PAGE_SIZE_U64) * PAGE_SIZE_U64
-    })
+    below.max().or(above.min())
 }
 
 /// Unmaps areas: exactly the parts of them that are mapped.
@@ -386,17 +407,20 @@ mod tests {
         let low =
             [mapping(0x40_0000..0x50_0000, "/bin/x"), mapping(0x150_0000..0x160_0000, "[heap]")];
         let near = 0x40_1000..0x40_2000;
-        let found = place_near(&low, &near, 0x10_0000).expect("below");
+        let found = place_near(&low, &near, 0x10_0000, PAGE_SIZE_U64).expect("below");
         assert!(found + 0x10_0000 <= 0x40_0000);
-        let large = place_near(&low, &near, 0x100_0000).expect("above the heap");
+        let huge = place_near(&low, &near, 0x10_0000, HUGE_PAGE).expect("at a multiple");
+        assert!(huge.is_multiple_of(HUGE_PAGE) && huge + 0x10_0000 <= 0x40_0000);
+        let large = place_near(&low, &near, 0x100_0000, PAGE_SIZE_U64).expect("above the heap");
         assert!(large >= 0x160_0000 + GROWTH && large + 0x100_0000 < near.start + (1 << 31));
         // Neither between a program at a fixed address and its heap, nor a gigabyte after that
         // heap.
         let heap = 0x1800_0000..0x1810_0000;
         let narrow = [mapping(0x40_0000..0x600_0000, "/bin/x"), mapping(heap, "[heap]")];
-        let found = place_near(&narrow, &near, 0x3000_0000).expect("nearer to the heap");
+        let found =
+            place_near(&narrow, &near, 0x3000_0000, PAGE_SIZE_U64).expect("nearer to the heap");
         assert!((0x1810_0000 + LEAST_GROWTH..0x1810_0000 + GROWTH).contains(&found));
         let full = [mapping(0..HIGHEST, "all")];
-        assert_eq!(place_near(&full, &near, PAGE_SIZE_U64), None);
+        assert_eq!(place_near(&full, &near, PAGE_SIZE_U64, PAGE_SIZE_U64), None);
     }
 }

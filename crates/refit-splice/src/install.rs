@@ -282,6 +282,8 @@ fn generate(
         for (at, code) in &made.code {
             area.put(program, at - area.head.address, code)?;
         }
+        let used = made.code.iter().map(|(at, code)| at - begin + code.len() as u64).max();
+        area.collapse_code(used.unwrap_or(0));
         area.describe(program, &made.unwinding, plan.dynamic_list.as_ref())?;
         area.note(program, &made.records)?;
         let rest = made.records.split_off(made.finding);

@@ -3,7 +3,7 @@
 //! A punched hole reads as zeros, and all mappings of the file lose its pages there: the next
 //! access faults. Files in memory cannot be collapsed, that is, cut in the middle
 //! (`FALLOC_FL_COLLAPSE_RANGE` fails with `EOPNOTSUPP`), but their pages can be gathered into huge
-//! ones ([`crate::pidfd::Advice::Collapse`]).
+//! ones ([`collapse`], and [`crate::pidfd::Advice::Collapse`] for those of a process).
 
 use std::ffi::CStr;
 use std::io;
@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::mm::{MapFlags, ProtFlags};
 
 /// The operations that a seal forbids for good (fcntl(2), file sealing).
 pub use rustix::fs::SealFlags as Seals;
@@ -65,4 +66,38 @@ pub fn punch(fd: impl AsFd, range: Range<u64>) -> io::Result<()> {
     let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let length = range.end.saturating_sub(range.start);
     Ok(rustix::fs::fallocate(fd, how, range.start, length)?)
+}
+
+/// Size in bytes of a transparent huge page.
+pub const HUGE_PAGE: u64 = 2 << 20;
+
+/// Gathers the pages of a range of a memfd into huge ones, also where the host has these for
+/// nothing that does not ask (`MADV_COLLAPSE`, Linux 6.1). Mappings in all processes have their
+/// pages replaced by huge ones at their next access, where address and offset permit it. What
+/// was a hole takes memory then. The range is extended to whole huge pages.
+///
+/// # Errors
+/// `EINVAL`: the kernel has no such pages, or no such call. `EAGAIN`, `ENOMEM`, `EBUSY`: there are
+/// no free ones, or some page is in use. A part may be gathered then.
+pub fn collapse(fd: impl AsFd, range: Range<u64>) -> io::Result<()> {
+    let begin = range.start / HUGE_PAGE * HUGE_PAGE;
+    let length = (range.end.next_multiple_of(HUGE_PAGE) - begin) as usize;
+    let reserved = length + HUGE_PAGE as usize;
+    let (access, how) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
+    // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
+    let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, access, how) }?;
+    let aligned = base.map_addr(|address| address.next_multiple_of(HUGE_PAGE as usize));
+    let how = MapFlags::SHARED | MapFlags::FIXED;
+    // SAFETY: the range is within the mapping just made, which nothing else knows of.
+    let mapped = unsafe { rustix::mm::mmap(aligned, length, ProtFlags::READ, how, fd, begin) };
+    let collapsed = mapped.map_err(io::Error::from).and_then(|at| {
+        // SAFETY: the range is the mapping just made. Its contents do not change.
+        match unsafe { libc::madvise(at, length, libc::MADV_COLLAPSE) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    });
+    // SAFETY: the range is that of the first mapping, of which nothing refers to any part.
+    unsafe { rustix::mm::munmap(base, reserved) }?;
+    collapsed
 }

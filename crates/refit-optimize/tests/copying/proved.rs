@@ -1,9 +1,11 @@
 //! A program is optimised from a profile, and its copies outlive refit.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use refit_optimize::{Error, Options, Step, Verdict, optimize};
+use refit_optimize::{Error, Options, Step, Verdict, calls, optimize, profile};
+use refit_probe::files::Files;
 
 use super::arranged::take_out;
 use super::course::course;
@@ -55,6 +57,35 @@ fn the_c_library_is_profiled_laid_out_and_taken_back() {
     assert!(matches!(again, Err(Error::Already)), "{again:?}");
     take_out(&mut victim, |victim| assert_eq!(victim.ask("go 2000"), plain));
     assert!(victim.traces().0 == before);
+}
+
+/// Several ways of calling: that of `c_way` is shorter than a jump.
+#[test]
+fn the_functions_that_calls_through_pointers_lead_to_are_counted() {
+    const TIME: Duration = Duration::from_millis(300);
+    let mut victim = Victim::of(course().path());
+    let program = victim.program();
+    let mut files = Files::new(&program).expect("it runs");
+    let own = files.own(&program).expect("its file");
+    let functions = files.open(own).expect("a program").0.find("c_*");
+    let found = while_it_works(&mut victim, || {
+        let profile = profile::blocks(&program, &mut files, own, &functions, TIME)?;
+        calls::targets(&program, &mut files, own, &profile, TIME)
+    });
+    let (module, _) = files.open(own).expect("a program");
+    let name = |target| module.function_at(target).map(|id| module.function(id).name());
+    let named = |(call, parts): (u64, Vec<(u64, f64)>)| {
+        let parts = parts.into_iter().filter_map(|(target, part)| Some((name(target)?, part)));
+        Some((name(call)?, parts.collect::<BTreeMap<_, _>>()))
+    };
+    let found: BTreeMap<_, _> = found.expect("counted").into_iter().filter_map(named).collect();
+    let [first, second] = ["c_ways", "c_way"].map(|of| &found[of]);
+    assert!(first.keys().eq(["c_chooses", "c_tail"]), "{first:?}");
+    assert!(second.keys().eq(["c_chooses", "c_returns", "c_sorts"]), "{second:?}");
+    for parts in [first, second] {
+        let sum: f64 = parts.values().sum();
+        assert!((sum - 1.0).abs() < 1e-6, "{parts:?}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::arrangement::Alignment;
 use crate::why::Why;
 
 /// Instructions before an aligned block: enough for all bytes up to [`Alignment::MOST`].
-pub(super) const NOPS: usize = 4;
+pub(super) const NOPS: usize = 7;
 /// Maximum number of times that the code is encoded again.
 pub(super) const ROUNDS: usize = 3;
 

@@ -41,7 +41,7 @@ pub struct Alignment {
 
 impl Alignment {
     /// The largest multiple, in bytes.
-    pub const MOST: u64 = 32;
+    pub const MOST: u64 = 64;
 
     /// Returns the addresses that are `behind` bytes behind a multiple of `multiple`, which is
     /// rounded up to a power of two, up to [`MOST`](Self::MOST).

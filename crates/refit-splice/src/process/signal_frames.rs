@@ -3,8 +3,9 @@
 //!
 //! The kernel's frame (`rt_sigframe`, arch/x86/include/asm/sigframe.h) begins with the address of
 //! the code that calls `rt_sigreturn`, followed by a `ucontext`. So if a word of a stack is the
-//! address of such code, a saved program counter and a saved stack pointer are at known distances
-//! from it. The saved stack pointer is that of the interrupted stack, which may be another one.
+//! address of such code, and the code segment is where a frame has it, a saved program counter and
+//! a saved stack pointer are at known distances from it. The saved stack pointer is that of the
+//! interrupted stack, which may be another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -126,12 +127,15 @@ fn of_stack(
             else {
                 continue;
             };
+            // The C library has the address of that code on the stack, too, when it installs a
+            // handler, and leaves it there. What lies behind it then is no frame.
+            let segment = words.get(index + PROGRAM_COUNTER / 8 + 2).map(|word| word & 0xffff);
+            if segment != Some(SEGMENT) {
+                continue;
+            }
             let at = (top & !7) + (index * 8 + PROGRAM_COUNTER) as u64;
             found.insert(Saved { at, counter });
-            // The C library has the address of that code on the stack, too, when it installs a
-            // handler. What lies behind it then is no stack pointer, but may lead to megabytes.
-            let segment = words.get(index + PROGRAM_COUNTER / 8 + 2).map(|word| word & 0xffff);
-            if segment == Some(SEGMENT) && !(top..end).contains(&stack) {
+            if !(top..end).contains(&stack) {
                 stacks.push(stack);
             }
         }

@@ -169,6 +169,14 @@ fn an_area_stays_while_a_handler_may_hold_a_context() {
     assert_eq!(victim.ask("end"), "right");
 }
 
+/// A stack on which a handler was installed is not that of one that runs.
+#[test]
+fn nothing_stays_because_a_handler_was_installed() {
+    let mut victim = Victim::with(program(), &["installs"]);
+    come_and_go(&victim, 4);
+    assert_eq!(victim.ask("end"), "right");
+}
+
 #[test]
 fn faults_and_traps_are_told_as_they_were() {
     let mut victim = Victim::with(program(), &["faults"]);
