@@ -33,7 +33,7 @@ const RARE: f64 = 0.0005;
 /// Bytes of the jump by which control comes to a counter.
 const JUMP: u64 = 5;
 /// Maximum number of functions with which a pointer is compared.
-const COMPARED: usize = 4;
+pub(crate) const COMPARED: usize = 4;
 /// A function is compared with if it is called in this part of the calls that lead to none of those
 /// before it.
 const LIKELY: f64 = 0.6;

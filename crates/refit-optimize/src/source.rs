@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::outcome::Step;
 use crate::profile::{self, Called, ChangedCode, Profile};
-use crate::stored::{self, NoProfile, StoredProfile};
+use crate::stored::{self, NoProfile, Restored, StoredProfile};
 
 /// Calls of a function for each second of processor time up to which progress is measured by them:
 /// more cost too much.
@@ -23,7 +23,7 @@ const UNEVEN: f64 = 1.0;
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) profile: Profile,
-    /// Where calls through pointers lead; of a stored profile, nothing is known.
+    /// Where calls through pointers lead.
     pub(crate) targets: Targets,
     /// The function by whose calls progress is measured best, if one was called evenly enough.
     pub(crate) progress: Option<FunctionId>,
@@ -48,7 +48,7 @@ pub(crate) fn counted(
     let progress = steady(&called, options.slot);
     if let Some(directory) = options.profiles.as_deref().filter(|_| !profile.functions.is_empty()) {
         let (module, _) = files.open(file)?;
-        let new = StoredProfile::new(module, &called, &profile, progress);
+        let new = StoredProfile::new(module, &called, (&profile, &targets), progress);
         // The program can be optimised all the same.
         tell(&match stored::add(directory, module, new) {
             Ok(sum) => Step::Stored(sum.profiles()),
@@ -79,8 +79,8 @@ pub(crate) fn restored(
         counted: found.profile.functions.len(),
         left_out: found.left_out,
     });
-    let targets = Targets::new();
-    Ok(Source { profile: found.profile, targets, progress: found.progress })
+    let Restored { profile, targets, progress, .. } = found;
+    Ok(Source { profile, targets, progress })
 }
 
 /// Returns the function whose calls are the most even measure of what the program does. A slot in

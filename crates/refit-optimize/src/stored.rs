@@ -1,8 +1,9 @@
 //! Profiles on disk, one for each binary, by its build id.
 //!
 //! A profile is keyed by the build id of the file, or a hash of its content if it has none. It has
-//! the count of each block of the functions that were counted, by the entry of the function. A
-//! process of the same binary that is profiled later adds its counts.
+//! the count of each block of the functions that were counted, by the entry of the function, and
+//! the functions that calls through pointers mostly lead to. A process of the same binary that is
+//! profiled later adds its counts.
 //!
 //! *Why counts are added.* They are exact, so their sum is what one profile of all these processes
 //! would have found: a process that did more counts for more. What is older than the newest profile
@@ -25,14 +26,17 @@ use refit_analysis::{FunctionId, Module};
 use refit_sys::private_file::{self, Base};
 use serde::{Deserialize, Serialize};
 
+use crate::calls::{COMPARED, Targets};
 use crate::profile::{Called, Profile, Profiled};
 
 /// The first bytes of such a file; the number is that of the format.
-const MAGIC: &[u8] = b"refit-profile 1\n";
+const MAGIC: &[u8] = b"refit-profile 2\n";
 /// Bytes of the checksum that follows.
 const CHECKSUM: usize = 32;
 /// Largest size in bytes of such a file. A block takes two to six bytes.
 const LARGEST: u64 = 64 << 20;
+/// The unit of parts of calls.
+const MILLION: f64 = 1e6;
 /// Runs of blocks, all together, that older profiles count at most: what one processor runs in
 /// about half a minute.
 const OLDER: f64 = (1_u64 << 34) as f64;
@@ -48,6 +52,9 @@ pub struct StoredProfile {
     calls: BTreeMap<u64, u64>,
     /// The functions whose blocks were counted, by entry.
     functions: BTreeMap<u64, Counts>,
+    /// Where calls through pointers lead, by the address of the call: functions, and the millionths
+    /// of the calls that lead there. They are those of the last profile that has the call.
+    targets: BTreeMap<u64, Vec<(u64, u32)>>,
 }
 
 /// The counts of a function.
@@ -64,6 +71,8 @@ struct Counts {
 pub struct Restored {
     /// The counts.
     pub profile: Profile,
+    /// Where calls through pointers lead.
+    pub targets: Targets,
     /// The function by whose calls progress is measured best, if one was found.
     pub progress: Option<FunctionId>,
     /// Number of profiles that it is the sum of.
@@ -169,7 +178,7 @@ impl StoredProfile {
     pub fn new(
         module: &Module,
         called: &Called,
-        profile: &Profile,
+        (profile, targets): (&Profile, &Targets),
         progress: Option<FunctionId>,
     ) -> Self {
         let entry = |id: FunctionId| module.function(id).entry;
@@ -177,11 +186,16 @@ impl StoredProfile {
             let shape = shape(&module.flow(one.id));
             (entry(one.id), Counts { shape, blocks: one.blocks.clone() })
         };
+        let parts = |parts: &Vec<(u64, f64)>| {
+            let most = parts.iter().take(COMPARED);
+            most.map(|&(target, part)| (target, (part * MILLION).round() as u32)).collect()
+        };
         Self {
             profiles: 1,
             progress: progress.map(entry),
             calls: called.calls.iter().map(|(&id, &calls)| (entry(id), calls)).collect(),
             functions: profile.functions.par_iter().map(counts).collect(),
+            targets: targets.iter().map(|(&call, all)| (call, parts(all))).collect(),
         }
     }
 
@@ -226,6 +240,7 @@ impl StoredProfile {
                 _ => drop(self.functions.insert(entry, counts)),
             }
         }
+        self.targets.extend(newer.targets);
         self.progress = newer.progress.or(self.progress);
         self.profiles = self.profiles.saturating_add(newer.profiles);
         self
@@ -267,11 +282,21 @@ impl StoredProfile {
         Ok(Restored {
             // Entries and ids ascend together.
             profile: Profile { functions, ..Profile::default() },
+            targets: self.targets(known),
             progress: self.progress.and_then(known),
             profiles: self.profiles,
             called: self.calls.len(),
             left_out,
         })
+    }
+
+    /// Returns where calls lead to functions that are known.
+    fn targets(&self, known: impl Fn(u64) -> Option<FunctionId>) -> Targets {
+        let parts = |parts: &Vec<(u64, u32)>| {
+            let there = parts.iter().filter(|(target, _)| known(*target).is_some());
+            there.map(|&(target, part)| (target, f64::from(part) / MILLION)).collect()
+        };
+        self.targets.iter().map(|(&call, all)| (call, parts(all))).collect()
     }
 }
 
@@ -331,7 +356,14 @@ mod tests {
         let called = functions.iter().map(|one| (one.id, count)).collect();
         let called = Called { calls: called, ..Called::default() };
         let progress = functions.first().map(|one| one.id);
-        StoredProfile::new(module, &called, &Profile { functions, ..Profile::default() }, progress)
+        let profile = Profile { functions, ..Profile::default() };
+        StoredProfile::new(module, &called, (&profile, &targets(module)), progress)
+    }
+
+    /// Returns the targets of two calls, of which only the first leads to functions.
+    fn targets(module: &Module) -> Targets {
+        let [one, other] = [3, 4].map(|id| module.function(FunctionId(id)).entry);
+        Targets::from([(one + 1, vec![(other, 0.75), (one, 0.25)]), (one + 2, vec![(1, 0.5)])])
     }
 
     #[test]
@@ -347,6 +379,9 @@ mod tests {
         let functions = &restored.profile.functions;
         assert_eq!((restored.profiles, restored.left_out), (2, 0));
         assert_eq!((restored.called, restored.progress), (functions.len(), Some(functions[0].id)));
+        let mut known = targets(&module);
+        known.values_mut().for_each(|parts| parts.retain(|(target, _)| *target != 1));
+        assert_eq!(restored.targets, known);
         assert!(functions.len() > 20 && functions.is_sorted_by_key(|one| one.id));
         for one in functions {
             let (last, others) = one.blocks.split_last().expect("a block");

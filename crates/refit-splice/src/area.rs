@@ -301,6 +301,12 @@ const LEAST_GROWTH: u64 = 1 << 26;
 /// Lowest address that is tried (`vm.mmap_min_addr` is at most that on any usual system).
 const LOWEST: u64 = 1 << 16;
 const HIGHEST: u64 = (1 << 47) - PAGE_SIZE_U64;
+/// Addresses below this may be numbers of 32 bits, or texts. If one of these on a stack, such as a
+/// counter, were an address of an area, it would be taken for one.
+const NUMBERS: u64 = 1 << 32;
+/// The addresses below this, at which areas are put near such code, are larger than most numbers,
+/// but for the largest of an `int`, and no text ends in their last byte.
+const RARE: u64 = 0x7fc0_0000;
 
 /// Adds to the mappings the pages to which registers of tasks point although nothing is mapped
 /// there. What is left there of an earlier area would be taken for an address of the new one, which
@@ -325,7 +331,7 @@ fn with_pointed_to(still: &Still<'_>, mut mappings: Vec<Mapping>) -> Vec<Mapping
 }
 
 /// Returns a free place of `size` bytes, at a multiple of `unit`, within reach of everything in
-/// `near`: the nearest below, or else above.
+/// `near`: the nearest below, or else above. Near code at low addresses, it is the highest.
 fn place_near(mappings: &[Mapping], near: &Range<u64>, size: u64, unit: u64) -> Option<u64> {
     let places = [GROWTH, LEAST_GROWTH];
     places.iter().find_map(|growth| place_clear(mappings, near, (size, unit), *growth))
@@ -356,8 +362,24 @@ fn place_clear(
         (first <= last).then_some(first..last)
     });
     let below = fitting.clone().filter(|place| place.end < near.start).map(|place| place.end);
-    let above = fitting.filter(|place| place.start >= near.end).map(|place| place.start);
-    below.max().or(above.min())
+    let above = fitting.filter(|place| place.start >= near.end);
+    if near.start < NUMBERS {
+        // Copies refer to all of the file.
+        let same = |one: &&Mapping| one.file == file(mappings, near.start);
+        let lowest = mappings.iter().find(same).map_or(near.start, |one| one.range.start);
+        let high = (lowest + REACH).min(RARE).checked_sub(size)? / unit * unit;
+        let far = above.clone().filter(|place| place.start <= high);
+        if let Some(place) = far.map(|place| place.end.min(high)).max() {
+            return Some(place);
+        }
+    }
+    below.max().or(above.map(|place| place.start).min())
+}
+
+/// Returns the file that is mapped at an address.
+fn file(mappings: &[Mapping], address: u64) -> (u64, u64) {
+    let mapping = mappings.iter().find(|one| one.range.contains(&address));
+    mapping.map_or((0, 0), |one| one.file)
 }
 
 /// Unmaps areas: exactly the parts of them that are mapped.
@@ -407,12 +429,18 @@ mod tests {
         let low =
             [mapping(0x40_0000..0x50_0000, "/bin/x"), mapping(0x150_0000..0x160_0000, "[heap]")];
         let near = 0x40_1000..0x40_2000;
-        let found = place_near(&low, &near, 0x10_0000, PAGE_SIZE_U64).expect("below");
-        assert!(found + 0x10_0000 <= 0x40_0000);
-        let huge = place_near(&low, &near, 0x10_0000, HUGE_PAGE).expect("at a multiple");
-        assert!(huge.is_multiple_of(HUGE_PAGE) && huge + 0x10_0000 <= 0x40_0000);
-        let large = place_near(&low, &near, 0x100_0000, PAGE_SIZE_U64).expect("above the heap");
-        assert!(large >= 0x160_0000 + GROWTH && large + 0x100_0000 < near.start + (1 << 31));
+        // Where numbers are rare, and all of the program is within reach.
+        for size in [0x10_0000, 0x100_0000] {
+            let found = place_near(&low, &near, size, PAGE_SIZE_U64).expect("above the heap");
+            assert!(found > 0x7e00_0000 && found + size <= RARE, "{found:#x}");
+        }
+        let high = 0x5555_5540_0000;
+        let there = [mapping(high..high + 0x10_0000, "/bin/x")];
+        for unit in [PAGE_SIZE_U64, HUGE_PAGE] {
+            let near = high + 0x1000..high + 0x2000;
+            let found = place_near(&there, &near, 0x10_0000, unit).expect("below");
+            assert!(found.is_multiple_of(unit) && (high - (4 << 20)..high).contains(&found));
+        }
         // Neither between a program at a fixed address and its heap, nor a gigabyte after that
         // heap.
         let heap = 0x1800_0000..0x1810_0000;

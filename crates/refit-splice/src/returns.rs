@@ -1,14 +1,16 @@
 //! Return addresses that lead to copies ([`arrange`](crate::arrange)), when these are taken out.
 //!
 //! While no thread runs, each word of a stack that is the address of a copied instruction is
-//! replaced by the address of the original. It is a return address, is left over from one, or was
-//! derived from one; in each case the original means the same to the program.
+//! replaced by the address of the original. It is a return address, is left over from one or from
+//! a jump by a table, or was derived from one; in each case the original means the same to the
+//! program. It could be a number, too, but areas are where numbers are rare
+//! ([`Area`](crate::area::Area)).
 //!
 //! *Which memory is a stack.* A mapping is one if the stack pointer of a task is in it, or one that
 //! the kernel has saved for a signal handler. Other memory is not changed: a program may keep
 //! addresses in tables whose order depends on them. It is searched, and if one of its words is the
-//! address of a copy, the area stays: this may be the stack of a coroutine. So it does if the
-//! address is in a register, and if there is too much memory to search.
+//! address behind a call in a copy, the area stays: this may be the stack of a coroutine. So it
+//! does if the address of a copy is in a register, and if there is too much memory to search.
 //!
 //! A thread that unwinds its stack through the copies looks up which tables describe a frame, by
 //! an address within the call that the frame is in, and then has the addresses of the tables. While
@@ -19,12 +21,16 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 use refit_sys::maps::Mapping;
 use refit_sys::pagemap::Pagemap;
 use refit_sys::patch_area::is_area;
 
-use crate::process::{Refusal, Still, contexts, general, signal_frames};
+use crate::process::{Program, Refusal, Still, contexts, general, signal_frames};
 use crate::record::Head;
+
+/// Most bytes of code that is added before a copied instruction.
+const MOST_ADDED: u64 = 128;
 
 /// Why return addresses may still lead to an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,8 +99,24 @@ pub(crate) fn left(
     };
     let others: Vec<_> = written.into_iter().filter(|pages| !is_stack(pages)).collect();
     let found = contexts::search(program, &others, &head.code_range());
-    let left = found.iter().any(|(_, word)| back.contains_key(word));
+    let returns = |word| back.contains_key(&word) && is_behind_call(program, back, word);
+    let left = found.iter().any(|&(_, word)| returns(word));
     Ok(left.then_some(Left::Saved))
+}
+
+/// Whether the address of an instruction of a copy is the one behind a call.
+fn is_behind_call(program: &Program, back: &BTreeMap<u64, u64>, address: u64) -> bool {
+    let Some((&begin, _)) = back.range(..address).next_back() else { return false };
+    // Code that has been added may be in between.
+    let mut code = vec![0; (address - begin).min(MOST_ADDED) as usize];
+    if program.read(begin, &mut code).is_err() {
+        return false;
+    }
+    let last = Decoder::with_ip(64, &code, begin, DecoderOptions::NONE).into_iter().last();
+    let calls = |one: &Instruction| {
+        matches!(one.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+    };
+    last.is_some_and(|last| last.next_ip() == address && calls(&last))
 }
 
 /// A mapping that a stack is in.
