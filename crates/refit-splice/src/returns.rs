@@ -29,8 +29,8 @@ use refit_sys::patch_area::is_area;
 use crate::process::{Program, Refusal, Still, contexts, general, signal_frames};
 use crate::record::Head;
 
-/// Most bytes of code that is added before a copied instruction.
-const MOST_ADDED: u64 = 128;
+/// Most bytes of code that are decoded to find the instruction before another.
+const MOST_BETWEEN: u64 = 4096;
 
 /// Why return addresses may still lead to an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,24 +99,24 @@ pub(crate) fn left(
     };
     let others: Vec<_> = written.into_iter().filter(|pages| !is_stack(pages)).collect();
     let found = contexts::search(program, &others, &head.code_range());
-    let returns = |word| back.contains_key(&word) && is_behind_call(program, back, word);
+    let returns = |word| back.contains_key(&word) && may_be_returned_to(program, back, word);
     let left = found.iter().any(|&(_, word)| returns(word));
     Ok(left.then_some(Left::Saved))
 }
 
-/// Whether the address of an instruction of a copy is the one behind a call.
-fn is_behind_call(program: &Program, back: &BTreeMap<u64, u64>, address: u64) -> bool {
-    let Some((&begin, _)) = back.range(..address).next_back() else { return false };
-    // Code that has been added may be in between.
-    let mut code = vec![0; (address - begin).min(MOST_ADDED) as usize];
+/// Whether the address of an instruction of a copy may be the one behind a call.
+fn may_be_returned_to(program: &Program, back: &BTreeMap<u64, u64>, address: u64) -> bool {
+    // Instructions that have been added, or that stand for none of the original, are in between.
+    let Some((&begin, _)) = back.range(..address).next_back() else { return true };
+    let mut code = vec![0; (address - begin).min(MOST_BETWEEN) as usize];
     if program.read(begin, &mut code).is_err() {
-        return false;
+        return true;
     }
     let last = Decoder::with_ip(64, &code, begin, DecoderOptions::NONE).into_iter().last();
-    let calls = |one: &Instruction| {
-        matches!(one.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
-    };
-    last.is_some_and(|last| last.next_ip() == address && calls(&last))
+    last.is_none_or(|last| {
+        let calls = [FlowControl::Call, FlowControl::IndirectCall];
+        last.next_ip() != address || calls.contains(&last.flow_control())
+    })
 }
 
 /// A mapping that a stack is in.

@@ -77,19 +77,30 @@ pub(crate) fn answering(only: Option<u32>) -> Result<Vec<Live>, Failure> {
     for pid in &found.dead {
         say!("refit: instance {pid} is dead; its socket was removed");
     }
-    let mut all = Vec::new();
+    let mut asked = Vec::new();
     for (pid, socket) in found.live {
         if only.is_none_or(|only| only == pid) {
-            let live = Live { pid, client: Client::new(&socket)? };
-            // An instance that does not answer must not prevent access to the others.
-            match live.says(Client::health) {
-                Ok(Some(_)) => all.push(live),
-                Ok(None) => {}
-                Err(failure) => say!("{failure}"),
-            }
+            asked.push(Live { pid, client: Client::new(&socket)? });
         }
     }
-    Ok(all)
+    // One that is stopped takes ten seconds to say nothing: all are asked at once.
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let ask =
+            |live: Live| scope.spawn(move || live.says(Client::health).map(|it| it.map(|_| live)));
+        let asking: Vec<_> = asked.into_iter().map(ask).collect();
+        let answer = |asking: std::thread::ScopedJoinHandle<'_, _>| {
+            asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        asking.into_iter().map(answer).collect()
+    });
+    // An instance that does not answer must not prevent access to the others.
+    let told = answers.into_iter().filter_map(|answer| {
+        answer.unwrap_or_else(|failure| {
+            say!("{failure}");
+            None
+        })
+    });
+    Ok(told.collect())
 }
 
 /// Refuses a name, as opposed to a pattern, that objects of several mounts have, on any instances.
