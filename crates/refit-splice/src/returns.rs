@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use refit_sys::maps::Mapping;
 use refit_sys::pagemap::Pagemap;
 use refit_sys::patch_area::is_area;
