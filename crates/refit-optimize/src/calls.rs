@@ -21,7 +21,7 @@ use refit_probe::files::Files;
 use refit_probe::spec::{Place, Spec, What};
 use refit_probe::watch::{self, Error};
 use refit_splice::process::Program;
-use refit_splice::{ArrangedCall, Callee};
+use refit_splice::{ArrangedCall, Callee, JUMP};
 use tracing::debug;
 
 use crate::profile::Profile;
@@ -30,8 +30,6 @@ use crate::profile::Profile;
 const MOST: usize = 400;
 /// Calls that run less often than this part of all of them are left as they are.
 const RARE: f64 = 0.0005;
-/// Bytes of the jump by which control comes to a counter.
-const JUMP: u64 = 5;
 /// Maximum number of functions with which a pointer is compared.
 pub(crate) const COMPARED: usize = 4;
 /// A function is compared with if it is called in this part of the calls that lead to none of those
@@ -131,11 +129,11 @@ fn sites(module: &Module, profile: &Profile) -> Vec<Site> {
             let count = count.unwrap_or(0);
             let call = last(module, &flow, block).filter(|_| count > 0);
             let Some(call) = call.filter(|call| can_compare(&flow, call)) else { continue };
-            let distance =
-                (call.op0_kind() == OpKind::Memory).then(|| call.memory_displacement64());
+            let Some((register, distance)) = pointer(&call) else { continue };
             let block: Vec<_> = flow.block_instructions(block).collect();
             let before = block.iter().rev().skip(1);
-            let counted = counted(&call, before.map_while(|one| decode(module, one.address)));
+            let before = before.map_while(|one| decode(module, one.address));
+            let counted = counted(&call, register, before);
             all.push(Site { address: call.ip(), counted, distance, count });
         }
     }
@@ -146,15 +144,31 @@ fn sites(module: &Module, profile: &Profile) -> Vec<Site> {
     all
 }
 
+/// Returns the register that has the target of a call through a pointer, or that points to it, at a
+/// distance; `None` of other calls.
+fn pointer(call: &Instruction) -> Option<(Register, Option<u64>)> {
+    match call.op0_kind() {
+        OpKind::Register => Some((call.op0_register(), None)),
+        OpKind::Memory
+            if call.memory_index() == Register::None && call.segment_prefix() == Register::None =>
+        {
+            Some((call.memory_base(), Some(call.memory_displacement64())))
+        }
+        _ => None,
+    }
+}
+
 /// Returns where the register of a call is counted: at the last of the instructions `before` from
 /// which on there is room for a jump, or else at the call itself. The last one comes first.
-fn counted(call: &Instruction, before: impl Iterator<Item = Instruction>) -> Counted {
-    let register =
-        if call.op0_kind() == OpKind::Memory { call.memory_base() } else { call.op0_register() };
+fn counted(
+    call: &Instruction,
+    register: Register,
+    before: impl Iterator<Item = Instruction>,
+) -> Counted {
     let at_call = Counted { address: call.ip(), register, offset: None };
     let (mut counted, mut information) = (at_call, InstructionInfoFactory::new());
     for instruction in before {
-        if call.next_ip() - counted.address >= JUMP {
+        if call.next_ip() - counted.address >= JUMP as u64 {
             break;
         }
         let writes = |used: &UsedRegister| {
@@ -193,15 +207,7 @@ fn source(instruction: &Instruction) -> Option<(Register, Option<i32>)> {
 
 /// Whether a call is one through a pointer that can be compared before it.
 fn can_compare(flow: &Flow, call: &Instruction) -> bool {
-    let register = match call.op0_kind() {
-        OpKind::Register => call.op0_register(),
-        OpKind::Memory
-            if call.memory_index() == Register::None && call.segment_prefix() == Register::None =>
-        {
-            call.memory_base()
-        }
-        _ => return false,
-    };
+    let Some((register, _)) = pointer(call) else { return false };
     let live = flow.live_before(call.ip());
     let is_free = live.flags & !flag::DIRECTION == 0 && !live.general(11);
     let fits = register.is_gpr64() && ![Register::RSP, Register::R11].contains(&register);
@@ -248,7 +254,8 @@ mod tests {
     fn counted_in(code: &[u8]) -> Counted {
         let mut all: Vec<_> = Decoder::new(64, code, DecoderOptions::NONE).into_iter().collect();
         let call = all.pop().expect("a call");
-        counted(&call, all.into_iter().rev())
+        let (register, _) = pointer(&call).expect("through a pointer");
+        counted(&call, register, all.into_iter().rev())
     }
 
     #[test]

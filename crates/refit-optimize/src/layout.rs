@@ -198,7 +198,6 @@ impl Hot {
 
     /// Returns the arrangement of copies in an order.
     pub fn arrangement(&self, order: &Order) -> Arrangement {
-        let functions = self.functions.iter().map(|one| Arc::clone(&one.body)).collect();
         let all = order.functions.iter();
         let blocks = all.flat_map(|&(function, ref blocks)| {
             let one = &self.functions[function];
@@ -206,14 +205,12 @@ impl Hot {
             let each = blocks.iter().zip(aligned);
             each.map(move |(&block, alignment)| one.blocks[block].arranged(function, alignment))
         });
-        let blocks = blocks.collect();
-        Arrangement { functions, blocks, tables: self.tables(), calls: self.ways() }
+        self.arranged(blocks.collect())
     }
 
     /// Returns an arrangement of whole functions in the order that the linker has chosen: what it
     /// gains is due to copying, and not to the order.
     pub fn placebo(&self) -> Arrangement {
-        let functions = self.functions.iter().map(|one| Arc::clone(&one.body)).collect();
         let blocks = self.functions.iter().enumerate().flat_map(|(function, one)| {
             let hot = one.blocks.iter().map(|block| (block.addresses.clone(), block.enters));
             let cold = one.cold.iter().map(|addresses| (addresses.clone(), false));
@@ -227,16 +224,18 @@ impl Hot {
             all.sort_by_key(|block| block.addresses.start);
             all
         });
-        let blocks = blocks.collect();
-        Arrangement { functions, blocks, tables: self.tables(), calls: self.ways() }
+        self.arranged(blocks.collect())
     }
 
-    fn ways(&self) -> Vec<ArrangedCall> {
-        self.functions.iter().flat_map(|one| &one.ways).cloned().collect()
-    }
-
-    fn tables(&self) -> Vec<ArrangedTable> {
-        self.functions.iter().flat_map(|one| &one.tables).cloned().collect()
+    /// Returns the arrangement that has these blocks of the functions.
+    fn arranged(&self, blocks: Vec<ArrangedBlock>) -> Arrangement {
+        let all = &self.functions;
+        Arrangement {
+            functions: all.iter().map(|one| Arc::clone(&one.body)).collect(),
+            blocks,
+            tables: all.iter().flat_map(|one| &one.tables).cloned().collect(),
+            calls: all.iter().flat_map(|one| &one.ways).cloned().collect(),
+        }
     }
 
     /// Returns the blocks where the linker has put them.
