@@ -21,6 +21,8 @@ pub mod analysis;
 pub mod block;
 pub mod definition;
 pub mod export;
+#[cfg_attr(all(loom, not(test)), expect(dead_code, reason = "only the model uses it then"))]
+mod follow;
 #[cfg(not(loom))]
 pub mod instrument;
 #[cfg_attr(loom, expect(dead_code, reason = "only the models use it then"))]

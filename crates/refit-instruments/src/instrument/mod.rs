@@ -45,6 +45,7 @@ pub use total::{Counter, Running, Timer};
 pub use trigger::{Act, Chosen, Observed, Trigger, When};
 
 use crate::definition::{FieldKind, Role};
+use crate::follow::follow;
 use crate::session::{self, Area, Described, Kind, Link, Session, SessionError, Switch};
 
 /// The operations that all instruments have in common.
@@ -83,7 +84,8 @@ pub trait Instrument {
 #[derive(Debug)]
 pub struct Core {
     link: Latest<Link>,
-    registered: AtomicBool,
+    /// Whether it is in [`KNOWN`].
+    known: AtomicBool,
     kind: Kind,
     manager: &'static str,
     name: &'static str,
@@ -125,7 +127,7 @@ impl Core {
     const fn new(kind: Kind, manager: &'static str, name: &'static str) -> Self {
         Self {
             link: Latest::new(&UNKNOWN_LINK),
-            registered: AtomicBool::new(false),
+            known: AtomicBool::new(false),
             kind,
             manager,
             name,
@@ -187,25 +189,37 @@ impl Core {
         records
     }
 
+    /// Makes the instrument known and links it to the sessions, unless that has been done. A thread
+    /// does all of it itself even while another one is at it, because that one may be stopped, and
+    /// what is recorded until it continues would be lost without being counted.
     fn register(&'static self) {
-        if self.registered.swap(true, Ordering::AcqRel) {
-            return;
+        // Pairs with the Release below: the instrument is in `KNOWN`.
+        if !self.known.load(Ordering::Acquire) {
+            let place = KNOWN_COUNT.fetch_add(1, Ordering::AcqRel);
+            if let Some(place) = KNOWN.get(place) {
+                // No other thread was given this slot. Two threads at once fill a slot each, and the
+                // instrument is attached twice.
+                let _ = place.set(self);
+            }
+            self.known.store(true, Ordering::Release);
         }
-        let place = KNOWN_COUNT.fetch_add(1, Ordering::AcqRel);
-        if let Some(place) = KNOWN.get(place) {
-            // No other thread was given this slot.
-            let _ = place.set(self);
+        if std::ptr::eq(self.link.get(), &UNKNOWN_LINK) {
+            // Pairs with the fence in `change`: either that finds this instrument, or this sees its
+            // sessions.
+            fence(Ordering::SeqCst);
+            self.attach();
         }
-        // Pairs with the fence in `attach`: either that finds this instrument, or this sees its
-        // session.
-        fence(Ordering::SeqCst);
-        self.attach(CURRENT.get().0);
     }
 
-    fn attach(&'static self, sessions: &'static [&'static Session]) {
+    /// Links the instrument to the current sessions.
+    fn attach(&'static self) {
+        follow(|| CURRENT.get(), |sessions| self.link.set(self.link_to(sessions.0)));
+    }
+
+    fn link_to(&'static self, sessions: &'static [&'static Session]) -> &'static Link {
         let links = sessions.iter().filter_map(|session| session.link(self.define(session)?));
         let links: Vec<&'static Link> = links.collect();
-        self.link.set(match links[..] {
+        match links[..] {
             [] => &SUSPENDED_LINK,
             [link] => link,
             // Never freed, since a thread that records may be about to follow it.
@@ -214,7 +228,7 @@ impl Core {
                 let switch = &SEVERAL_SWITCH;
                 Box::leak(Box::new(Link { switch, id: 0, area: None, several }))
             }
-        });
+        }
     }
 
     /// Returns the instrument's ID in a session. The instrument that it inherits from is defined
@@ -295,9 +309,9 @@ fn change(to: impl FnOnce(&[&'static Session]) -> Vec<&'static Session>) {
     let _change = CHANGE.lock();
     let sessions: &'static [&'static Session] = to(CURRENT.get().0).leak();
     CURRENT.set(Box::leak(Box::new(Sessions(sessions))));
-    // Pairs with the fence in `Core::register`.
+    // Pairs with the fences in `Core::register` and `follow`.
     fence(Ordering::SeqCst);
     let count = KNOWN_COUNT.load(Ordering::Acquire).min(MAX_INSTRUMENTS);
     // An empty slot belongs to an instrument that will see the sessions.
-    KNOWN[..count].iter().filter_map(OnceLock::get).for_each(|core| core.attach(sessions));
+    KNOWN[..count].iter().filter_map(OnceLock::get).for_each(|core| core.attach());
 }
