@@ -197,8 +197,8 @@ impl Core {
         if !self.known.load(Ordering::Acquire) {
             let place = KNOWN_COUNT.fetch_add(1, Ordering::AcqRel);
             if let Some(place) = KNOWN.get(place) {
-                // No other thread was given this slot. Two threads at once fill a slot each, and the
-                // instrument is attached twice.
+                // No other thread was given this slot. Two threads at once fill a slot each, and
+                // the instrument is attached twice.
                 let _ = place.set(self);
             }
             self.known.store(true, Ordering::Release);
