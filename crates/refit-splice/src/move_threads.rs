@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::process::contexts::{self, SearchResult};
+use crate::process::own_memory::Wanted;
 use crate::process::{Refusal, Still, signal_frames};
 
 /// Moves the program counters that are keys of `moves`, in contexts that the program has saved
@@ -10,10 +11,10 @@ use crate::process::{Refusal, Still, signal_frames};
 pub(crate) fn move_contexts(still: &Still<'_>, moves: &BTreeMap<u64, u64>) -> Result<(), Refusal> {
     let ends = moves.keys().next().zip(moves.keys().next_back());
     let Some((first, last)) = ends else { return Ok(()) };
-    let wanted = |counter| moves.contains_key(&counter);
-    let SearchResult::All(found) = contexts::saved(still, &(*first..*last + 1), wanted)? else {
-        return Ok(());
-    };
+    let within = *first..*last + 1;
+    let is = |counter| moves.contains_key(&counter);
+    let wanted = Wanted { within: std::slice::from_ref(&within), is: &is };
+    let SearchResult::All(found) = contexts::saved(still, wanted)? else { return Ok(()) };
     found.iter().try_for_each(|one| contexts::put(still.program(), one, moves[&one.counter]))
 }
 

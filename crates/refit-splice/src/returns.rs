@@ -26,6 +26,7 @@ use refit_sys::maps::Mapping;
 use refit_sys::pagemap::Pagemap;
 use refit_sys::patch_area::is_area;
 
+use crate::process::own_memory::{self, Wanted};
 use crate::process::{Program, Refusal, Still, contexts, general, signal_frames};
 use crate::record::Head;
 
@@ -59,7 +60,9 @@ pub(crate) fn take_back(
     let mut changes = Vec::new();
     let mut unwinds = false;
     for Stack { top, pages } in &stacks {
-        for (at, word) in contexts::search(program, pages, &area) {
+        for (at, word) in
+            own_memory::search(program, pages, Wanted::all(std::slice::from_ref(&area)))
+        {
             match back.get(&word) {
                 Some(&to) => changes.push((at, to)),
                 None => unwinds |= at + contexts::RED_ZONE >= *top,
@@ -89,18 +92,15 @@ pub(crate) fn left(
     let program = still.program();
     let mut mappings = program.mappings()?;
     mappings.retain(|mapping| !is_area(mapping));
-    let (Some(stacks), Some(written)) =
-        (stacks(still, &mappings)?, contexts::written(program.face(), &mappings))
+    let (within, is) = (head.code_range(), |word| back.contains_key(&word));
+    let wanted = Wanted { within: std::slice::from_ref(&within), is: &is };
+    let (Some(stacks), Some(found)) = (stacks(still, &mappings)?, still.words(&mappings, wanted))
     else {
         return Ok(Some(Left::Large));
     };
-    let is_stack = |page: &Range<u64>| {
-        stacks.iter().flat_map(|stack| &stack.pages).any(|own| own.contains(&page.start))
-    };
-    let others: Vec<_> = written.into_iter().filter(|pages| !is_stack(pages)).collect();
-    let found = contexts::search(program, &others, &head.code_range());
-    let returns = |word| back.contains_key(&word) && may_be_returned_to(program, back, word);
-    let left = found.iter().any(|&(_, word)| returns(word));
+    let is_stack = |at| stacks.iter().flat_map(|stack| &stack.pages).any(|own| own.contains(&at));
+    let returns = |word| may_be_returned_to(program, back, word);
+    let left = found.into_iter().any(|(at, word)| !is_stack(at) && returns(word));
     Ok(left.then_some(Left::Saved))
 }
 
@@ -140,11 +140,11 @@ fn stacks(still: &Still<'_>, mappings: &[Mapping]) -> Result<Option<Vec<Stack>>,
     let (mut all, mut sum): (Vec<Stack>, u64) = (Vec::new(), 0);
     for mapping in mappings.iter().filter(|mapping| mapping.readable && mapping.writable) {
         let Some(&top) = tops.iter().find(|top| mapping.range.contains(top)) else { continue };
-        let Some(pages) = contexts::pages(&pagemap, mapping) else { return Ok(None) };
+        let Some(pages) = own_memory::pages(&pagemap, mapping) else { return Ok(None) };
         sum += pages.iter().map(|pages| pages.end - pages.start).sum::<u64>();
         all.push(Stack { top, pages });
     }
-    Ok((sum <= contexts::MOST).then_some(all))
+    Ok((sum <= own_memory::MOST).then_some(all))
 }
 
 /// Returns what all tasks have in their registers, of which vector registers are used to copy

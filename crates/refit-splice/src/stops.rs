@@ -6,11 +6,14 @@
 //! clears the cells. A thread that is in a snippet then counts afterwards, as if it had just come.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::area::Area;
 use crate::move_threads::{move_contexts, move_counters};
 use crate::patches::{Now, Places};
+use crate::process::search_before::search_before;
+use crate::process::searched::Searched;
 use crate::process::{Program, STOP_TIMEOUT, Still, contexts};
 use crate::record::Record;
 use crate::why::Why;
@@ -44,6 +47,8 @@ impl Stops<'_> {
         let pages = if self.in_parts { PAGES_AT_ONCE } else { usize::MAX };
         let parts = Places::new(self.records).divide(pages);
         let count = parts.len();
+        // Moves are the same in all stops.
+        let searched = self.searched(program);
         let (mut all, mut longest) = (Duration::ZERO, Duration::ZERO);
         for (number, places) in (1..).zip(parts) {
             let work = |still: &mut Still<'_>| {
@@ -55,10 +60,18 @@ impl Stops<'_> {
                 self.change(still, places)?;
                 if number == count { self.complete(still, areas, count > 1) } else { Ok(()) }
             };
-            let ((), stood) = contexts::stand_still(program, STOP_TIMEOUT, work)?;
+            let ((), stood) =
+                contexts::stand_still(program, STOP_TIMEOUT, searched.as_ref(), work)?;
             (all, longest) = (all + stood, longest.max(stood));
         }
         Ok((all, longest))
+    }
+
+    /// Searches the memory of a program for contexts that move, if it may have some.
+    fn searched(&self, program: &Program) -> Option<Arc<Searched>> {
+        let ends = self.moves.keys().next().zip(self.moves.keys().next_back())?;
+        let within = || std::iter::once(*ends.0..*ends.1 + 1).collect();
+        contexts::switches(program).then(|| search_before(program, within)).flatten()
     }
 
     /// Changes bytes while the program is stopped. If this fails, the bytes are as before, but

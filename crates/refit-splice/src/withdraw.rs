@@ -81,7 +81,7 @@ impl Installed {
             }
             Ok::<_, Why>(withdrawn)
         };
-        let (withdrawn, stood) = contexts::stand_still(program, within, work)?;
+        let (withdrawn, stood) = contexts::stand_still(program, within, None, work)?;
         debug!(process = program.id(), sites = withdrawn.sites, ?stood, "sites taken out");
         Ok(Withdrawn { stood, ..withdrawn })
     }

@@ -53,8 +53,9 @@ impl<'p> Still<'p> {
             }
             own.extend(lent.is_own.then_some(task));
         }
-        let (ended, limited, is_switching) = (BTreeSet::new(), BTreeMap::new(), false);
-        Ok(Self { program, threads, asleep, own, ended, limited, began, is_switching })
+        let (ended, limited) = (BTreeSet::new(), BTreeMap::new());
+        let (is_switching, searched) = (false, None);
+        Ok(Self { program, threads, asleep, own, ended, limited, began, is_switching, searched })
     }
 }
 

@@ -8,6 +8,7 @@ use refit_sys::trace::{CallError, RETURNING_BYTES, remaining};
 
 use super::contexts::{self, SearchResult};
 use super::held::HeldTask;
+use super::own_memory::Wanted;
 use super::program::Program;
 use super::refusal::Refusal;
 use super::slots::{CODE, LONGEST_TEXT, SLOTS, TEXT};
@@ -147,7 +148,8 @@ pub(super) fn take_out_contexts(still: &Still<'_>, slacks: &[Range<u64>]) -> Res
         if is_clear(program, &at) || program.read(at.start, &mut code).is_err() {
             continue;
         }
-        let SearchResult::All(saved) = contexts::saved(still, &at, |_| true)? else { continue };
+        let wanted = Wanted::all(std::slice::from_ref(&at));
+        let SearchResult::All(saved) = contexts::saved(still, wanted)? else { continue };
         for context in saved {
             if let Some(remaining) = remaining(&code, context.counter - at.start) {
                 contexts::restore(program, &context, &remaining)?;

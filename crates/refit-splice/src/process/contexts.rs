@@ -23,24 +23,20 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use refit_sys::foreign::gather;
 use refit_sys::maps::Mapping;
-use refit_sys::memory::PAGE_SIZE_U64;
-use refit_sys::pagemap::Pagemap;
 use refit_sys::status::Status;
 use refit_sys::trace::Remaining;
 
+use super::own_memory::Wanted;
 use super::program::Program;
 use super::refusal::Refusal;
+use super::searched::Searched;
 use super::signal_frames::{self, PROGRAM_COUNTER, SEGMENT, Saved};
 use super::still::Still;
 
-/// Maximum amount of memory that is searched, in bytes; the search takes some ten milliseconds.
-pub(crate) const MOST: u64 = 128 << 20;
-/// Largest address space whose pages are looked up, in bytes.
-const WIDEST: u64 = 1 << 36;
 /// Bytes below the stack pointer that a function may still use.
 pub(crate) const RED_ZONE: u64 = 128;
 /// Offset of the description of the alternate stack (`uc_stack`: address, flags, size) from a
@@ -68,10 +64,11 @@ enum Handlers {
 }
 
 /// Stops a program, as [`Program::stand_still`] does, at a moment at which no handler holds a
-/// context in registers.
+/// context in registers. What was searched before need not be searched while it is stopped.
 pub(crate) fn stand_still<R: Send, E: From<Refusal> + Send>(
     program: &Program,
     within: Duration,
+    searched: Option<&Arc<Searched>>,
     work: impl FnOnce(&mut Still<'_>) -> Result<R, E> + Send,
 ) -> Result<(R, Duration), E> {
     let mut work = Some(work);
@@ -87,6 +84,7 @@ pub(crate) fn stand_still<R: Send, E: From<Refusal> + Send>(
                 return Ok(None);
             }
             still.is_switching = handlers == Handlers::Run;
+            still.searched = searched.cloned();
             let Some(work) = work.take() else { unreachable!("it is done once") };
             work(still).map(Some)
         })?;
@@ -128,26 +126,21 @@ impl SearchResult {
     }
 }
 
-/// Finds saved contexts whose program counters are `wanted`, among addresses in `within`.
-pub(crate) fn saved(
-    still: &Still<'_>,
-    within: &Range<u64>,
-    wanted: impl Fn(u64) -> bool,
-) -> Result<SearchResult, Refusal> {
+/// Finds saved contexts whose program counters are wanted.
+pub(crate) fn saved(still: &Still<'_>, wanted: Wanted<'_>) -> Result<SearchResult, Refusal> {
     let program = still.program();
     // Go's runtime switches goroutines in Go's code only.
     if !switches(program) || signal_frames::is_go(still)? {
         return Ok(SearchResult::none());
     }
     let mappings = program.mappings()?;
-    let Some(places) = written(program.face(), &mappings) else {
+    let Some(found) = still.words(&mappings, wanted) else {
         return Ok(SearchResult::TooLarge);
     };
     let tops: Vec<u64> = still.positions()?.into_iter().map(|(_, stack)| stack).collect();
     let known = signal_frames::saved(still)?;
-    let found = search(program, &places, within).into_iter();
-    let found = found.filter(|&(_, counter)| wanted(counter));
-    let mut found: Vec<Saved> = found.map(|(at, counter)| Saved { at, counter }).collect();
+    let mut found: Vec<Saved> =
+        found.into_iter().map(|(at, counter)| Saved { at, counter }).collect();
     found.retain(|one| !known.contains(one) && is_context(still, &mappings, one.at));
     found.retain(|one| !is_left_over(still, &mappings, &tops, one.at));
     Ok(SearchResult::All(found))
@@ -159,22 +152,16 @@ pub(super) fn counters(
     still: &Still<'_>,
     ranges: &[Range<u64>],
 ) -> Result<Option<Vec<u64>>, Refusal> {
-    let begin = ranges.iter().map(|range| range.start).min();
-    let end = ranges.iter().map(|range| range.end).max();
-    let (Some(begin), Some(end)) = (begin, end) else { return Ok(Some(Vec::new())) };
-    let wanted = |counter: u64| ranges.iter().any(|range| range.contains(&counter));
-    let SearchResult::All(found) = saved(still, &(begin..end), wanted)? else { return Ok(None) };
+    if ranges.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    let wanted = Wanted::all(ranges);
+    let SearchResult::All(found) = saved(still, wanted)? else { return Ok(None) };
     let mut all = signal_frames::counters(still)?;
-    all.retain(|&counter| wanted(counter));
+    all.retain(|&counter| wanted.has(counter));
     all.extend(found.into_iter().map(|one| one.counter));
     Ok(Some(all))
 }
-
-/// Bytes that are read at once: whole pages.
-const CHUNK: usize = 1 << 18;
-/// Number of these that a thread is started for, and maximum number of such threads.
-const EACH: usize = 8;
-const MOST_SEARCHERS: usize = 8;
 
 /// Whether a program catches signals that switch threads in user space: those of timers, those free
 /// for programs, real-time ones.
@@ -185,99 +172,6 @@ pub(crate) fn switches(program: &Program) -> bool {
     // The C library reserves the first two real-time signals.
     let real_time = u64::MAX << (libc::SIGRTMIN() - 1);
     caught & used.iter().fold(real_time, |mask, signal| mask | 1 << (signal - 1)) != 0
-}
-
-/// Returns the ranges of pages that the program has written to; `None` if there are too many.
-pub(crate) fn written(thread: u32, mappings: &[Mapping]) -> Option<Vec<Range<u64>>> {
-    // To look at each page takes long where there are many.
-    let status = Status::of(thread).ok()?;
-    let own: u64 = ["RssAnon", "VmSwap"].iter().filter_map(|field| status.bytes(field)).sum();
-    if own > MOST {
-        return None;
-    }
-    let own = mappings.iter().filter(|one| one.readable && one.writable && !one.shared);
-    let wide: u64 = own.clone().map(|one| one.range.end - one.range.start).sum();
-    let pagemap = Pagemap::of(thread).ok()?;
-    if wide > WIDEST {
-        return None;
-    }
-    let mut all = Vec::new();
-    for mapping in own {
-        all.extend(pages(&pagemap, mapping)?);
-    }
-    let sum: u64 = all.iter().map(|range| range.end - range.start).sum();
-    (sum <= MOST).then_some(all)
-}
-
-/// Returns the ranges of pages of a mapping that are there; `None` if that cannot be found out.
-pub(crate) fn pages(pagemap: &Pagemap, mapping: &Mapping) -> Option<Vec<Range<u64>>> {
-    let mut all: Vec<Range<u64>> = Vec::new();
-    let pages = pagemap.pages(mapping.range.clone()).ok()?;
-    let there = pages.iter().zip((mapping.range.start..).step_by(PAGE_SIZE_U64 as usize));
-    for (_, begin) in there.filter(|(page, _)| page.present() || page.swapped()) {
-        match all.last_mut() {
-            Some(last) if last.end == begin => last.end += PAGE_SIZE_U64,
-            _ => all.push(begin..begin + PAGE_SIZE_U64),
-        }
-    }
-    Some(all)
-}
-
-/// Returns the words in these ranges of pages whose value is in `within`, with their addresses, in
-/// the order of the ranges. Several threads search, since the program stands still meanwhile.
-pub(crate) fn search(
-    program: &Program,
-    pages: &[Range<u64>],
-    within: &Range<u64>,
-) -> Vec<(u64, u64)> {
-    let chunks: Vec<Range<u64>> = pages
-        .iter()
-        .flat_map(|range| {
-            let begins = range.clone().step_by(CHUNK);
-            begins.map(|begin| begin..range.end.min(begin + CHUNK as u64))
-        })
-        .collect();
-    let searchers = std::thread::available_parallelism().map_or(1, usize::from);
-    let searchers = searchers.min(MOST_SEARCHERS).min(chunks.len().div_ceil(EACH));
-    if searchers < 2 {
-        return search_in_turn(program, &chunks, within);
-    }
-    let parts = chunks.chunks(chunks.len().div_ceil(searchers));
-    std::thread::scope(|scope| {
-        let each = parts.map(|part| scope.spawn(|| search_in_turn(program, part, within)));
-        let each: Vec<_> = each.collect();
-        let found = each.into_iter().flat_map(|one| match one.join() {
-            Ok(found) => found,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        found.collect()
-    })
-}
-
-fn search_in_turn(
-    program: &Program,
-    chunks: &[Range<u64>],
-    within: &Range<u64>,
-) -> Vec<(u64, u64)> {
-    let (mut buffer, mut found) = (vec![0; CHUNK], Vec::new());
-    let length = within.end - within.start;
-    for chunk in chunks {
-        let bytes = &mut buffer[..(chunk.end - chunk.start) as usize];
-        // The pages are there, so nobody is waited for. What has been unmapped since is not looked
-        // at.
-        let copied = gather(program.face(), std::slice::from_ref(chunk), bytes);
-        if copied.ok() != Some(bytes.len()) && program.read(chunk.start, bytes).is_err() {
-            continue;
-        }
-        let (words, _) = bytes.as_chunks::<8>();
-        for (at, word) in (chunk.start..).step_by(8).zip(words) {
-            let word = u64::from_le_bytes(*word);
-            if word.wrapping_sub(within.start) < length {
-                found.push((at, word));
-            }
-        }
-    }
-    found
 }
 
 /// Whether the word at `at` is the program counter of a context.

@@ -137,8 +137,9 @@ impl<'p> Still<'p> {
         let (threads, asleep) = (BTreeMap::new(), BTreeMap::new());
         let (own, ended) = (BTreeSet::new(), BTreeSet::new());
         let limited = BTreeMap::new();
-        let is_switching = false;
-        let mut still = Self { program, threads, asleep, own, ended, limited, began, is_switching };
+        let (is_switching, searched) = (false, None);
+        let mut still =
+            Self { program, threads, asleep, own, ended, limited, began, is_switching, searched };
         let mut others = Vec::new();
         loop {
             while let fresh @ [_, ..] = &still.unheld(&others)[..] {

@@ -2,15 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
+use refit_sys::maps::Mapping;
 use refit_sys::process::Waits;
 use refit_sys::restart::Call;
 use refit_sys::trace::Registers;
 
 use super::held::HeldTask;
+use super::own_memory::{self, Wanted};
 use super::program::Program;
 use super::refusal::Refusal;
+use super::searched::Searched;
 
 /// A call with a time limit that an earlier stop has interrupted.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +42,8 @@ pub struct Still<'p> {
     pub(super) began: Instant,
     /// Whether a thread runs in a handler that may have the context of another one in registers.
     pub(super) is_switching: bool,
+    /// The result of a search before the stop.
+    pub(super) searched: Option<Arc<Searched>>,
 }
 
 impl<'p> Still<'p> {
@@ -66,6 +72,22 @@ impl<'p> Still<'p> {
     /// at which they will continue.
     pub fn asleep(&self) -> impl Iterator<Item = (u32, Waits)> + '_ {
         self.asleep.iter().map(|(&thread, &(_, waits))| (thread, waits))
+    }
+
+    /// Returns the wanted words of the program's memory, which has these mappings, with their
+    /// addresses; `None` if there is too much memory to search. What was searched before the stop
+    /// is not searched again.
+    pub(crate) fn words(
+        &self,
+        mappings: &[Mapping],
+        wanted: Wanted<'_>,
+    ) -> Option<Vec<(u64, u64)>> {
+        let searched = self.searched.as_ref();
+        let found = searched.and_then(|one| one.words(self.program, mappings, wanted));
+        found.or_else(|| {
+            let pages = own_memory::written(self.program.face(), mappings)?;
+            Some(own_memory::search(self.program, &pages, wanted))
+        })
     }
 
     /// Returns program counters and stack pointers of all tasks.

@@ -10,7 +10,7 @@ use tracing::debug;
 
 use super::found::{Remains, find};
 use super::removed::{KeptReason, Removed};
-use super::take_out::{Areas, Part};
+use super::take_out::{Areas, Part, search};
 use crate::process::{self, Call, Program, Refusal, STOP_TIMEOUT, Still, contexts, signal_frames};
 use crate::record::Contents;
 use crate::why::Why;
@@ -149,7 +149,8 @@ fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
 
 fn take_out_of(program: &Program, which: Which, last: bool) -> Result<Removed, Why> {
     let leaked = leaked(program);
-    let (removed, stood) = contexts::stand_still(program, STOP_TIMEOUT, |still| {
+    let searched = search(program);
+    let work = |still: &mut Still<'_>| {
         // Searched while no task runs, so that no fork copies an area between this search and its
         // removal.
         let remains = find(program)?;
@@ -159,7 +160,8 @@ fn take_out_of(program: &Program, which: Which, last: bool) -> Result<Removed, W
         }
         process::clean(still)?;
         Ok::<_, Why>(removed)
-    })?;
+    };
+    let (removed, stood) = contexts::stand_still(program, STOP_TIMEOUT, searched.as_ref(), work)?;
     Ok(Removed { stood, ..removed })
 }
 
@@ -173,7 +175,9 @@ pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<Removed, Why
             process::clean(still)?;
             Ok::<_, Why>(removed)
         };
-        contexts::stand_still(program, STOP_TIMEOUT, work).map(|(removed, _)| removed)
+        let searched = search(program);
+        let removed = contexts::stand_still(program, STOP_TIMEOUT, searched.as_ref(), work);
+        removed.map(|(removed, _)| removed)
     };
     until_gone(program, once)
 }

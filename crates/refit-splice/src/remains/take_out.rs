@@ -6,12 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::found::Remains;
+use super::found::{Remains, find};
 use super::removed::KeptReason;
 use crate::area::unmap;
 use crate::patches::{Now, Places};
-use crate::process::{Refusal, Still, contexts, signal_frames};
+use crate::process::own_memory::Wanted;
+use crate::process::search_before::search_before;
+use crate::process::searched::Searched;
+use crate::process::{Program, Refusal, Still, contexts, signal_frames};
 use crate::record::{Head, Record};
 use crate::returns::{self, Left};
 use crate::why::Why;
@@ -61,25 +65,45 @@ impl Restored {
 impl Areas {
     pub(super) fn new(still: &Still<'_>, remains: &[Remains]) -> Result<Self, Refusal> {
         let heads: Vec<Head> = remains.iter().map(|one| one.head).collect();
-        let returns = signal_frames::saved(still)?.into_iter().map(|frame| frame.counter).collect();
-        let finders = heads.iter().map(Head::finders);
-        let walkers = heads.iter().flat_map(|head| libunwind::code(still.program(), head));
-        let finders: Vec<Range<u64>> =
-            finders.chain(walkers).filter(|code| !code.is_empty()).collect();
-        let (begin, end) =
-            (finders.iter().map(|code| code.start), finders.iter().map(|code| code.end));
-        let Some(around) = begin.min().zip(end.max()).map(|(begin, end)| begin..end) else {
+        let returns: Vec<u64> =
+            signal_frames::saved(still)?.into_iter().map(|frame| frame.counter).collect();
+        let finders = finders(still.program(), &heads);
+        if finders.is_empty() {
             return Ok(Self { heads, reads: false, returns });
-        };
-        let finds = |counter: u64| finders.iter().any(|code| code.contains(&counter));
+        }
+        let wanted = Wanted::all(&finders);
         let positions = still.positions()?.into_iter().map(|(counter, _)| counter);
-        let reads = positions.chain(returns.iter().copied()).any(finds)
-            || match contexts::saved(still, &around, finds)? {
+        let reads = positions.chain(returns.iter().copied()).any(|counter| wanted.has(counter))
+            || match contexts::saved(still, wanted)? {
                 contexts::SearchResult::All(found) => !found.is_empty(),
                 contexts::SearchResult::TooLarge => true,
             };
         Ok(Self { heads, reads, returns })
     }
+}
+
+/// Returns the code by which unwinders learn of these areas.
+fn finders(program: &Program, heads: &[Head]) -> Vec<Range<u64>> {
+    let walkers = heads.iter().flat_map(|head| libunwind::code(program, head));
+    heads.iter().map(Head::finders).chain(walkers).filter(|code| !code.is_empty()).collect()
+}
+
+/// Searches a program for what the removal of these areas looks for, before it is stopped.
+pub(super) fn search(program: &Program) -> Option<Arc<Searched>> {
+    search_before(program, || {
+        let Ok(remains) = find(program) else { return Vec::new() };
+        if !contexts::switches(program) && !remains.iter().any(|one| one.head.calls()) {
+            return Vec::new();
+        }
+        let heads: Vec<Head> = remains.iter().map(|one| one.head).collect();
+        let hops = remains.iter().filter_map(|one| {
+            let hops: BTreeSet<u64> =
+                one.records.iter().filter_map(Record::springboard).map(|(from, _)| from).collect();
+            Some(*hops.first()?..*hops.last()? + 1)
+        });
+        let code = heads.iter().map(Head::code_range);
+        code.chain(hops).chain(finders(program, &heads)).collect()
+    })
 }
 
 impl Remains {
@@ -235,7 +259,7 @@ impl Remains {
     fn is_saved(&self, still: &Still<'_>) -> Result<Option<KeptReason>, Refusal> {
         let program = still.program();
         let code = self.head.code_range();
-        let found = match contexts::saved(still, &code, |_| true)? {
+        let found = match contexts::saved(still, Wanted::all(std::slice::from_ref(&code)))? {
             contexts::SearchResult::TooLarge => return Ok(Some(KeptReason::Large)),
             contexts::SearchResult::All(found) if found.is_empty() => return Ok(None),
             contexts::SearchResult::All(found) => found,

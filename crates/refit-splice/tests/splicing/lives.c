@@ -101,15 +101,32 @@ static void holds(int signal, siginfo_t *info, void *context) {
 	now = next;
 	(void)signal, (void)info;
 }
+// The context is saved in another page each time, in more memory than a stop searches.
+enum { PAGES = 40960, PAGE = 4096 };
+static char *wide;
+static greg_t *saved[THREADS];
+static void spreads(int signal, siginfo_t *info, void *context) {
+	static unsigned long count;
+	greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs, segments = registers[REG_CSGSFS];
+	// Each page in turn, far from the last one.
+	saved[now] = (greg_t *)(wide + count++ * 12347 % PAGES * PAGE);
+	memcpy(saved[now], registers, sizeof threads[now].registers);
+	now = (now + 1) % THREADS;
+	memcpy(registers, saved[now], sizeof threads[now].registers);
+	memset(saved[now], 0, sizeof threads[now].registers);
+	registers[REG_CSGSFS] = segments;
+	(void)signal, (void)info;
+}
 static void *switched(void *handler) {
 	struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART};
-	long often = handler == (void *)switches ? 500 : 3000;
+	long often = handler == (void *)holds ? 3000 : 500;
 	struct itimerval interval = {{0, often}, {0, often}};
 	sigset_t alarm;
 	for (int i = 1; i < THREADS; i++) {
 		threads[i].registers[REG_RIP] = (greg_t)body;
 		threads[i].registers[REG_RSP] = ((greg_t)malloc(65536) + 65536 - 64) / 16 * 16 - 8;
 		threads[i].registers[REG_EFL] = 0x202;
+		saved[i] = threads[i].registers;
 	}
 	sigaction(SIGALRM, &action, 0);
 	sigemptyset(&alarm);
@@ -235,12 +252,17 @@ static void begin(const char *kind) {
 	if (!strcmp(kind, "shares")) {
 		char *stack = malloc(1 << 20);
 		if (clone(shares, stack + (1 << 20) - 64, CLONE_VM | SIGCHLD, 0) < 0) exit(6);
-	} else if (!strcmp(kind, "switches") || !strcmp(kind, "holds")) {
+	} else if (!strcmp(kind, "switches") || !strcmp(kind, "holds") || !strcmp(kind, "spreads")) {
+		if (!strcmp(kind, "spreads")) {
+			wide = mmap(0, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			for (size_t i = 0; i < PAGES; i++) wide[i * PAGE + PAGE - 1] = 1;
+		}
 		sigset_t alarm;
 		sigemptyset(&alarm);
 		sigaddset(&alarm, SIGALRM);
 		pthread_sigmask(SIG_BLOCK, &alarm, 0);
-		pthread_create(&other, 0, switched, *kind == 's' ? switches : holds);
+		pthread_create(&other, 0, switched,
+			       !strcmp(kind, "switches") ? switches : !strcmp(kind, "holds") ? holds : spreads);
 	} else if (!strcmp(kind, "transfers")) {
 		transfers(&other);
 	} else if (!strcmp(kind, "installs")) {

@@ -13,6 +13,7 @@ use refit_analysis::Live;
 use refit_splice::process::{Program, Refusal};
 use refit_splice::remains::{self, KeptReason};
 use refit_splice::{Action, At, Base, Installed, Key, Plan, Site, Step, Value, Why, Width};
+use refit_sys::userfault::Features;
 
 fn program() -> &'static Path {
     static BUILT: OnceLock<Built> = OnceLock::new();
@@ -129,6 +130,18 @@ fn thread_pointers_may_change() {
 fn threads_that_a_program_switches_by_itself_are_waited_for() {
     let mut victim = Victim::with(program(), &["switches"]);
     come_and_go(&victim, 40);
+    assert_eq!(victim.ask("end"), "right");
+}
+
+/// There is more memory than a stop searches, and contexts move in it while it is searched before.
+#[test]
+fn contexts_that_move_in_much_memory_are_found() {
+    if let Err(error) = refit_sys::userfault::permitted(Features::WP_ASYNC) {
+        println!("skipped: writes cannot be noticed: {error}");
+        return;
+    }
+    let mut victim = Victim::with(program(), &["spreads"]);
+    come_and_go(&victim, 20);
     assert_eq!(victim.ask("end"), "right");
 }
 
