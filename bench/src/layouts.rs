@@ -13,7 +13,7 @@ use refit_optimize::layout::Figures;
 use refit_optimize::prove::LOOKS;
 use refit_optimize::{Options, Outcome, Step, Verdict, optimize};
 use refit_splice::Installed;
-use refit_splice::process::Program;
+use refit_splice::process::{Program, Refusal, STOP_TIMEOUT, Still, Stops};
 use refit_splice::remains;
 
 use crate::server::{self, Load, Start};
@@ -31,6 +31,8 @@ pub(crate) struct LaidOut {
     /// Functions and blocks, and the code before and after.
     pub(crate) laid_out: Option<(usize, usize, Figures, Figures)>,
     pub(crate) outcome: Option<Outcome>,
+    /// Stops of the program in which nothing was done.
+    pub(crate) empty_stops: Stops,
     /// Time from the beginning to the verdict, and how much of that the copies in the old order
     /// took, which are measured for longer than `refit optimize` does.
     pub(crate) took: Duration,
@@ -64,8 +66,9 @@ pub(crate) fn measure() -> Vec<LaidOut> {
 
 fn noted(name: &'static str, measure: impl FnOnce(&mut LaidOut) -> Result<(), String>) -> LaidOut {
     eprintln!("optimize: {name}");
-    let (laid_out, outcome, took, placebo, rates, trouble) = Default::default();
-    let mut one = LaidOut { name, laid_out, outcome, took, placebo, rates, trouble };
+    let (laid_out, outcome, empty_stops) = Default::default();
+    let (took, placebo, rates, trouble) = Default::default();
+    let mut one = LaidOut { name, laid_out, outcome, empty_stops, took, placebo, rates, trouble };
     one.trouble = measure(&mut one).err();
     one
 }
@@ -168,8 +171,23 @@ fn optimise(program: &Program, file: Option<&str>, one: &mut LaidOut) -> Result<
         }
     });
     one.took = began.elapsed();
-    one.outcome = Some(outcome.map_err(|e| e.to_string())?);
+    let outcome = outcome.map_err(|e| e.to_string())?;
+    one.empty_stops = empty_stops(program.id(), outcome.stops.count)?;
+    one.outcome = Some(outcome);
     Ok(())
+}
+
+/// Stops a program as often as that, and does nothing to it: what these stops take is due to the
+/// machine and to its load.
+fn empty_stops(id: u32, count: usize) -> Result<Stops, String> {
+    let program = Program::open(id).map_err(|e| e.to_string())?;
+    for _ in 0..count {
+        let nothing = |_: &mut Still<'_>| Ok::<_, Refusal>(());
+        program.stand_still(STOP_TIMEOUT, nothing).map_err(|e| e.to_string())?;
+        // As long as a slot of a proof.
+        thread::sleep(Options::default().slot);
+    }
+    Ok(program.stops())
 }
 
 /// Loads a server again and again while something is done.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use refit_splice::process::Stops;
+
 use crate::bolted::Bolted;
 use crate::group::Group;
 use crate::layouts::{self, LaidOut};
@@ -117,7 +119,7 @@ impl Report {
             "must reach",
             "verdict, after (without the placebo)",
             "must reach",
-            "longest stop",
+            "stops that do nothing; stops of the optimisation: number, median, longest",
             "must reach",
             "requests, or units of work, per second without → with the copies",
         ];
@@ -154,7 +156,7 @@ impl Report {
                     (one.took - one.placebo).as_secs_f64()
                 ),
                 "≤ 30 s".into(),
-                format!("{:.1} ms", outcome.stop.as_secs_f64() * 1e3),
+                [one.empty_stops, outcome.stops].map(stops).join("; "),
                 "≤ 5 ms".into(),
                 rates,
             ]);
@@ -288,4 +290,10 @@ impl Report {
             }
         }
     }
+}
+
+/// Returns the number of stops, their median and the longest, in milliseconds.
+fn stops(stops: Stops) -> String {
+    let [median, longest] = [stops.median, stops.longest].map(|one| one.as_secs_f64() * 1e3);
+    format!("{}, {median:.1} ms, {longest:.1} ms", stops.count)
 }

@@ -1,7 +1,7 @@
 //! Profile, layout, copies, proof.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use refit_probe::files::Files;
 use refit_probe::finder;
@@ -77,7 +77,7 @@ pub fn optimize(
     tell(&Step::LaidOut(functions, blocks, hot.figures_before(), hot.figures_after(&new)));
     debug!(elapsed = ?began.elapsed(), "ordered");
     let footprints = options.footprints.then(|| Footprints::new(module, &hot, &new));
-    let mut changing = Changing { program, files, options, stop: Duration::ZERO };
+    let mut changing = Changing { program, files, options };
     let outcome = match progress.filter(|_| !options.unproved) {
         _ if options.rehearse => changing.ends(Verdict::Rehearsed, None, None),
         Some(progress) => changing.prove(&hot, &new, &progress, tell)?,
@@ -135,7 +135,6 @@ struct Changing<'a> {
     program: &'a Program,
     files: Files,
     options: &'a Options,
-    stop: Duration,
 }
 
 impl Changing<'_> {
@@ -145,7 +144,7 @@ impl Changing<'_> {
         placebo: Option<Interval>,
         installed: Option<Installed>,
     ) -> Outcome {
-        Outcome { verdict, stop: self.stop, placebo, installed, footprints: None }
+        Outcome { verdict, stops: self.program.stops(), placebo, installed, footprints: None }
     }
 
     /// Measures copies in the old order, if that is wanted, and then in the new one, which stay if
@@ -180,9 +179,7 @@ impl Changing<'_> {
         let (mut plan, _) = Plan::arranged(arrangement);
         finder::add(self.program, &mut self.files, &mut plan);
         debug!("planned");
-        let installed = Installed::new(self.program, &plan, 0, None)?;
-        self.stop = self.stop.max(installed.stood.longest);
-        Ok(installed)
+        Ok(Installed::new(self.program, &plan, 0, None)?)
     }
 
     /// Puts copies in, and measures what they gain. They stay, unless this fails.
@@ -197,10 +194,7 @@ impl Changing<'_> {
         let slot = self.options.slot;
         let measured = measure(self.program, &installed, progress, slot, most, enough);
         match measured {
-            Ok(proof) => {
-                self.stop = self.stop.max(proof.stop);
-                Ok((proof, installed))
-            }
+            Ok(proof) => Ok((proof, installed)),
             Err(error) => {
                 remains::take_out(self.program, Which::Arrangements)?;
                 Err(error)

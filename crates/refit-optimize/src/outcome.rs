@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use refit_splice::Installed;
+use refit_splice::process::Stops;
 
 use crate::footprint::Footprints;
 use crate::interval::Interval;
@@ -75,8 +76,8 @@ impl Verdict {
 pub struct Outcome {
     /// The end of it.
     pub verdict: Verdict,
-    /// The longest stop.
-    pub stop: Duration,
+    /// The stops of the program, with those of the profile.
+    pub stops: Stops,
     /// The gain of copies in the old order.
     pub placebo: Option<Interval>,
     /// The copies, if they stay.

@@ -13,7 +13,7 @@ use refit_probe::files::{Files, Spot};
 use refit_probe::sites::Place;
 use refit_probe::spec::Spec;
 use refit_probe::{finder, watch};
-use refit_splice::process::{Program, Refusal};
+use refit_splice::process::{Program, Refusal, Stops};
 use refit_splice::{Installed, Plan, Versions, Why, remains};
 use tracing::debug;
 
@@ -79,8 +79,8 @@ pub enum Step {
 pub struct Outcome {
     /// The end of it.
     pub verdict: Verdict,
-    /// The longest stop.
-    pub stop: Duration,
+    /// The stops of the program, with those of the value profile.
+    pub stops: Stops,
     /// The values that have a version, with what was done for each.
     pub versions: Vec<(u64, Figures)>,
     /// The versions, if they stay.
@@ -174,7 +174,7 @@ pub fn specialize(
     }
     let mut files = Files::new(program)?;
     let spot = files.find(&options.target.function)?;
-    let mut work = Work { program, files, spot, options, stop: Duration::ZERO };
+    let mut work = Work { program, files, spot, options };
     work.refuse()?;
     let values = work.values(tell)?;
     let (versions, made) = work.versions(&values, tell)?;
@@ -194,7 +194,6 @@ pub fn specialize(
     match measure::<Error>(program, &installed, &progress, options.slot, MOST, sure) {
         Ok(proof) => {
             tell(&Step::Measured(proof));
-            work.stop = work.stop.max(proof.stop);
             work.decide(proof.gain, made, installed)
         }
         Err(error) => {
@@ -210,7 +209,6 @@ struct Work<'a> {
     files: Files,
     spot: Spot,
     options: &'a Options,
-    stop: Duration,
 }
 
 impl Work<'_> {
@@ -220,7 +218,7 @@ impl Work<'_> {
         versions: Vec<(u64, Figures)>,
         installed: Option<Installed>,
     ) -> Outcome {
-        Outcome { verdict, stop: self.stop, versions, installed }
+        Outcome { verdict, stops: self.program.stops(), versions, installed }
     }
 
     /// Keeps versions that pay.
@@ -259,14 +257,20 @@ impl Work<'_> {
         }
     }
 
+    /// Returns the number of the register that has the argument when the function is called.
+    fn register(&self) -> u8 {
+        registers::ARGUMENTS[usize::from(self.options.target.argument) % registers::ARGUMENTS.len()]
+    }
+
     /// Returns the values that get versions.
     fn values(&self, tell: &mut dyn FnMut(&Step)) -> Result<Vec<u64>, Error> {
         let Options { target, profile, .. } = self.options;
+        let register = self.register();
         if let Some(value) = target.value {
             return Ok(vec![value]);
         }
         let (program, files) = (self.program, &self.files);
-        let values = Values::watch(program, files, self.spot, target.argument, *profile)?;
+        let values = Values::watch(program, files, self.spot, register, *profile)?;
         tell(&Step::Values(values.clone()));
         if values.calls == 0 {
             return Err(Error::Idle { function: self.name() });
@@ -283,12 +287,11 @@ impl Work<'_> {
     ) -> Result<(Versions, Vec<(u64, Figures)>), Error> {
         let name = self.name();
         let failed = |why| Error::NoVersion { function: name.clone(), why };
-        let file = self.spot.file();
+        let (file, register) = (self.spot.file(), self.register());
         let (module, bias) = self.files.open(file)?;
         let place = Place::new(module, self.spot.function(), bias);
         let code = Code::new(&place, module, bias).map_err(failed)?;
         let constants = Loaded::new(self.program, module.image(), bias)?;
-        let register = registers::ARGUMENTS[usize::from(self.options.target.argument) % 6];
         let (mut made, mut versions, mut last) = (Vec::new(), Vec::new(), NoVersion::Nothing);
         for &value in values {
             let known = ArgumentValue { register, value, tested: values };
@@ -319,9 +322,7 @@ impl Work<'_> {
             return Err(why.into());
         }
         finder::add(self.program, &mut self.files, &mut plan);
-        let installed = Installed::new(self.program, &plan, 0, None)?;
-        self.stop = self.stop.max(installed.stood.longest);
-        Ok(installed)
+        Ok(Installed::new(self.program, &plan, 0, None)?)
     }
 
     /// Finds a function by whose calls progress is measured, in the program's own file.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use refit_probe::files::{Files, Spot};
-use refit_probe::spec::Spec;
+use refit_probe::spec::{Place, Spec, What};
 use refit_probe::watch::{self, Error};
 use refit_splice::process::Program;
 
@@ -24,7 +24,8 @@ pub struct Values {
 }
 
 impl Values {
-    /// Watches an argument, counted from 0, for some time.
+    /// Watches an argument for some time, which is in the register with this number when the
+    /// function is called.
     ///
     /// # Errors
     /// [`Error`]: the function cannot be watched, or the program cannot be changed.
@@ -32,17 +33,14 @@ impl Values {
         program: &Program,
         files: &Files,
         spot: Spot,
-        argument: u8,
+        register: u8,
         time: Duration,
     ) -> Result<Self, Error> {
-        let file = files.mapped(spot.file()).path.display().to_string();
-        let name = files
-            .opened(spot.file())
-            .map(|(module, _)| module.function(spot.function()).name())
-            .unwrap_or_default();
-        let text = format!("uprobe:{file}:{name} {{ count, by arg{argument} }}");
-        let spec: Spec =
-            text.parse().map_err(|_| Error::NoFunction { wanted: name, near: Vec::new() })?;
+        // By its address: other functions may have the same name.
+        let opened = files.opened(spot.file());
+        let entry = opened.map_or(0, |(module, _)| module.function(spot.function()).entry);
+        let module = Some(files.mapped(spot.file()).path.display().to_string());
+        let spec = Spec::count_by(Place { module, what: What::At(entry) }, register, None);
         let watch = watch::prepare(program, &[spec], None)?.install(program)?;
         // The time for which is counted.
         std::thread::sleep(time);

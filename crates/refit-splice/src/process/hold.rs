@@ -90,6 +90,7 @@ impl Program {
                 let result = work(&mut still);
                 let took = still.began.elapsed();
                 debug!(process = self.id(), ?held, ?took, "stood still");
+                self.stop_log.add(took);
                 still.let_go().map_err(|refusal| Ended::Otherwise(refusal.into()))?;
                 Ok((result.map_err(Ended::Otherwise)?, took))
             });

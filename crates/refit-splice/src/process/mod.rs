@@ -21,6 +21,7 @@ pub(crate) mod searched;
 pub(crate) mod signal_frames;
 mod slots;
 mod still;
+mod stop_log;
 mod tasks;
 
 pub use call::Call;
@@ -31,3 +32,4 @@ pub use program::Program;
 pub use refusal::Refusal;
 pub use still::Still;
 pub(crate) use still::general;
+pub use stop_log::Stops;

@@ -15,6 +15,7 @@ use refit_sys::status::Status;
 
 use super::lender::Lender;
 use super::refusal::Refusal;
+use super::stop_log::{StopLog, Stops};
 
 /// A process whose code can be changed.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub struct Program {
     /// The number of seccomp filters that its tracer has given to it: they permit all calls that
     /// refit makes in it.
     allowed: AtomicU32,
+    pub(super) stop_log: StopLog,
 }
 
 impl Program {
@@ -100,7 +102,8 @@ impl Program {
         refuse_other_machines(id, face)?;
         // The process may exec meanwhile: the memory is that of the present program.
         let memory = Memory::of(face).map_err(|source| Refusal::of_opening(id, source))?;
-        Ok(Self { id, began: life.began, memory, lender, allowed: AtomicU32::new(0) })
+        let (allowed, stop_log) = (AtomicU32::new(0), StopLog::default());
+        Ok(Self { id, began: life.began, memory, lender, allowed, stop_log })
     }
 
     /// Returns its process id.
@@ -112,6 +115,11 @@ impl Program {
     /// files: the process id, unless the first thread has ended before others.
     pub fn face(&self) -> u32 {
         living(self.id).unwrap_or(self.id)
+    }
+
+    /// Returns what is known of all stops since it was opened.
+    pub fn stops(&self) -> Stops {
+        self.stop_log.sum_up()
     }
 
     /// Returns its threads that have not ended.

@@ -5,6 +5,8 @@ use refit_optimize::Verdict;
 use refit_optimize::interval::Interval;
 use refit_optimize::prove::Proof;
 use refit_probe::spec::{NotUnderstood, Spec};
+use refit_splice::process::Stops;
+use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::format;
@@ -45,6 +47,35 @@ fn percent(gain: &Interval) -> String {
 /// Returns a gain and its interval as ratios, for programs.
 pub(super) fn numbers(gain: &Interval) -> [f64; 3] {
     [gain.estimate, gain.low, gain.high]
+}
+
+/// Describes the stops of the program.
+pub(super) fn stopped(stops: &Stops) -> String {
+    let [median, longest] = [stops.median, stops.longest].map(|one| one.as_nanos() as u64);
+    format!(
+        "{}, median {}, longest {}",
+        format::counted(stops.count as u64, "stop"),
+        format::nanos(median),
+        format::nanos(longest)
+    )
+}
+
+/// The stops of the program, for programs.
+#[derive(Serialize)]
+pub(super) struct StopsRecord {
+    stops: usize,
+    median_stop_ns: u64,
+    longest_stop_ns: u64,
+}
+
+impl StopsRecord {
+    pub(super) fn new(stops: &Stops) -> Self {
+        Self {
+            stops: stops.count,
+            median_stop_ns: stops.median.as_nanos() as u64,
+            longest_stop_ns: stops.longest.as_nanos() as u64,
+        }
+    }
 }
 
 pub(super) fn verdict(verdict: &Verdict) -> String {

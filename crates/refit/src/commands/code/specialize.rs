@@ -13,8 +13,8 @@ use serde::Serialize;
 use super::probe::tell_kept;
 use super::program::{failure, open, open_to_clean};
 use super::proof::{
-    NAME_OFTEN, NAME_PROGRESS, WITHOUT_SHADOW_STACKS, numbers, progress, progress_by, proved,
-    verdict, word,
+    NAME_OFTEN, NAME_PROGRESS, StopsRecord, WITHOUT_SHADOW_STACKS, numbers, progress, progress_by,
+    proved, stopped, verdict, word,
 };
 use crate::failure::Failure;
 use crate::format;
@@ -92,6 +92,7 @@ pub(crate) fn run(args: &SpecializeArgs, out: &mut Output) -> Result<(), Failure
     if json {
         out.object(&Record::new(&outcome))?
     } else {
+        out.line(&stopped(&outcome.stops))?;
         out.line(&verdict(&outcome.verdict))?
     }
     out.flush()
@@ -170,7 +171,8 @@ struct Record {
     verdict: &'static str,
     gain: Option<[f64; 3]>,
     versions: Vec<VersionRecord>,
-    longest_stop_ns: u64,
+    #[serde(flatten)]
+    stops: StopsRecord,
 }
 
 #[derive(Serialize)]
@@ -195,7 +197,7 @@ impl Record {
             verdict: word(&outcome.verdict),
             gain: outcome.verdict.gain().as_ref().map(numbers),
             versions: outcome.versions.iter().map(version).collect(),
-            longest_stop_ns: outcome.stop.as_nanos() as u64,
+            stops: StopsRecord::new(&outcome.stops),
         }
     }
 }

@@ -34,6 +34,7 @@ pub(super) fn running(args: &OptimizeArgs, id: u32, out: &mut Output) -> Result<
     if json {
         out.object(&told::Record::new(&outcome))?
     } else {
+        out.line(&proof::stopped(&outcome.stops))?;
         out.line(&proof::verdict(&outcome.verdict))?
     }
     out.flush()

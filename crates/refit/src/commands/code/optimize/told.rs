@@ -4,7 +4,7 @@ use refit_optimize::layout::Figures;
 use refit_optimize::{Outcome, Step};
 use serde::Serialize;
 
-use crate::commands::code::proof::{numbers, progress_by, proved, word};
+use crate::commands::code::proof::{StopsRecord, numbers, progress_by, proved, word};
 use crate::format;
 
 pub(super) fn describe(step: &Step) -> String {
@@ -72,7 +72,8 @@ pub(super) struct Record {
     verdict: &'static str,
     gain: Option<[f64; 3]>,
     placebo: Option<[f64; 3]>,
-    longest_stop_ns: u64,
+    #[serde(flatten)]
+    stops: StopsRecord,
 }
 
 impl Record {
@@ -81,7 +82,7 @@ impl Record {
             verdict: word(&outcome.verdict),
             gain: outcome.verdict.gain().as_ref().map(numbers),
             placebo: outcome.placebo.as_ref().map(numbers),
-            longest_stop_ns: outcome.stop.as_nanos() as u64,
+            stops: StopsRecord::new(&outcome.stops),
         }
     }
 }
