@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 #[derive(Debug, Default)]
 pub(super) struct StopLog(Mutex<Vec<Duration>>);
 
-/// What is said of the stops of a program.
+/// The number of stops of a program, and how long they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stops {
     /// Number of stops.
