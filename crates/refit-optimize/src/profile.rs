@@ -49,6 +49,15 @@ pub struct Profile {
     pub lasted: Duration,
 }
 
+impl Profile {
+    /// Returns how often blocks of a function were run; 0 if they were not counted.
+    pub fn passes(&self, id: FunctionId) -> u64 {
+        let found = self.functions.binary_search_by_key(&id, |one| one.id);
+        let blocks = found.map_or(&[][..], |at| &self.functions[at].blocks);
+        blocks.iter().flatten().sum()
+    }
+}
+
 /// The functions that were called, and how often.
 #[derive(Clone, Debug, Default)]
 pub struct Called {

@@ -18,6 +18,9 @@ use crate::stored::{self, NoProfile, Restored, StoredProfile};
 const OFTEN: f64 = 2_000_000.0;
 /// Relative deviation of a function's calls from which on they are no measure.
 const UNEVEN: f64 = 1.0;
+/// A function is as good a measure as the most even one if its deviation is at most so many times
+/// as large.
+const AS_GOOD: f64 = 1.5;
 
 /// A profile of a file.
 #[derive(Debug)]
@@ -45,7 +48,7 @@ pub(crate) fn counted(
     let profile = profile::blocks(program, files, file, &hot, options.profile / 2)?;
     tell(&Step::Profiled(profile.functions.len(), profile.lasted));
     let targets = calls::targets(program, files, file, &profile, options.profile / 4)?;
-    let progress = steady(&called, options.slot);
+    let progress = steady(&called, options.slot, |id| profile.passes(id));
     if let Some(directory) = options.profiles.as_deref().filter(|_| !profile.functions.is_empty()) {
         let (module, _) = files.open(file)?;
         let new = StoredProfile::new(module, &called, (&profile, &targets), progress);
@@ -83,9 +86,14 @@ pub(crate) fn restored(
     Ok(Source { profile, targets, progress })
 }
 
-/// Returns the function whose calls are the most even measure of what the program does. A slot in
-/// which there are few has a part of a call more or less.
-pub fn steady(called: &Called, slot: Duration) -> Option<FunctionId> {
+/// Returns a function whose calls are an even measure of what the program does. A slot in which
+/// there are few has a part of a call more or less. Of functions that are as good, it is the one
+/// that costs least: it stays as it is.
+pub fn steady(
+    called: &Called,
+    slot: Duration,
+    cost: impl Fn(FunctionId) -> u64,
+) -> Option<FunctionId> {
     let unevenness = |(&id, rates): (&FunctionId, &Vec<f64>)| {
         let n = rates.len() as f64;
         let mean = rates.iter().sum::<f64>() / n;
@@ -96,5 +104,9 @@ pub fn steady(called: &Called, slot: Duration) -> Option<FunctionId> {
         (often && deviation.is_finite()).then_some((id, deviation.hypot(part)))
     };
     let all = called.rates.iter().filter_map(unevenness).filter(|(_, one)| *one < UNEVEN);
-    all.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(id, _)| id)
+    let all: Vec<(FunctionId, f64)> = all.collect();
+    let least = all.iter().map(|&(_, one)| one).min_by(f64::total_cmp)?;
+    let good = all.into_iter().filter(|&(_, one)| one <= least * AS_GOOD);
+    good.min_by(|one, other| (cost(one.0).cmp(&cost(other.0))).then(one.1.total_cmp(&other.1)))
+        .map(|(id, _)| id)
 }

@@ -338,7 +338,7 @@ impl Work<'_> {
             left.insert(self.spot.function());
         }
         called.rates.retain(|id, _| !left.contains(id));
-        let id = steady(&called, self.options.slot).ok_or(Error::NoProgress)?;
+        let id = steady(&called, self.options.slot, |_| 0).ok_or(Error::NoProgress)?;
         let (name, spec) = calls_of(&mut self.files, file, id)?;
         tell(&Step::Progress(name));
         Ok(spec)
