@@ -1,21 +1,38 @@
 //! Moves program counters along with the code that they are in.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::process::contexts::{self, SearchResult};
 use crate::process::own_memory::Wanted;
 use crate::process::{Refusal, Still, signal_frames};
 
+/// Bytes of a file's code, roughly.
+const FILE: u64 = 16 << 20;
+
 /// Moves the program counters that are keys of `moves`, in contexts that the program has saved
 /// itself. If there is too much memory to search, none is moved.
 pub(crate) fn move_contexts(still: &Still<'_>, moves: &BTreeMap<u64, u64>) -> Result<(), Refusal> {
-    let ends = moves.keys().next().zip(moves.keys().next_back());
-    let Some((first, last)) = ends else { return Ok(()) };
-    let within = *first..*last + 1;
-    let is = |counter| moves.contains_key(&counter);
-    let wanted = Wanted { within: std::slice::from_ref(&within), is: &is };
+    if moves.is_empty() {
+        return Ok(());
+    }
+    let within = ranges(moves.keys().copied());
+    let wanted = Wanted { within: &within, is: &|counter| moves.contains_key(&counter) };
     let SearchResult::All(found) = contexts::saved(still, wanted)? else { return Ok(()) };
     found.iter().try_for_each(|one| contexts::put(still.program(), one, moves[&one.counter]))
+}
+
+/// Returns few ranges that have all these program counters, which ascend: those of different files
+/// have the rest of the memory between them.
+pub(crate) fn ranges(counters: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
+    let mut all: Vec<Range<u64>> = Vec::new();
+    for counter in counters {
+        match all.last_mut() {
+            Some(last) if counter - last.start < FILE => last.end = counter + 1,
+            _ => all.push(counter..counter + 1),
+        }
+    }
+    all
 }
 
 /// Moves the program counters that are keys of `moves`, of threads and in signal frames.

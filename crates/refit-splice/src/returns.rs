@@ -52,7 +52,7 @@ pub(crate) fn take_back(
     back: &BTreeMap<u64, u64>,
 ) -> Result<Option<Left>, Refusal> {
     let program = still.program();
-    let Some(stacks) = stacks(still, &program.mappings()?)? else { return Ok(Some(Left::Large)) };
+    let Some(stacks) = stacks(still, still.mappings()?)? else { return Ok(Some(Left::Large)) };
     let area = head.address..head.address + head.lanes();
     if registers(still)?.is_none_or(|words| words.iter().any(|word| area.contains(word))) {
         return Ok(Some(Left::InUse));
@@ -90,7 +90,7 @@ pub(crate) fn left(
     back: &BTreeMap<u64, u64>,
 ) -> Result<Option<Left>, Refusal> {
     let program = still.program();
-    let mut mappings = program.mappings()?;
+    let mut mappings = still.mappings()?.to_vec();
     mappings.retain(|mapping| !is_area(mapping));
     let (within, is) = (head.code_range(), |word| back.contains_key(&word));
     let wanted = Wanted { within: std::slice::from_ref(&within), is: &is };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::area::Area;
-use crate::move_threads::{move_contexts, move_counters};
+use crate::move_threads::{move_contexts, move_counters, ranges};
 use crate::patches::{Now, Places};
 use crate::process::search_before::search_before;
 use crate::process::searched::Searched;
@@ -69,8 +69,7 @@ impl Stops<'_> {
 
     /// Searches the memory of a program for contexts that move, if it may have some.
     fn searched(&self, program: &Program) -> Option<Arc<Searched>> {
-        let ends = self.moves.keys().next().zip(self.moves.keys().next_back())?;
-        let within = || std::iter::once(*ends.0..*ends.1 + 1).collect();
+        let within = || ranges(self.moves.keys().copied());
         contexts::switches(program).then(|| search_before(program, within)).flatten()
     }
 

@@ -11,9 +11,9 @@ use crate::why::Why;
 
 /// Instructions before an aligned block: enough for all bytes up to [`Alignment::MOST`].
 pub(super) const NOPS: usize = 7;
-/// Maximum number of times that the code is encoded again. A branch that becomes long or short moves
-/// all blocks behind it, so that most are wrong until the last round: nine in ten of Perl's were
-/// after three rounds, and none after four.
+/// Maximum number of times that the code is encoded again. A branch that becomes long or short
+/// moves all blocks behind it, so that most are wrong until the last round: nine in ten of Perl's
+/// were after three rounds, and none after four.
 pub(super) const ROUNDS: usize = 20;
 
 /// `nop`s by their lengths in bytes (Intel SDM, `NOP`, table 4-12).

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -54,8 +55,20 @@ impl<'p> Still<'p> {
             own.extend(lent.is_own.then_some(task));
         }
         let (ended, limited) = (BTreeSet::new(), BTreeMap::new());
-        let (is_switching, searched) = (false, None);
-        Ok(Self { program, threads, asleep, own, ended, limited, began, is_switching, searched })
+        Ok(Self {
+            program,
+            threads,
+            asleep,
+            own,
+            ended,
+            limited,
+            began,
+            is_switching: false,
+            mappings: OnceLock::new(),
+            frames: OnceLock::new(),
+            searched: None,
+            found: OnceLock::new(),
+        })
     }
 }
 

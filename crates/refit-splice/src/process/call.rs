@@ -2,6 +2,7 @@
 //! registers even if refit is killed ([`refit_sys::trace::Tracee::call_returning`]).
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use refit_sys::slack;
 use refit_sys::trace::{CallError, RETURNING_BYTES, remaining};
@@ -76,6 +77,7 @@ impl Call {
     ) -> Result<u64, Refusal> {
         let program = still.program;
         let id = program.id();
+        still.mappings = OnceLock::new();
         let failed = |source| Refusal::System { id, what: "write code of refit into it", source };
         let mut before = [0; SLOTS as usize];
         program.read(self.slack.start, &mut before).map_err(failed)?;
@@ -128,8 +130,7 @@ fn choose(still: &Still<'_>) -> Result<(u32, bool), Refusal> {
 
 /// Returns a slack whose code for calls nobody will run.
 fn slack(still: &Still<'_>) -> Result<Option<Range<u64>>, Refusal> {
-    let mappings = still.program.mappings()?;
-    for found in slack::all(&still.program.memory, &mappings) {
+    for found in slack::all(&still.program.memory, still.mappings()?) {
         if !may_run(still, &(found.start + CODE..found.start + SLOTS))? {
             return Ok(Some(found));
         }
@@ -184,8 +185,7 @@ fn is_clear(program: &Program, code: &Range<u64>) -> bool {
 /// Zeroes the slacks whose code nobody will run.
 pub(crate) fn clean(still: &Still<'_>) -> Result<(), Refusal> {
     let program = still.program;
-    let mappings = program.mappings()?;
-    for found in slack::all(&program.memory, &mappings) {
+    for found in slack::all(&program.memory, still.mappings()?) {
         if !is_clear(program, &found) && !may_run(still, &found)? {
             // The mark is zeroed in the same write, which is within one page.
             let written = program.write(found.start, &[0; slack::SIZE as usize]);

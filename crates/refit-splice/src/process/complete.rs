@@ -41,8 +41,7 @@ struct Places {
 
 impl Places {
     fn of(still: &Still<'_>) -> Result<Self, Refusal> {
-        let mappings = still.program.mappings()?;
-        let slacks: Vec<_> = slack::all(&still.program.memory, &mappings).collect();
+        let slacks: Vec<_> = slack::all(&still.program.memory, still.mappings()?).collect();
         let slots = slots(still.program, &slacks);
         let mut used: Vec<_> =
             slots.into_iter().map(|(at, slot)| at..at + slot.shape.size()).collect();

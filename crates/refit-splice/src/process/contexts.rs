@@ -103,11 +103,11 @@ fn handlers(still: &Still<'_>) -> Result<Handlers, Refusal> {
     if !switches(program) || signal_frames::is_go(still)? {
         return Ok(Handlers::None);
     }
-    let mappings = program.mappings()?;
-    if signal_frames::of_handlers(still, &mappings)?.is_empty() {
+    let mappings = still.mappings()?;
+    if signal_frames::of_handlers(still, mappings)?.is_empty() {
         return Ok(Handlers::None);
     }
-    let runs = signal_frames::a_handler_runs(still, &mappings)?;
+    let runs = signal_frames::a_handler_runs(still, mappings)?;
     Ok(if runs { Handlers::Run } else { Handlers::Wait })
 }
 
@@ -133,16 +133,16 @@ pub(crate) fn saved(still: &Still<'_>, wanted: Wanted<'_>) -> Result<SearchResul
     if !switches(program) || signal_frames::is_go(still)? {
         return Ok(SearchResult::none());
     }
-    let mappings = program.mappings()?;
-    let Some(found) = still.words(&mappings, wanted) else {
+    let mappings = still.mappings()?;
+    let Some(found) = still.words(mappings, wanted) else {
         return Ok(SearchResult::TooLarge);
     };
     let tops: Vec<u64> = still.positions()?.into_iter().map(|(_, stack)| stack).collect();
     let known = signal_frames::saved(still)?;
     let mut found: Vec<Saved> =
         found.into_iter().map(|(at, counter)| Saved { at, counter }).collect();
-    found.retain(|one| !known.contains(one) && is_context(still, &mappings, one.at));
-    found.retain(|one| !is_left_over(still, &mappings, &tops, one.at));
+    found.retain(|one| !known.contains(one) && is_context(still, mappings, one.at));
+    found.retain(|one| !is_left_over(still, mappings, &tops, one.at));
     Ok(SearchResult::All(found))
 }
 

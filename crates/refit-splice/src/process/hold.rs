@@ -13,6 +13,7 @@
 //! thread stop; if refit is killed before that, the program sees `EINTR`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use refit_sys::process::living;
@@ -138,9 +139,20 @@ impl<'p> Still<'p> {
         let (threads, asleep) = (BTreeMap::new(), BTreeMap::new());
         let (own, ended) = (BTreeSet::new(), BTreeSet::new());
         let limited = BTreeMap::new();
-        let (is_switching, searched) = (false, None);
-        let mut still =
-            Self { program, threads, asleep, own, ended, limited, began, is_switching, searched };
+        let mut still = Self {
+            program,
+            threads,
+            asleep,
+            own,
+            ended,
+            limited,
+            began,
+            is_switching: false,
+            mappings: OnceLock::new(),
+            frames: OnceLock::new(),
+            searched: None,
+            found: OnceLock::new(),
+        };
         let mut others = Vec::new();
         loop {
             while let fresh @ [_, ..] = &still.unheld(&others)[..] {
@@ -159,8 +171,7 @@ impl<'p> Still<'p> {
         if still.own.is_empty() {
             return Err(Refusal::NoSuch { id: program.id() });
         }
-        let mappings = program.mappings()?;
-        let slacks: Vec<_> = slack::in_use(&program.memory, &mappings).collect();
+        let slacks: Vec<_> = slack::in_use(&program.memory, still.mappings()?).collect();
         call::take_out_contexts(&still, &slacks)?;
         still.take_out(&slacks)?;
         Ok(still)

@@ -17,7 +17,6 @@
 //! What was found is read once more, so that words of memory that has been unmapped, or was written
 //! to meanwhile, do not count.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use refit_sys::maps::Mapping;
@@ -65,20 +64,21 @@ impl Searched {
         Some(Self { _protects: protects, pagemap, within, found })
     }
 
-    /// Returns the wanted words of the stopped program, with their addresses, in their order;
-    /// `None` if other values were searched for, or if too much has been written since.
-    pub(super) fn words(
+    /// Whether all wanted words were searched for.
+    pub(super) fn covers(&self, wanted: Wanted<'_>) -> bool {
+        wanted.within.iter().all(|part| {
+            self.within.iter().any(|one| one.start <= part.start && part.end <= one.end)
+        })
+    }
+
+    /// Searches what the stopped program, which has these mappings now, has written to since.
+    /// Returns all words that have been found, with their addresses, in their order: some may be
+    /// gone. `None` if too much has been written to.
+    pub(super) fn complete(
         &self,
         program: &Program,
         mappings: &[Mapping],
-        wanted: Wanted<'_>,
     ) -> Option<Vec<(u64, u64)>> {
-        let covers = |part: &Range<u64>| {
-            self.within.iter().any(|one| one.start <= part.start && part.end <= one.end)
-        };
-        if !wanted.within.iter().all(covers) {
-            return None;
-        }
         let mut pages = Vec::new();
         for mapping in own_memory::own(mappings) {
             pages.extend(scan(&self.pagemap, mapping, &WRITTEN)?);
@@ -87,11 +87,11 @@ impl Searched {
         if own_memory::bytes(&pages) > MOST {
             return None;
         }
-        let mut words: BTreeMap<u64, u64> =
-            own_memory::search(program, &pages, wanted).into_iter().collect();
-        let found = self.found.iter().copied().filter(|&(_, word)| wanted.has(word));
-        words.extend(found.filter(|&(at, word)| program.word(at).is_ok_and(|now| now == word)));
-        Some(words.into_iter().collect())
+        let mut words = own_memory::search(program, &pages, Wanted::all(&self.within));
+        words.extend(&self.found);
+        words.sort_unstable();
+        words.dedup();
+        Some(words)
     }
 }
 

@@ -44,19 +44,32 @@ pub(crate) struct Saved {
 /// Returns every saved program counter of every thread, including the return addresses of threads
 /// that complete an interrupted call.
 pub(crate) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
-    let program = still.program();
-    let mappings = program.mappings()?;
-    let mut found = of_handlers(still, &mappings)?;
-    let backs = backs(program, &mappings).into_iter();
+    let mappings = still.mappings()?;
+    let mut found = of_handlers(still, mappings)?;
+    let backs = backs(still.program(), mappings).into_iter();
     found.extend(backs.map(|(at, counter)| Saved { at, counter }));
     Ok(found.into_iter().collect())
 }
 
-/// Returns the saved program counters to which signal handlers return.
+/// Returns the saved program counters to which signal handlers return. Their places are searched
+/// for once in a stop: threads may be moved to other instructions, but their stack pointers stay.
 pub(crate) fn of_handlers(
     still: &Still<'_>,
     mappings: &[Mapping],
 ) -> Result<BTreeSet<Saved>, Refusal> {
+    let program = still.program();
+    let places = match still.frames.get() {
+        Some(places) => places,
+        None => {
+            let found = search(still, mappings)?;
+            still.frames.get_or_init(|| found.into_iter().map(|frame| frame.at).collect())
+        }
+    };
+    let saved = |&at: &u64| Some(Saved { at, counter: program.word(at).ok()? });
+    Ok(places.iter().filter_map(saved).collect())
+}
+
+fn search(still: &Still<'_>, mappings: &[Mapping]) -> Result<BTreeSet<Saved>, Refusal> {
     let program = still.program();
     let mut found = BTreeSet::new();
     // Most words that point to code are return addresses, and few of these are distinct.
@@ -185,8 +198,8 @@ pub(crate) fn use_memory(
     wanted: impl Fn(u64) -> bool,
 ) -> Result<bool, Refusal> {
     let program = still.program();
-    let mappings = program.mappings()?;
-    let mut frames = of_handlers(still, &mappings)?;
+    let mappings = still.mappings()?;
+    let mut frames = of_handlers(still, mappings)?;
     frames.retain(|frame| wanted(frame.counter));
     if frames.is_empty() {
         return Ok(false);
@@ -202,7 +215,7 @@ pub(crate) fn use_memory(
     Ok(frames.iter().any(|frame| {
         // A handler runs on the stack on which its frame is, unless another one has interrupted it
         // on a further stack.
-        let own = |top: u64| end_of_stack(&mappings, top).is_some_and(|end| frame.at < end);
+        let own = |top: u64| end_of_stack(mappings, top).is_some_and(|end| frame.at < end);
         let below = tops.iter().filter(|(top, _)| *top <= frame.at && own(*top));
         below.max_by_key(|(top, _)| *top).is_none_or(|&(top, holds)| {
             holds || words(program, top, frame.at).iter().any(|word| memory.contains(word))

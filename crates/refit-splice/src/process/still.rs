@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use refit_sys::maps::Mapping;
@@ -42,8 +42,15 @@ pub struct Still<'p> {
     pub(super) began: Instant,
     /// Whether a thread runs in a handler that may have the context of another one in registers.
     pub(super) is_switching: bool,
+    /// Its mappings, once they have been read; a call may change them.
+    pub(super) mappings: OnceLock<Vec<Mapping>>,
+    /// Where the program counters to which signal handlers return are saved, once that has been
+    /// searched for.
+    pub(super) frames: OnceLock<Vec<u64>>,
     /// The result of a search before the stop.
     pub(super) searched: Option<Arc<Searched>>,
+    /// All that was found by it and since, once it has been completed.
+    pub(super) found: OnceLock<Option<Vec<(u64, u64)>>>,
 }
 
 impl<'p> Still<'p> {
@@ -74,6 +81,20 @@ impl<'p> Still<'p> {
         self.asleep.iter().map(|(&thread, &(_, waits))| (thread, waits))
     }
 
+    /// Returns its present mappings, by address, which are read once between two calls.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the program has ended.
+    pub(crate) fn mappings(&self) -> Result<&[Mapping], Refusal> {
+        match self.mappings.get() {
+            Some(mappings) => Ok(mappings),
+            None => {
+                let mappings = self.program.mappings()?;
+                Ok(self.mappings.get_or_init(|| mappings))
+            }
+        }
+    }
+
     /// Returns the wanted words of the program's memory, which has these mappings, with their
     /// addresses; `None` if there is too much memory to search. What was searched before the stop
     /// is not searched again.
@@ -82,12 +103,18 @@ impl<'p> Still<'p> {
         mappings: &[Mapping],
         wanted: Wanted<'_>,
     ) -> Option<Vec<(u64, u64)>> {
-        let searched = self.searched.as_ref();
-        let found = searched.and_then(|one| one.words(self.program, mappings, wanted));
-        found.or_else(|| {
-            let pages = own_memory::written(self.program.face(), mappings)?;
-            Some(own_memory::search(self.program, &pages, wanted))
-        })
+        let searched = self.searched.as_ref().filter(|searched| searched.covers(wanted));
+        let found = searched.and_then(|searched| {
+            self.found.get_or_init(|| searched.complete(self.program, mappings)).as_ref()
+        });
+        if let Some(found) = found {
+            let found = found.iter().filter(|(_, word)| wanted.has(*word));
+            // They may have changed since they were found.
+            let is_there = |&&(at, word): &&(u64, u64)| self.program.word(at).ok() == Some(word);
+            return Some(found.filter(is_there).copied().collect());
+        }
+        let pages = own_memory::written(self.program.face(), mappings)?;
+        Some(own_memory::search(self.program, &pages, wanted))
     }
 
     /// Returns program counters and stack pointers of all tasks.

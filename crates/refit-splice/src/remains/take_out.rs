@@ -96,10 +96,10 @@ pub(super) fn search(program: &Program) -> Option<Arc<Searched>> {
             return Vec::new();
         }
         let heads: Vec<Head> = remains.iter().map(|one| one.head).collect();
-        let hops = remains.iter().filter_map(|one| {
+        let hops = remains.iter().flat_map(|one| {
             let hops: BTreeSet<u64> =
                 one.records.iter().filter_map(Record::springboard).map(|(from, _)| from).collect();
-            Some(*hops.first()?..*hops.last()? + 1)
+            move_threads::ranges(hops.into_iter())
         });
         let code = heads.iter().map(Head::code_range);
         code.chain(hops).chain(finders(program, &heads)).collect()
