@@ -2,7 +2,7 @@
 //! its memory, which refit takes over.
 //!
 //! If refit is killed between the two calls that the program makes for this, it keeps a descriptor
-//! that serves nothing.
+//! that serves nothing. `remains::repair` closes it.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -232,15 +232,33 @@ fn remove(
     Ok(removed)
 }
 
-/// Returns the descriptors of areas that the program has open because refit was killed between two
-/// of its calls.
+/// Returns the descriptors that the program has open because refit was killed between two of its
+/// calls: those of areas, and userfaultfds whose user has not said yet what it wants of them. The
+/// program's own are so for the instant between two of its calls only; those to be closed are so
+/// before the stop and in the stop.
 fn leaked(program: &Program) -> Vec<u64> {
-    let entries = std::fs::read_dir(format!("/proc/{}/fd", program.face())).into_iter().flatten();
+    let face = program.face();
+    let entries = std::fs::read_dir(format!("/proc/{face}/fd")).into_iter().flatten();
     let numbers = entries.flatten().filter_map(|entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
         let link = std::fs::read_link(entry.path()).ok()?;
-        is_name(link.as_os_str().as_encoded_bytes()).then_some(entry.file_name())
+        let name = link.as_os_str().as_encoded_bytes();
+        let is_unused = || name == USERFAULTFD && is_unused(face, number);
+        (is_name(name) || is_unused()).then_some(number)
     });
-    numbers.filter_map(|name| name.to_str()?.parse().ok()).collect()
+    numbers.collect()
+}
+
+/// Name of a userfaultfd in `/proc/PID/fd`.
+const USERFAULTFD: &[u8] = b"anon_inode:[userfaultfd]";
+
+/// Whether no features of a userfaultfd have been agreed on: the second number of `API`, in
+/// `/proc/PID/fdinfo`, is 0 (fs/userfaultfd.c).
+fn is_unused(process: u32, number: u64) -> bool {
+    let about = std::fs::read_to_string(format!("/proc/{process}/fdinfo/{number}"));
+    let about = about.unwrap_or_default();
+    let api = about.lines().find_map(|line| line.strip_prefix("API:"));
+    api.and_then(|api| api.split(':').nth(1)) == Some("0")
 }
 
 fn close(still: &mut Still<'_>, numbers: &[u64]) -> Result<(), Refusal> {
