@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -54,21 +53,7 @@ impl<'p> Still<'p> {
             }
             own.extend(lent.is_own.then_some(task));
         }
-        let (ended, limited) = (BTreeSet::new(), BTreeMap::new());
-        Ok(Self {
-            program,
-            threads,
-            asleep,
-            own,
-            ended,
-            limited,
-            began,
-            is_switching: false,
-            mappings: OnceLock::new(),
-            frames: OnceLock::new(),
-            searched: None,
-            found: OnceLock::new(),
-        })
+        Ok(Self { threads, asleep, own, ..Self::empty(program, began) })
     }
 }
 

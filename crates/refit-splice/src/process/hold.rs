@@ -12,8 +12,6 @@
 //! breaking this). A call that the stop ended with `EINTR` is restarted once refit has seen its
 //! thread stop; if refit is killed before that, the program sees `EINTR`.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use refit_sys::process::living;
@@ -136,23 +134,7 @@ impl<'p> Still<'p> {
         let began = Instant::now();
         let (waiting, running) = (began + turn, began + within.max(turn));
         let deadlines = Deadlines { waiting, running, grace: tasks::GRACE };
-        let (threads, asleep) = (BTreeMap::new(), BTreeMap::new());
-        let (own, ended) = (BTreeSet::new(), BTreeSet::new());
-        let limited = BTreeMap::new();
-        let mut still = Self {
-            program,
-            threads,
-            asleep,
-            own,
-            ended,
-            limited,
-            began,
-            is_switching: false,
-            mappings: OnceLock::new(),
-            frames: OnceLock::new(),
-            searched: None,
-            found: OnceLock::new(),
-        };
+        let mut still = Self::empty(program, began);
         let mut others = Vec::new();
         loop {
             while let fresh @ [_, ..] = &still.unheld(&others)[..] {

@@ -54,6 +54,24 @@ pub struct Still<'p> {
 }
 
 impl<'p> Still<'p> {
+    /// Returns a program of which no task has been stopped yet.
+    pub(super) fn empty(program: &'p Program, began: Instant) -> Self {
+        Self {
+            program,
+            threads: BTreeMap::new(),
+            asleep: BTreeMap::new(),
+            own: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            limited: BTreeMap::new(),
+            began,
+            is_switching: false,
+            mappings: OnceLock::new(),
+            frames: OnceLock::new(),
+            searched: None,
+            found: OnceLock::new(),
+        }
+    }
+
     /// Returns the program.
     pub fn program(&self) -> &'p Program {
         self.program
