@@ -184,7 +184,8 @@ fn empty_stops(id: u32, count: usize) -> Result<Stops, String> {
     for _ in 0..count {
         let nothing = |_: &mut Still<'_>| Ok::<_, Refusal>(());
         program.stand_still(STOP_TIMEOUT, nothing).map_err(|e| e.to_string())?;
-        // As long as a slot of a proof.
+        // The program works meanwhile for as long as in a slot of a proof: it is stopped while it
+        // runs, and with as much in its caches.
         thread::sleep(Options::default().slot);
     }
     Ok(program.stops())

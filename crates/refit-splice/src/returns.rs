@@ -90,17 +90,18 @@ pub(crate) fn left(
     back: &BTreeMap<u64, u64>,
 ) -> Result<Option<Left>, Refusal> {
     let program = still.program();
-    let mut mappings = still.mappings()?.to_vec();
-    mappings.retain(|mapping| !is_area(mapping));
+    let mappings = still.mappings()?;
     let (within, is) = (head.code_range(), |word| back.contains_key(&word));
     let wanted = Wanted { within: std::slice::from_ref(&within), is: &is };
-    let (Some(stacks), Some(found)) = (stacks(still, &mappings)?, still.words(&mappings, wanted))
-    else {
+    let (Some(stacks), Some(found)) = (stacks(still, mappings)?, still.words(wanted)?) else {
         return Ok(Some(Left::Large));
     };
     let is_stack = |at| stacks.iter().flat_map(|stack| &stack.pages).any(|own| own.contains(&at));
+    // Areas have data of their own.
+    let areas: Vec<&Mapping> = mappings.iter().filter(|mapping| is_area(mapping)).collect();
+    let is_own = |at| areas.iter().any(|area| area.range.contains(&at));
     let returns = |word| may_be_returned_to(program, back, word);
-    let left = found.into_iter().any(|(at, word)| !is_stack(at) && returns(word));
+    let left = found.into_iter().any(|(at, word)| !is_stack(at) && !is_own(at) && returns(word));
     Ok(left.then_some(Left::Saved))
 }
 

@@ -134,7 +134,7 @@ pub(crate) fn saved(still: &Still<'_>, wanted: Wanted<'_>) -> Result<SearchResul
         return Ok(SearchResult::none());
     }
     let mappings = still.mappings()?;
-    let Some(found) = still.words(mappings, wanted) else {
+    let Some(found) = still.words(wanted)? else {
         return Ok(SearchResult::TooLarge);
     };
     let tops: Vec<u64> = still.positions()?.into_iter().map(|(_, stack)| stack).collect();

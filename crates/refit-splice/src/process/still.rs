@@ -113,14 +113,13 @@ impl<'p> Still<'p> {
         }
     }
 
-    /// Returns the wanted words of the program's memory, which has these mappings, with their
-    /// addresses; `None` if there is too much memory to search. What was searched before the stop
-    /// is not searched again.
-    pub(crate) fn words(
-        &self,
-        mappings: &[Mapping],
-        wanted: Wanted<'_>,
-    ) -> Option<Vec<(u64, u64)>> {
+    /// Returns the wanted words of the program's memory, with their addresses; `None` if there is
+    /// too much memory to search. What was searched before the stop is not searched again.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the program has ended.
+    pub(crate) fn words(&self, wanted: Wanted<'_>) -> Result<Option<Vec<(u64, u64)>>, Refusal> {
+        let mappings = self.mappings()?;
         let searched = self.searched.as_ref().filter(|searched| searched.covers(wanted));
         let found = searched.and_then(|searched| {
             self.found.get_or_init(|| searched.complete(self.program, mappings)).as_ref()
@@ -129,10 +128,10 @@ impl<'p> Still<'p> {
             let found = found.iter().filter(|(_, word)| wanted.has(*word));
             // They may have changed since they were found.
             let is_there = |&&(at, word): &&(u64, u64)| self.program.word(at).ok() == Some(word);
-            return Some(found.filter(is_there).copied().collect());
+            return Ok(Some(found.filter(is_there).copied().collect()));
         }
-        let pages = own_memory::written(self.program.face(), mappings)?;
-        Some(own_memory::search(self.program, &pages, wanted))
+        let pages = own_memory::written(self.program.face(), mappings);
+        Ok(pages.map(|pages| own_memory::search(self.program, &pages, wanted)))
     }
 
     /// Returns program counters and stack pointers of all tasks.
