@@ -1,6 +1,7 @@
 //! Undoes the changes that patch areas record.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use refit_sys::maps::Mapping;
@@ -11,6 +12,7 @@ use tracing::debug;
 use super::found::{Remains, find};
 use super::removed::{KeptReason, Removed};
 use super::take_out::{Areas, Part, search};
+use crate::process::searched::Searched;
 use crate::process::{self, Call, Program, Refusal, STOP_TIMEOUT, Still, contexts, signal_frames};
 use crate::record::Contents;
 use crate::why::Why;
@@ -63,7 +65,9 @@ pub fn repair(program: &Program) -> Result<Removed, Why> {
 pub fn take_out(program: &Program, which: Which) -> Result<Removed, Why> {
     let found = find(program)?.into_iter().filter(|one| which.has(one));
     let files: BTreeSet<_> = found.map(|remains| remains.file).collect();
-    let removed = until_gone(program, |last| take_out_once(program, which, &files, last))?;
+    let before = Before::new(program);
+    let once = |last| take_out_once((program, &before), which, &files, last);
+    let removed = until_gone(program, once)?;
     let kept = removed.kept;
     debug!(process = program.id(), ?which, kept, because = ?removed.because, "taken out");
     Ok(removed)
@@ -100,12 +104,12 @@ fn until_gone(
 /// Takes out those areas that no thread is in now. Unless it is the last time, unwinders go on
 /// learning of the others.
 fn take_out_once(
-    program: &Program,
+    (program, before): (&Program, &Before),
     which: Which,
     files: &BTreeSet<(u64, u64)>,
     last: bool,
 ) -> Result<Removed, Why> {
-    let mut removed = take_out_of(program, which, last)?;
+    let mut removed = take_out_of((program, before), which, last)?;
     // Nothing is left in these, or what is left has to stay.
     let mut done = BTreeSet::from([program.id()]);
     // A child whose fork was in progress while this list was made is in the next list.
@@ -118,7 +122,8 @@ fn take_out_once(
         }
         for id in sharers {
             let cleaned = program.open_forked(id).map_err(Why::from);
-            match cleaned.and_then(|child| take_out_of(&child, which, last)) {
+            let clean = |child| take_out_of((&child, &Before::new(&child)), which, last);
+            match cleaned.and_then(clean) {
                 Ok(more) => {
                     if more.areas == 0 || more.kept > 0 {
                         done.insert(id);
@@ -147,26 +152,43 @@ fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
         .collect()
 }
 
-fn take_out_of(program: &Program, which: Which, last: bool) -> Result<Removed, Why> {
-    let leaked = leaked(program);
-    let searched = search(program);
+/// Facts of a program that are looked up before it is stopped, once for all attempts.
+struct Before {
+    /// Descriptors that a killed refit may have left.
+    leaked: Vec<u64>,
+    searched: Option<Arc<Searched>>,
+}
+
+impl Before {
+    fn new(program: &Program) -> Self {
+        Self { leaked: leaked(program), searched: search(program) }
+    }
+}
+
+fn take_out_of(
+    (program, before): (&Program, &Before),
+    which: Which,
+    last: bool,
+) -> Result<Removed, Why> {
     let work = |still: &mut Still<'_>| {
         // Searched while no task runs, so that no fork copies an area between this search and its
         // removal.
         let remains = find(program)?;
         let removed = remove(still, &remains, |one| which.has(one), last)?;
-        if !leaked.is_empty() {
-            close(still, &leaked)?;
+        if !before.leaked.is_empty() {
+            close(still, &before.leaked)?;
         }
         process::clean(still)?;
         Ok::<_, Why>(removed)
     };
-    let (removed, stood) = contexts::stand_still(program, STOP_TIMEOUT, searched.as_ref(), work)?;
+    let searched = before.searched.as_ref();
+    let (removed, stood) = contexts::stand_still(program, STOP_TIMEOUT, searched, work)?;
     Ok(Removed { stood, ..removed })
 }
 
 /// Takes out the areas at these addresses, with the changes that they record.
 pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<Removed, Why> {
+    let searched = search(program);
     let once = |last: bool| {
         let work = |still: &mut Still<'_>| {
             let remains = find(program)?;
@@ -175,7 +197,6 @@ pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<Removed, Why
             process::clean(still)?;
             Ok::<_, Why>(removed)
         };
-        let searched = search(program);
         let removed = contexts::stand_still(program, STOP_TIMEOUT, searched.as_ref(), work);
         removed.map(|(removed, _)| removed)
     };
