@@ -1,31 +1,102 @@
 #!/bin/sh
-# Runs the programs' own test suites while their hot code is replaced by copies in another order every two seconds
-# (crates/refit-optimize/examples/rearrange.rs): Python's, with and without threads. Arguments are the names of tests of Python.
-# Takes five minutes.
+# Runs programs' own test suites while their hot code is replaced by copies in another order every two seconds
+# (crates/refit-optimize/examples/rearrange.rs):
+#
+#   rearranged.sh [python [TEST …]]   Python's suite, with and without threads
+#   rearranged.sh mariadb [TEST …]    the main suite of MariaDB, by clients of one server
+#
+# Each takes five minutes (REFIT_REARRANGED_SECONDS).
 set -eu
 top=$(dirname "$0")/..
 . "$top/ci/setup.sh"
-need_packages /usr/lib/python3.11/test/test_re.py:libpython3.11-testsuite python3:python3
+seconds=${REFIT_REARRANGED_SECONDS:-300}
+own=$(mktemp -d)
+server=
+end() {
+	[ -z "$server" ] || kill "$server" 2>/dev/null && wait "$server" || true
+	rm -rf "$own"
+}
+trap end EXIT
+trap 'exit 1' INT TERM
+
+# Replaces the code of a process again and again, until the time is over.
+rearrange() {
+	ended=0
+	timeout "$seconds" "${CARGO_TARGET_DIR:-target}/release/examples/rearrange" "$1" || ended=$?
+	# 0: the process has ended; 124: the time was over.
+	[ $ended = 0 ] || [ $ended = 124 ] || die "its code could not be replaced"
+}
+
+python() {
+	need_packages /usr/lib/python3.11/test/test_re.py:libpython3.11-testsuite python3:python3
+	if [ $# = 0 ]; then
+		set -- test_re test_json test_dict test_list test_long test_unicode test_decimal test_exceptions \
+			test_coroutines test_threading test_sort test_set test_deque test_collections test_itertools test_bytes test_struct \
+			test_pickle test_ast test_compile test_dis test_random test_statistics test_zlib test_hashlib test_weakref
+	fi
+	# In one process, and again and again: a suite that ends in seconds is over before its code is hot.
+	# The shell has background commands ignore SIGINT, which some tests send.
+	env --default-signal=INT /usr/bin/python3 -m test --forever --timeout=300 --fail-env-changed "$@" >"$own/told" 2>&1 &
+	server=$!
+	sleep 2 # Only what is hot depends on it.
+	rearrange "$server"
+	if ! kill -TERM "$server" 2>/dev/null; then
+		echo "the suite has ended:"
+		tail -n 40 "$own/told"
+		exit 1
+	fi
+	wait "$server" || true
+	server=
+	tail -n 5 "$own/told"
+}
+
+# Runs tests of MariaDB by clients of the server; its output goes to a file.
+mtr() {
+	told=$1
+	shift
+	(cd /usr/share/mysql/mysql-test && exec perl mysql-test-run.pl --extern "socket=$own/socket" --user=root --force \
+		--max-test-fail=0 --vardir="$own/var" --suite=main "$@") >"$told" 2>&1
+}
+
+# Prints the tests that have passed, from the output of mtr.
+passed() { sed -n 's/^\([a-z0-9_.]*\)[^[]*\[ pass \].*/\1/p' "$1" | sort -u; }
+
+mariadb() {
+	need_packages /usr/share/mysql/mysql-test/mtr:mariadb-test mariadbd:mariadb-server
+	[ $# -gt 0 ] || set -- --do-test='^(select|join|group|func_|order|subselect|union|type_|update|delete|insert|view|win|cte)'
+	mariadb-install-db --no-defaults --user=root --auth-root-authentication-method=normal --datadir="$own/data" >"$own/log" 2>&1
+	mariadbd --no-defaults --user=root --skip-networking --datadir="$own/data" --socket="$own/socket" \
+		--pid-file="$own/pid" --secure-file-priv= >>"$own/log" 2>&1 &
+	server=$!
+	for _ in $(seq 100); do # It listens within ten seconds.
+		[ ! -S "$own/socket" ] || break
+		sleep 0.1
+	done
+	# Some tests need a server of their own, or other options. Those that pass without refit have to pass with it.
+	mtr "$own/before" "$@" || true
+	tests=$(passed "$own/before")
+	[ -n "$tests" ] || { tail -n 20 "$own/before"; die "no test of MariaDB passes without refit"; }
+	echo "$(echo "$tests" | wc -l) tests pass without refit"
+	rearrange "$server" &
+	rearranging=$!
+	rounds=0
+	while kill -0 "$rearranging" 2>/dev/null; do
+		# shellcheck disable=SC2086
+		if ! mtr "$own/with" $tests; then
+			grep -E '\[ fail \]|^Failing' "$own/with" || tail -n 40 "$own/with"
+			exit 1
+		fi
+		rounds=$((rounds + 1))
+	done
+	wait "$rearranging"
+	[ $rounds -gt 0 ] || die "the time was over before the suite was"
+	echo "$rounds times all of them pass with it"
+}
+
 cargo build --release --locked -q -p refit-optimize --example rearrange
-if [ $# = 0 ]; then
-	set -- test_re test_json test_dict test_list test_long test_unicode test_decimal test_exceptions \
-		test_coroutines test_threading test_sort test_set test_deque test_collections test_itertools test_bytes test_struct \
-		test_pickle test_ast test_compile test_dis test_random test_statistics test_zlib test_hashlib test_weakref
-fi
-# In one process, and again and again: a suite that ends in seconds is over before its code is hot.
-# The shell has background commands ignore SIGINT, which some tests send.
-env --default-signal=INT /usr/bin/python3 -m test --forever --timeout=300 --fail-env-changed "$@" >"${TMPDIR:-/tmp}/rearranged.$$" 2>&1 &
-suite=$!
-sleep 2 # Only what is hot depends on it.
-ended=0
-timeout "${REFIT_REARRANGED_SECONDS:-300}" "${CARGO_TARGET_DIR:-target}/release/examples/rearrange" "$suite" || ended=$?
-# 0: the suite has ended; 124: the time was over.
-[ $ended = 0 ] || [ $ended = 124 ] || die "its code could not be replaced"
-if ! kill -TERM "$suite" 2>/dev/null; then
-	echo "the suite has ended:"
-	tail -n 40 "${TMPDIR:-/tmp}/rearranged.$$"
-	exit 1
-fi
-wait "$suite" || true
-tail -n 5 "${TMPDIR:-/tmp}/rearranged.$$"
-rm -f "${TMPDIR:-/tmp}/rearranged.$$"
+suite=${1:-python}
+[ $# = 0 ] || shift
+case $suite in
+python | mariadb) "$suite" "$@" ;;
+*) die "there are the suites python and mariadb" ;;
+esac

@@ -192,7 +192,7 @@ fn empty_stops(id: u32, count: usize) -> Result<Stops, String> {
 }
 
 /// Loads a server again and again while something is done.
-fn while_loaded(
+pub(crate) fn while_loaded(
     load: &Load,
     work: impl FnOnce() -> Result<(), String> + Send,
 ) -> Result<(), String> {

@@ -163,7 +163,7 @@ impl Report {
         }
     }
 
-    pub(crate) fn group(&mut self, group: &Group) {
+    pub(crate) fn group(&mut self, groups: &[Group]) {
         let title = "One function and what it calls, laid out anew (Tamches and Miller 2001)";
         let heads = [
             "function group",
@@ -176,9 +176,13 @@ impl Report {
             "paper, end to end",
         ];
         self.section(title, "group", &heads);
-        let name = "Perl's `Perl_regexec_flags`, matches.pl";
+        groups.iter().for_each(|group| self.group_row(group));
+    }
+
+    fn group_row(&mut self, group: &Group) {
+        let name = format!("`{}` of {}", group.root, group.name);
         if let Some(why) = &group.trouble {
-            return self.row(&[name.into(), format!("not measured: {why}")]);
+            return self.row(&[name, format!("not measured: {why}")]);
         }
         let pair = |[without, with]: &[Sample; 2]| {
             let ratios = with.over(without);
@@ -188,16 +192,7 @@ impl Report {
         let ([times, slower], [rates, more]) = (pair(&group.invocations), pair(&group.rates));
         let (functions, blocks) = group.laid_out;
         let laid_out = format!("{functions}, {blocks}");
-        self.row(&[
-            name.into(),
-            laid_out,
-            times,
-            slower,
-            "−17.6 %".into(),
-            rates,
-            more,
-            "7 %".into(),
-        ]);
+        self.row(&[name, laid_out, times, slower, "−17.6 %".into(), rates, more, "7 %".into()]);
     }
 
     pub(crate) fn bolted(&mut self, measured: &[Bolted]) {

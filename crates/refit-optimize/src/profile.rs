@@ -157,7 +157,8 @@ pub fn called(
         }
         Ok::<_, Error>(())
     })();
-    watch.remove(program)?;
+    // All counts have been read.
+    watch.remove_in_parts(program)?;
     called.calls.retain(|_, count| *count > 0);
     measured.map(|()| called)
 }

@@ -324,7 +324,11 @@ impl Cover {
     /// # Errors
     /// [`Why`]: the program can no longer be changed.
     pub fn remove(&mut self, program: &Program) -> Result<Removed, Why> {
-        let removed = self.session.remove(program);
+        let removed = match self.watching {
+            // A flag that is set says the same at any moment.
+            Watching::Flags => self.session.remove_in_parts(program),
+            Watching::Counters => self.session.remove(program),
+        };
         // The flags are in memory that refit has mapped, even if the program has ended.
         let _ = self.look();
         removed

@@ -27,7 +27,7 @@ struct Candidate {
 /// Returns the calls of a file, mapped `bias` bytes from its addresses, that lead to an entry of
 /// `sites`, which has the address in the program of the site of each entry. Calls by functions
 /// that never run are left out; `runs` tells which run.
-pub(crate) fn find(
+pub fn find(
     program: &Program,
     module: &Module,
     bias: u64,

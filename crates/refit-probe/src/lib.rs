@@ -76,7 +76,7 @@ pub mod conservation;
 pub mod cover;
 pub mod datum;
 pub mod declarations;
-mod direct_calls;
+pub mod direct_calls;
 pub mod drcov;
 pub mod drill;
 pub mod error;

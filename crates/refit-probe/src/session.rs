@@ -69,11 +69,25 @@ impl ProbeSession {
         }
     }
 
-    /// Ends the session: removes everything that refit has put into the program.
+    /// Ends the session: removes everything that refit has put into the program. All counts end at
+    /// the same moment.
     pub(crate) fn remove(&self, program: &Program) -> Result<Removed, Why> {
+        self.ends(program, remains::take_out)
+    }
+
+    /// Ends the session in several stops, if there are many sites, which are shorter than one.
+    pub(crate) fn remove_in_parts(&self, program: &Program) -> Result<Removed, Why> {
+        self.ends(program, remains::take_out_in_parts)
+    }
+
+    fn ends(
+        &self,
+        program: &Program,
+        take_out: fn(&Program, Which) -> Result<Removed, Why>,
+    ) -> Result<Removed, Why> {
         let _entered = self.span.enter();
         debug!("probes are being removed");
-        let removed = match remains::take_out(program, Which::Probes) {
+        let removed = match take_out(program, Which::Probes) {
             // The code of a program ends with it.
             Err(_) if program.ended() => Ok(Removed::default()),
             repaired => repaired,

@@ -8,8 +8,9 @@ use refit_analysis::image::Image;
 use refit_analysis::lines::{Lines, Origin, demangle};
 use refit_splice::process::{Program, Refusal};
 use refit_splice::{Stacks, UNKNOWN_FRAME};
+use refit_sys::mapped_file::KeptFile;
 
-use crate::modules::{self, KeptFile};
+use crate::modules;
 
 /// A frame of a stack. A function that the compiler has inlined has a frame of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

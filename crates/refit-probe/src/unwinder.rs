@@ -15,11 +15,11 @@ use std::sync::Arc;
 use refit_analysis::image::{Image, Procedure};
 use refit_instruments::block::{Frame, Function, Stack};
 use refit_instruments::write::{SourceBatch, Unwind};
-use refit_splice::{Position, Row, Walked, walk};
+use refit_splice::{Position, Row, Walked, walk, word_of};
+use refit_sys::mapped_file::KeptFile;
 use refit_sys::maps::{self, Mapping};
 use refit_sys::perf::{EventKind, SchedulerEvent, UserStack};
 
-use crate::modules::KeptFile;
 use crate::stacks::NamedCode;
 
 /// The most frames of a stack.
@@ -34,8 +34,6 @@ pub struct Unwinder {
     frames: FrameNumbers,
     /// The numbers of stacks, by the numbers of their frames.
     stacks: HashMap<Vec<u32>, u32>,
-    /// For walks.
-    addresses: Vec<u64>,
 }
 
 /// The numbers of frames, by file and address in it.
@@ -172,10 +170,9 @@ impl Unwind for Unwinder {
         if stands.bytes.is_empty() || process == std::process::id() {
             return 0;
         }
-        let Self { files, processes, frames: known, addresses, .. } = self;
+        let Self { files, processes, frames: known, .. } = self;
         let code = processes.entry(process).or_insert_with(|| Process::of(process));
         let UserStack { counter, pointer, frame, .. } = *stands;
-        addresses.clear();
         let mut frames: Vec<u32> = Vec::new();
         // Called once for each frame.
         let row = |address: u64| {
@@ -186,7 +183,8 @@ impl Unwind for Unwinder {
             code.map_or(Row::UNKNOWN, |code| code.row(inside))
         };
         let at = Position { counter, pointer, frame };
-        let end = walk(at, &stands.bytes, DEPTH, row, addresses);
+        let word = |address: u64| word_of(&stands.bytes, pointer, address);
+        let end = walk(at, word, DEPTH, row, |_| ());
         if let Some(why) = reason(end) {
             frames.push(self.end(why, found));
         }

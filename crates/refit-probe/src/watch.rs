@@ -397,4 +397,13 @@ impl Watch {
     pub fn remove(&self, program: &Program) -> Result<Removed, Why> {
         self.session.remove(program)
     }
+
+    /// Removes the probes as [`remove`](Self::remove) does. Many probes are removed in several
+    /// stops, which are shorter than one; their counts end one after the other.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn remove_in_parts(&self, program: &Program) -> Result<Removed, Why> {
+        self.session.remove_in_parts(program)
+    }
 }

@@ -66,11 +66,8 @@ pub fn add(one: Bits, other: Bits, carry: Option<bool>, width: u32) -> Outcome {
 /// Returns `one - other - borrow`.
 pub fn subtract(one: Bits, other: Bits, borrow: Option<bool>, width: u32) -> Outcome {
     let (Some(a), Some(b), Some(borrow)) = (one.low(width), other.low(width), borrow) else {
-        let mut flags = Flags::default();
-        if borrow == Some(false) && one.differ(other, width) {
-            flags = flags.set(flag::ZERO, Some(false));
-        }
-        return Outcome { value: Bits::UNKNOWN, changed: ARITHMETIC, flags: flags.bits() };
+        let flags = if borrow == Some(false) { compared(one, other, width) } else { Bits::UNKNOWN };
+        return Outcome { value: Bits::UNKNOWN, changed: ARITHMETIC, flags };
     };
     let result = a.wrapping_sub(b).wrapping_sub(borrow.into()) & mask(width);
     let overflow = (a ^ b) & (a ^ result) & 1 << (width - 1) != 0;
@@ -80,6 +77,33 @@ pub fn subtract(one: Bits, other: Bits, borrow: Option<bool>, width: u32) -> Out
         .set(flag::OVERFLOW, Some(overflow))
         .set(flag::AUXILIARY, Some((a ^ b ^ result) & 0x10 != 0));
     Outcome { value: Bits::known(result), changed: ARITHMETIC, flags: flags.bits() }
+}
+
+/// Returns the flags that the ranges of two values tell of their difference.
+fn compared(one: Bits, other: Bits, width: u32) -> Bits {
+    let (a, b) = (one.unsigned_range(width), other.unsigned_range(width));
+    let carry = match (a.1 < b.0, a.0 >= b.1) {
+        (true, _) => Some(true),
+        (_, true) => Some(false),
+        _ => None,
+    };
+    let differ = one.differ(other, width) || carry == Some(true) || a.0 > b.1;
+    let (a, b) = (one.signed_range(width), other.signed_range(width));
+    let least = i128::from(a.0) - i128::from(b.1);
+    let greatest = i128::from(a.1) - i128::from(b.0);
+    let limit = 1 << (width - 1);
+    let fits = -limit <= least && greatest < limit;
+    let sign = match (least >= 0, greatest < 0) {
+        (true, _) => Some(false),
+        (_, true) => Some(true),
+        _ => None,
+    };
+    Flags::default()
+        .set(flag::CARRY, carry)
+        .set(flag::ZERO, differ.then_some(false))
+        .set(flag::OVERFLOW, fits.then_some(false))
+        .set(flag::SIGN, sign.filter(|_| fits))
+        .bits()
 }
 
 /// A bitwise operation.
@@ -194,7 +218,13 @@ mod tests {
     fn some_bits_tell_some_flags() {
         let odd = Bits::partly(1, 1);
         let (ones, zeros) = flags(subtract(odd, Bits::known(8), Some(false), 32));
-        assert_eq!((ones, zeros), (0, flag::ZERO.into()));
+        assert_eq!((ones, zeros & u64::from(flag::ZERO)), (0, flag::ZERO.into()));
+        // A byte is less than 300, whether with a sign or without.
+        for byte in [Bits::UNKNOWN.zero_extended(8), Bits::UNKNOWN.sign_extended(8)] {
+            let (ones, zeros) = flags(subtract(byte, Bits::known(300), Some(false), 32));
+            assert!(ones & u64::from(flag::SIGN) != 0);
+            assert_eq!(zeros, u64::from(flag::ZERO | flag::OVERFLOW));
+        }
         let masked = logic(Logic::And, Bits::UNKNOWN, Bits::known(6), 32);
         assert_eq!(masked.value, Bits::partly(!6, 0));
         let zero = logic(Logic::And, odd, Bits::known(0), 32);

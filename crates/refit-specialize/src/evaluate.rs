@@ -164,9 +164,8 @@ impl Context<'_> {
     }
 
     fn signs(&self, from: Register, to: Register) -> Option<Change> {
-        let sign = self.state.read(from).bit(from.size() as u32 * 8 - 1);
-        let value = sign.map_or(Bits::UNKNOWN, |set| Bits::known(if set { u64::MAX } else { 0 }));
-        Some(Change::register(to, value))
+        let sign = self.state.read(from).shifted_down(from.size() as u32 * 8 - 1);
+        Some(Change::register(to, sign.sign_extended(1)))
     }
 
     fn sums(&self) -> Option<Change> {

@@ -23,7 +23,8 @@
 //!    operands that are known become immediates and displacements. Loops of a known count are
 //!    unrolled as long as they are short.
 //! 4. *Dispatch.* `refit-splice` leads the entry of the function to a comparison of the argument,
-//!    and from there to a version or to the function.
+//!    and from there to a version or to the function. Direct calls whose argument is a constant
+//!    lead to its version without a comparison.
 //! 5. *Prove.* Control enters and leaves the versions many times, under the program's own load, as
 //!    `refit-optimize` does it with copies. The versions stay only if they pay.
 //!
@@ -47,12 +48,13 @@
 //!   makes of it.
 //! - [`code`]; [`node`], `order`, [`graph`]: a function, and the blocks of a version of it.
 //! - [`fold`], [`plan`], `version`: the instructions of a version.
-//! - [`target`], [`values`], `specialize`: all of it, in a program.
+//! - [`target`], [`values`], [`calls`], `specialize`: all of it, in a program.
 
 #![forbid(unsafe_code)]
 
 pub mod arithmetic;
 pub mod bits;
+pub mod calls;
 pub mod code;
 pub mod condition;
 pub mod constants;

@@ -17,6 +17,7 @@ use refit_splice::process::{Program, Refusal, Stops};
 use refit_splice::{Installed, Plan, Versions, Why, remains};
 use tracing::debug;
 
+use crate::calls::{Callee, constant_calls};
 use crate::code::{Code, entry_site};
 use crate::constants::Loaded;
 use crate::error::NoVersion;
@@ -68,6 +69,8 @@ pub enum Step {
     Made(u64, usize, Figures),
     /// No version could be made for a value.
     NotMade(u64, NoVersion),
+    /// So many calls lead to a version without a comparison: their argument is a constant.
+    Calls(usize),
     /// This function's calls are the progress.
     Progress(String),
     /// The versions were measured.
@@ -312,8 +315,13 @@ impl Work<'_> {
         }
         let site = entry_site(&place, module).map_err(failed)?;
         let body = place.body().cloned().ok_or_else(|| failed(NoVersion::Uncopied))?;
-        debug!(function = name, ?made, "versions");
-        Ok((Versions { site, body, versions }, made))
+        let entry = module.function(self.spot.function()).entry;
+        let callee = Callee { entry, site: site.address, register };
+        let values: Vec<u64> = versions.iter().map(|one| one.value).collect();
+        let calls = constant_calls(self.program, (module, bias), &callee, &values);
+        tell(&Step::Calls(calls.len()));
+        debug!(function = name, ?made, calls = calls.len(), "versions");
+        Ok((Versions { site, body, versions, calls }, made))
     }
 
     fn install(&mut self, versions: Versions) -> Result<Installed, Error> {

@@ -95,7 +95,10 @@ impl Assembled {
         match ready {
             Ready::Copied(_) => self.records.extend(made.records),
             Ready::Place(_) | Ready::Arranged(_) | Ready::Versions(_) => {
-                self.places.extend(made.records.iter().filter(|one| one.is_place()).cloned());
+                // Calls that lead to versions come and go with the jump at the entry.
+                let calls = matches!(ready, Ready::Versions(_));
+                let own = |one: &&Record| one.is_place() || calls && one.changes();
+                self.places.extend(made.records.iter().filter(own).cloned());
                 let ahead = |record: &Record| record.changes() && !record.is_place();
                 let (ahead, places): (Vec<_>, Vec<_>) = made.records.into_iter().partition(ahead);
                 self.ahead.extend(ahead);

@@ -14,6 +14,7 @@ use crate::move_threads;
 use crate::patches::{Now, Places};
 use crate::process::{Program, Refusal, STOP_TIMEOUT, Still};
 use crate::returns;
+use crate::rules::Rules;
 use crate::why::Why;
 
 impl Installed {
@@ -46,6 +47,8 @@ impl Installed {
     /// [`Why`]: the program cannot be stopped or changed.
     pub fn leave(&self, program: &Program, look: impl FnOnce() + Send) -> Result<Duration, Why> {
         let places = Places::new(self.removable.places.iter().rev());
+        // Code that the program maps later has none: walks end there, and say so.
+        let rules = self.rules.get_or_init(|| Rules::of(program));
         let work = |still: &mut Still<'_>| {
             look();
             let change = places.decide(still.program(), |record, now| {
@@ -58,7 +61,7 @@ impl Installed {
                 move_threads::move_positions(still, &self.back)?;
             }
             for area in self.areas.iter().filter(|area| area.head.calls()) {
-                returns::take_back(still, &area.head, &self.back)?;
+                returns::take_back(still, &area.head, &self.back, rules)?;
             }
             Ok::<_, Why>(())
         };

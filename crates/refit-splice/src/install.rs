@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use refit_instruments::session::Session;
@@ -19,13 +20,15 @@ use crate::jump::JUMP;
 use crate::kept;
 use crate::moving::Moving;
 use crate::plan::Plan;
-use crate::process::{Program, Refusal, STOP_TIMEOUT, Still, contexts};
+use crate::process::{Program, Refusal, STOP_TIMEOUT, Still};
 use crate::ready::Ready;
 use crate::record::{Contents, Head, Record};
+use crate::rules::Rules;
 use crate::snippet::{Cells, Lane, Rings, Sequences, Setting};
 use crate::stacks::{Stacks, Walk};
 use crate::stops::Stops;
 use crate::store::Store;
+use crate::unchanged::refuse_changed;
 use crate::unwind;
 use crate::why::Why;
 use crate::{generate, immediates, indices, remains, steady};
@@ -67,17 +70,18 @@ pub struct Installed {
     pub(crate) shape: Shape,
     pub(crate) cells: u32,
     sites: usize,
-    /// The stacks, and the keys of several items, that snippets have stored: by their offsets from
-    /// the first lane of the first area.
+    /// The stacks, and the keys of several items, that snippets have stored.
     pub(crate) stacks: Option<Store>,
     pub(crate) tuples: Option<Store>,
-    /// Where values are kept, the same.
+    /// Where values are kept: an offset from the first lane of the first area, as theirs.
     pub(crate) kept: Option<u64>,
     pub(crate) removable: Removable,
     /// Moves of program counters in the bytes that change.
     pub(crate) moves: BTreeMap<u64, u64>,
     /// The originals of instructions, by the addresses of the copies, of an arrangement.
     pub(crate) back: BTreeMap<u64, u64>,
+    /// The rules of the program's frames, once return addresses have been taken back.
+    pub(crate) rules: OnceLock<Rules>,
     /// Time for which the program was stopped for the installation.
     pub stood: StopTimes,
 }
@@ -156,7 +160,21 @@ impl Installed {
             put_in(program, plan, shape, session, &Moving::default())?;
         let Stored { walk, tuples, kept, .. } = Stored::new(plan, 0, shape.bytes());
         let (stacks, sites) = (walk.map(|walk| walk.store), plan.len());
-        Ok(Self { areas, shape, cells, sites, stacks, tuples, kept, removable, moves, back, stood })
+        let rules = OnceLock::new();
+        Ok(Self {
+            areas,
+            shape,
+            cells,
+            sites,
+            stacks,
+            tuples,
+            kept,
+            removable,
+            moves,
+            back,
+            rules,
+            stood,
+        })
     }
 
     /// Takes everything out that has been installed with it, as [`remains::repair`] does.
@@ -168,8 +186,7 @@ impl Installed {
         remains::give_back(program, &heads)
     }
 
-    /// Returns the originals of the instructions of copies, by the addresses of the copies. For
-    /// tests.
+    /// Returns the originals of copied instructions, by the addresses of the copies. For tests.
     #[doc(hidden)]
     pub fn originals(&self) -> &BTreeMap<u64, u64> {
         &self.back
@@ -212,7 +229,7 @@ pub(crate) fn put_in(
         let stops = Stops {
             records: &changes.records,
             moves: &changes.moves,
-            in_parts: plan.only_counts() && !contexts::switches(program),
+            in_parts: plan.only_counts(),
             cells: moving.from.is_empty().then(|| shape.bytes()),
         };
         let stood = stops.make(program, &areas)?;
@@ -477,21 +494,6 @@ fn refuse_set(program: &Program, plan: &Plan, found: &[remains::Remains]) -> Res
         }
         for part in ready.bodies().into_iter().flat_map(|body| &body.parts) {
             within(part.address, part.code.len())?;
-        }
-    }
-    Ok(())
-}
-
-/// Refuses a function to be copied that is not as it was analysed: the bytes that are copied are
-/// not compared later.
-fn refuse_changed(program: &Program, plan: &Plan, moving: &Moving<'_>) -> Result<(), Why> {
-    for part in plan.ready.iter().flat_map(Ready::bodies).flat_map(|body| &body.parts) {
-        let mut now = vec![0; part.code.len()];
-        let read = program.read(part.address, &mut now);
-        moving.as_it_was(part.address, &mut now);
-        let differs = now.iter().zip(&part.code).position(|(now, then)| now != then);
-        if let Some(at) = if read.is_err() { Some(0) } else { differs } {
-            return Err(Why::Changed { address: part.address + at as u64 });
         }
     }
     Ok(())

@@ -98,8 +98,10 @@
 //! - `listing`, `snippet`, `copy`, `generate`: machine code for the patch area.
 //! - `unwind`: the same code, described for unwinders and debuggers.
 //! - `assemble`: all code of a patch area, on all processors.
+//! - `rules`: where return addresses are on stacks.
 //! - `move_threads`, `returns`: program counters and return addresses that the changes affect.
-//! - `moving`: sites that move, with the calls that lead to them.
+//! - `moving`, `unchanged`: sites that move, with the calls that lead to them; functions that are
+//!   as they were analysed.
 //! - [`remains`], `install`, `withdraw`, `move_sites`, `enter`: put a plan in, take everything out,
 //!   take single sites out, move those that run often, enter and leave copies.
 //! - [`immediates`]: replace numbers in instructions, in place.
@@ -153,6 +155,7 @@ mod relocate;
 pub mod remains;
 mod reserved;
 mod returns;
+mod rules;
 mod semaphores;
 mod site;
 mod snippet;
@@ -161,6 +164,7 @@ mod steady;
 mod stops;
 mod store;
 mod taken;
+mod unchanged;
 mod unwind;
 mod versions;
 mod why;
@@ -185,7 +189,9 @@ pub use snippet::{
     Action, Base, Clock, DURATIONS, Fold, Formula, Item, KEYS, Kept, Key, LOCALS, Operator,
     Relation, Step, TIMER, Test, Text, Unary, Value, Width, text,
 };
-pub use stacks::{FRAMES, Position, Row, Stacks, UNKNOWN_FRAME, Walked, walk};
-pub use versions::{Goal, Version, VersionBlock, VersionInstruction, Versions};
+pub use stacks::{
+    FRAMES, Position, Row, Stacks, UNKNOWN_FRAME, Walked, WalkedFrame, walk, word_of,
+};
+pub use versions::{ConstantCall, Goal, Version, VersionBlock, VersionInstruction, Versions};
 pub use why::Why;
 pub use withdraw::Withdrawn;

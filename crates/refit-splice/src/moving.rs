@@ -23,6 +23,18 @@ pub struct DirectCall {
     pub site: u64,
 }
 
+impl DirectCall {
+    /// Returns the change by which it leads to an address. `None` if the address is too far away,
+    /// or if the displacement lies in two pages.
+    pub(crate) fn leading_to(&self, to: u64) -> Option<Record> {
+        let from = self.address + DISPLACEMENT as u64;
+        let distance = i32::try_from(to.wrapping_sub(from).cast_signed()).ok()?;
+        let (old, new) = (self.displacement.to_vec(), distance.to_le_bytes().to_vec());
+        let record = Record { address: self.address, old, new, copies: Vec::new() };
+        in_one_page(self.address, DISPLACEMENT).then_some(record)
+    }
+}
+
 /// Sites that move, with the calls that lead to them.
 #[derive(Default)]
 pub(crate) struct Moving<'m> {
@@ -37,15 +49,7 @@ impl Moving<'_> {
     /// Returns the changes of those calls whose site is among these changes.
     pub(crate) fn redirected(&self, records: &[Record]) -> Vec<Record> {
         let targets: BTreeMap<u64, u64> = records.iter().filter_map(Record::target).collect();
-        let redirected = |call: &DirectCall| {
-            let to = *targets.get(&call.site)?;
-            let from = call.address + DISPLACEMENT as u64;
-            let distance = i32::try_from(to.wrapping_sub(from).cast_signed()).ok()?;
-            let (old, new) = (call.displacement.to_vec(), distance.to_le_bytes().to_vec());
-            let whole = in_one_page(call.address, DISPLACEMENT);
-            let record = Record { address: call.address, old, new, copies: Vec::new() };
-            whole.then_some(record)
-        };
+        let redirected = |call: &DirectCall| call.leading_to(*targets.get(&call.site)?);
         self.calls.iter().filter_map(redirected).collect()
     }
 

@@ -24,6 +24,8 @@ use crate::record::Record;
 
 /// Maximum number of pages that are read and written together.
 const TOGETHER: u64 = 16;
+/// Number of pages that change in one of several stops: some three milliseconds.
+pub(crate) const PAGES_AT_ONCE: usize = 384;
 
 /// Places that are to change, with room for what is there.
 pub(crate) struct Places<'r> {

@@ -1,22 +1,23 @@
 //! Return addresses that lead to copies ([`arrange`](crate::arrange)), when these are taken out.
 //!
-//! While no thread runs, each word of a stack that is the address of a copied instruction is
-//! replaced by the address of the original. It is a return address, is left over from one or from
-//! a jump by a table, or was derived from one; in each case the original means the same to the
-//! program. It could be a number, too, but areas are where numbers are rare
-//! ([`Area`](crate::area::Area)).
+//! While no thread runs, its stack is walked from frame to frame ([`Rules`]), and each return
+//! address that is that of a copied instruction is replaced by the address of the original.
+//!
+//! Other words of stacks that look like return addresses are left over from earlier calls: nobody
+//! returns to them. They are not changed, since some of their bytes may be those of a variable. If
+//! a walk does not reach the outermost frame (code without frame descriptions, a thread whose
+//! registers are not known), return addresses may be among the other words; then the area stays.
 //!
 //! *Which memory is a stack.* A mapping is one if the stack pointer of a task is in it, or one that
-//! the kernel has saved for a signal handler. Other memory is not changed: a program may keep
-//! addresses in tables whose order depends on them. It is searched, and if one of its words is the
-//! address behind a call in a copy, the area stays: this may be the stack of a coroutine. So it
+//! the kernel has saved for a signal handler. Other memory is searched, and if one of its words is
+//! the address behind a call in a copy, the area stays: this may be the stack of a coroutine. So it
 //! does if the address of a copy is in a register, and if there is too much memory to search.
 //!
-//! A thread that unwinds its stack through the copies looks up which tables describe a frame, by
-//! an address within the call that the frame is in, and then has the addresses of the tables. While
-//! a register, or a word that is in use on a stack, is an address of the area but not that of a
-//! copied instruction, nothing is replaced. Addresses of lanes do not count: only code of the area
-//! has these, and leaves them below the stack pointer, where a leaf function may use memory.
+//! A thread that unwinds its stack has return addresses elsewhere, and addresses of the tables that
+//! describe a frame. So nothing is replaced while a thread is in an unwinder, or while a register,
+//! or a word that is in use on a stack, is an address of the area but not of its code. Addresses of
+//! lanes do not count: only code of the area has these, and leaves them below the stack pointer,
+//! where a leaf function may use memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,6 +30,7 @@ use refit_sys::patch_area::is_area;
 use crate::process::own_memory::{self, Wanted};
 use crate::process::{Program, Refusal, Still, contexts, general, signal_frames};
 use crate::record::Head;
+use crate::rules::Rules;
 
 /// Most bytes of code that are decoded to find the instruction before another.
 const MOST_BETWEEN: u64 = 4096;
@@ -38,6 +40,8 @@ const MOST_BETWEEN: u64 = 4096;
 pub(crate) enum Left {
     /// A thread has one in a register, or unwinds its stack.
     InUse,
+    /// One may be in a frame that is not known.
+    Unknown,
     /// One is in memory that is no stack.
     Saved,
     /// There is too much memory to search.
@@ -46,10 +50,14 @@ pub(crate) enum Left {
 
 /// Takes return addresses on stacks from the copies of an area back to the originals, whose
 /// addresses `back` has by those of the copies. Returns why some may be left on stacks.
+///
+/// # Errors
+/// [`Refusal`]: a thread was killed, or memory cannot be written.
 pub(crate) fn take_back(
     still: &Still<'_>,
     head: &Head,
     back: &BTreeMap<u64, u64>,
+    rules: &Rules,
 ) -> Result<Option<Left>, Refusal> {
     let program = still.program();
     let Some(stacks) = stacks(still, still.mappings()?)? else { return Ok(Some(Left::Large)) };
@@ -57,20 +65,26 @@ pub(crate) fn take_back(
     if registers(still)?.is_none_or(|words| words.iter().any(|word| area.contains(word))) {
         return Ok(Some(Left::InUse));
     }
-    let mut changes = Vec::new();
-    let mut unwinds = false;
+    let returns = rules.returns(still)?;
+    if returns.unwinds {
+        return Ok(Some(Left::InUse));
+    }
+    let (code, mut changes, mut unknown) = (head.code_range(), Vec::new(), false);
     for Stack { top, pages } in &stacks {
-        for (at, word) in
-            own_memory::search(program, pages, Wanted::all(std::slice::from_ref(&area)))
-        {
+        let words = own_memory::search(program, pages, Wanted::all(std::slice::from_ref(&area)));
+        for (at, word) in words.into_iter().filter(|(at, _)| at + contexts::RED_ZONE >= *top) {
             match back.get(&word) {
-                Some(&to) => changes.push((at, to)),
-                None => unwinds |= at + contexts::RED_ZONE >= *top,
+                Some(&to) if returns.slots.contains(&at) => changes.push((at, to)),
+                // A frame has one that cannot be taken back now, or a thread uses the tables.
+                _ if returns.slots.contains(&at) || !code.contains(&word) => {
+                    return Ok(Some(Left::InUse));
+                }
+                found => {
+                    let returns_there = || is_behind_call(program, back, word);
+                    unknown |= !returns.all && (found.is_none() || returns_there());
+                }
             }
         }
-    }
-    if unwinds {
-        return Ok(Some(Left::InUse));
     }
     for (at, to) in changes {
         program.write(at, &to.to_le_bytes()).map_err(|source| Refusal::System {
@@ -79,7 +93,7 @@ pub(crate) fn take_back(
             source,
         })?;
     }
-    Ok(None)
+    Ok(unknown.then_some(Left::Unknown))
 }
 
 /// Returns why return addresses to the copies of an area may be left elsewhere, after
@@ -100,13 +114,13 @@ pub(crate) fn left(
     // Areas have data of their own.
     let areas: Vec<&Mapping> = mappings.iter().filter(|mapping| is_area(mapping)).collect();
     let is_own = |at| areas.iter().any(|area| area.range.contains(&at));
-    let returns = |word| may_be_returned_to(program, back, word);
+    let returns = |word| is_behind_call(program, back, word);
     let left = found.into_iter().any(|(at, word)| !is_stack(at) && !is_own(at) && returns(word));
     Ok(left.then_some(Left::Saved))
 }
 
-/// Whether the address of an instruction of a copy may be the one behind a call.
-fn may_be_returned_to(program: &Program, back: &BTreeMap<u64, u64>, address: u64) -> bool {
+/// Whether the address of an instruction of a copy is one behind a call, as far as that is known.
+fn is_behind_call(program: &Program, back: &BTreeMap<u64, u64>, address: u64) -> bool {
     // Instructions that have been added, or that stand for none of the original, are in between.
     let Some((&begin, _)) = back.range(..address).next_back() else { return true };
     let mut code = vec![0; (address - begin).min(MOST_BETWEEN) as usize];

@@ -11,16 +11,13 @@ use std::time::Duration;
 
 use crate::area::Area;
 use crate::move_threads::{move_contexts, move_counters, ranges};
-use crate::patches::{Now, Places};
+use crate::patches::{Now, PAGES_AT_ONCE, Places};
 use crate::process::search_before::search_before;
 use crate::process::searched::Searched;
 use crate::process::{Program, STOP_TIMEOUT, Still, contexts};
 use crate::record::Record;
 use crate::why::Why;
 use crate::{debugger, libunwind, semaphores};
-
-/// Number of pages that change in one of several stops: some three milliseconds.
-const PAGES_AT_ONCE: usize = 384;
 
 /// The changes of a program, and how they are made.
 pub(crate) struct Stops<'c> {
@@ -44,11 +41,13 @@ impl Stops<'_> {
         areas: &[Area],
     ) -> Result<(Duration, Duration), Why> {
         let list = debugger::first(program);
-        let pages = if self.in_parts { PAGES_AT_ONCE } else { usize::MAX };
-        let parts = Places::new(self.records).divide(pages);
-        let count = parts.len();
         // Moves are the same in all stops.
         let searched = self.searched(program);
+        // Otherwise each of them takes as long as the search.
+        let is_searched = searched.is_some() || !contexts::switches(program);
+        let pages = if self.in_parts && is_searched { PAGES_AT_ONCE } else { usize::MAX };
+        let parts = Places::new(self.records).divide(pages);
+        let count = parts.len();
         let (mut all, mut longest) = (Duration::ZERO, Duration::ZERO);
         for (number, places) in (1..).zip(parts) {
             let work = |still: &mut Still<'_>| {

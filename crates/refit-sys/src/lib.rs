@@ -18,9 +18,10 @@
 //!   descriptors of them; [`perf`], what the scheduler does with them
 //! - *their threads*: [`trace`], stopping them, their state, system calls made in them, their
 //!   events ([`trace::next`]); [`seccomp`], intercepting their system calls
-//! - *their memory*: [`maps`] and [`smaps`], mappings and their use; [`pagemap`], the state of
-//!   pages; [`patch_area`], refit's code; [`foreign`], reading and writing; [`userfault`], serving
-//!   page faults; [`agent`], making calls that act on the memory
+//! - *their memory*: [`maps`] and [`smaps`], mappings and their use; [`mapped_file`], the files of
+//!   mappings; [`pagemap`], the state of pages; [`patch_area`], refit's code; [`foreign`], reading
+//!   and writing; [`userfault`], serving page faults; [`agent`], making calls that act on the
+//!   memory
 //! - *their start*: [`launch`], starting them stopped; [`auxv`], what the kernel passes to them;
 //!   [`layout`], where the kernel records their parts
 //!
@@ -48,6 +49,7 @@ pub mod latest;
 pub mod launch;
 pub mod layout;
 pub mod library;
+pub mod mapped_file;
 pub mod maps;
 pub mod memfd;
 pub mod memory;

@@ -159,7 +159,7 @@ fn make(stage: &Stage, case: &Case) -> Result<(Versions, Figures), NoVersion> {
     let made = version(&code, known, &constants, Limits::default())?;
     let site = entry_site(&place, &stage.module)?;
     let body = place.body().cloned().ok_or(NoVersion::Uncopied)?;
-    Ok((Versions { site, body, versions: vec![made.0] }, made.1))
+    Ok((Versions { site, body, versions: vec![made.0], calls: Vec::new() }, made.1))
 }
 
 fn try_batch(stage: &mut Stage, batch: &[FunctionId]) -> Tally {

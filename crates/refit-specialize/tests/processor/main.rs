@@ -129,9 +129,11 @@ impl Chance {
             u64::MAX,
             1 << 63,
         ];
-        match self.below(3) {
+        match self.below(5) {
             0 => EDGES[self.below(EDGES.len())],
             1 => self.next() % 100,
+            2 => i64::from(self.next() as i8).cast_unsigned(),
+            3 => i32::from(self.next() as i16).cast_unsigned().into(),
             _ => self.next(),
         }
     }
@@ -215,7 +217,16 @@ const FLAGS: [(u8, u32); 6] = [
 fn known(before: &Registers, masks: &[u64; 16], flags: u8) -> State {
     let mut state = State::default();
     for (number, (&value, &mask)) in before.general.iter().zip(masks).enumerate() {
-        state.write(WHOLE[number], Bits::partly(mask, value));
+        let bits = Bits::partly(mask, value);
+        // The knowledge that the upper bits are copies of one, if they are.
+        let extended = [
+            bits.sign_extended(8),
+            bits.sign_extended(16),
+            bits.sign_extended(8).zero_extended(32),
+            bits.sign_extended(16).zero_extended(32),
+        ];
+        let possible = extended.into_iter().find(|&bits| excluded(bits, value).is_none());
+        state.write(WHOLE[number], possible.filter(|_| mask & 1 == 1).unwrap_or(bits));
     }
     for (one, bit) in FLAGS.into_iter().filter(|(one, _)| flags & one != 0) {
         let set = if before.flags >> bit & 1 == 1 { u64::from(one) } else { 0 };
@@ -243,15 +254,31 @@ const WHOLE: [Register; 16] = [
     Register::R15,
 ];
 
+/// Says why a value would not be possible by what is known of it.
+fn excluded(bits: Bits, value: u64) -> Option<String> {
+    let (ones, zeros) = bits.split();
+    if ones & !value != 0 || zeros & value != 0 {
+        return Some(format!("it is {value:#x}, not {ones:#x} and {zeros:#x}"));
+    }
+    if bits.differ(Bits::known(value), 64) {
+        return Some(format!("it is {value:#x}, which differs from {bits:?}"));
+    }
+    [8, 16, 32, 64].into_iter().find_map(|width| {
+        let low = Bits::known(value).zero_extended(width);
+        let (signed, unsigned) = (low.signed_range(width).0, low.unsigned_range(width).0);
+        let ((least, greatest), (lower, upper)) =
+            (bits.signed_range(width), bits.unsigned_range(width));
+        let within =
+            least <= signed && signed <= greatest && lower <= unsigned && unsigned <= upper;
+        (!within).then(|| format!("{value:#x} is not in the ranges of {bits:?}"))
+    })
+}
+
 /// Returns what of a state is not as the registers are.
 fn wrong(state: &State, registers: &Registers) -> Option<String> {
     for (number, &value) in registers.general.iter().enumerate().filter(|(at, _)| *at != 4) {
-        let (ones, zeros) = state.whole(number).split();
-        if ones & !value != 0 || zeros & value != 0 {
-            return Some(format!(
-                "{:?} is {value:#x}, not {ones:#x} and {zeros:#x}",
-                WHOLE[number]
-            ));
+        if let Some(why) = excluded(state.whole(number), value) {
+            return Some(format!("{:?}: {why}", WHOLE[number]));
         }
     }
     FLAGS.into_iter().find_map(|(one, bit)| {

@@ -6,6 +6,7 @@ use refit_analysis::{Module, registers};
 use refit_probe::files::Files;
 use refit_probe::finder;
 use refit_probe::sites::Place;
+use refit_specialize::calls::{Callee, constant_calls};
 use refit_specialize::code::Code;
 use refit_specialize::constants::Loaded;
 use refit_specialize::graph::Limits;
@@ -41,7 +42,11 @@ pub(crate) fn install(
         let versions: Vec<_> = values.iter().filter_map(of).collect();
         let site = entry_site(&place, &module).ok()?;
         let body = place.body()?.clone();
-        (!versions.is_empty()).then_some(Versions { site, body, versions })
+        let entry = module.function(id).entry;
+        let callee = Callee { entry, site: site.address, register: registers::ARGUMENTS[0] };
+        let of: Vec<u64> = versions.iter().map(|one| one.value).collect();
+        let calls = constant_calls(program, (&module, bias), &callee, &of);
+        (!versions.is_empty()).then_some(Versions { site, body, versions, calls })
     });
     let (mut plan, _) = Plan::versions(functions.collect());
     let lines = plan.lines().count();

@@ -1,5 +1,6 @@
 //! Programs whose functions have versions.
 
+mod constant;
 mod course;
 mod made;
 mod unwound;

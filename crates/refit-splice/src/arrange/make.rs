@@ -32,13 +32,22 @@ pub(crate) fn make(arranged: &Arranged, at: u64) -> Result<Vec<EncodedCode>, Why
     let encoded = Encoded::new(arranged, &written, at)?;
     let copies = encoded.located(&written.places)?;
     // Where threads continue that are at an instruction.
-    let mut to: BTreeMap<u64, u64> = encoded.located(&written.left_out)?.into_iter().collect();
+    let left_out = encoded.located(&written.left_out)?;
+    let mut to: BTreeMap<u64, u64> = left_out.iter().copied().collect();
     to.extend(copies.iter().copied());
     let mut back = encoded.located(&written.jumps)?;
     back.extend(encoded.located(&written.others)?);
     back.extend(copies.into_iter().filter(|(original, _)| !tables.is_used_at(*original)));
     back.sort_unstable_by_key(|&(_, copy)| copy);
     back.dedup_by_key(|&mut (_, copy)| copy);
+    // Where a jump was left out, threads continue at the jump: an unwinder that finds the address
+    // on a stack looks for the call before it. The last of two that have the same copy counts.
+    let used = |original| tables.is_used_at(original);
+    let known: BTreeMap<u64, u64> = back.iter().map(|&(original, copy)| (copy, original)).collect();
+    let jumps =
+        left_out.into_iter().filter(|&(jump, copy)| !used(jump) && known.contains_key(&copy));
+    back.extend(jumps);
+    back.sort_by_key(|&(_, copy)| copy);
     let mut all: Vec<EncodedCode> = tables.encode(&to)?.into_iter().collect();
     let mut entered = BTreeSet::new();
     for (number, &(index, _)) in written.runs.iter().enumerate() {

@@ -7,9 +7,10 @@
 mod found;
 mod removed;
 mod repair;
+mod restore_ahead;
 mod take_out;
 
 pub use found::{Remains, find, first_page};
 pub use removed::{KeptReason, Removed};
 pub(crate) use repair::give_back;
-pub use repair::{Which, repair, take_out};
+pub use repair::{Which, repair, take_out, take_out_in_parts};

@@ -35,6 +35,8 @@ pub enum KeptReason {
     /// A word of the program's memory, where a saved context would have its program counter, is an
     /// address in the area.
     Saved,
+    /// The frames of a thread are not all described, so return addresses may lead to the area.
+    Unknown,
     /// Whenever the program was stopped, a thread was running in a signal handler that may have had
     /// the context of another one in registers.
     Handler,
@@ -45,7 +47,7 @@ pub enum KeptReason {
 impl KeptReason {
     /// Whether the reason may cease to hold by itself.
     pub(super) fn passes(self) -> bool {
-        matches!(self, Self::InUse | Self::Restless | Self::Saved)
+        matches!(self, Self::InUse | Self::Restless | Self::Saved | Self::Unknown)
     }
 }
 
@@ -57,6 +59,7 @@ impl std::fmt::Display for KeptReason {
             Self::Filtered => "the program limits its system calls (seccomp) and may not unmap it",
             Self::Restless => "the threads that could unmap it wait where nothing interrupts them",
             Self::Saved => "the program has saved the context of a thread that was in it",
+            Self::Unknown => "a thread's stack has frames that nothing describes, and may return there",
             Self::Handler => "a signal handler was running each time, and may be switching threads that were in it",
             Self::Large => "the program's memory is too large to be searched for contexts and return addresses that it has saved",
         })

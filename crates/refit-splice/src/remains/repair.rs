@@ -11,10 +11,12 @@ use tracing::debug;
 
 use super::found::{Remains, find};
 use super::removed::{KeptReason, Removed};
-use super::take_out::{Areas, Part, search};
+use super::restore_ahead::restore_ahead;
+use super::take_out::{Areas, Part, rules, search};
 use crate::process::searched::Searched;
 use crate::process::{self, Call, Program, Refusal, STOP_TIMEOUT, Still, contexts, signal_frames};
 use crate::record::Contents;
+use crate::rules::Rules;
 use crate::why::Why;
 
 /// Number and length of the pauses in which threads may leave an area. Snippets and handlers are
@@ -55,17 +57,30 @@ impl Which {
 /// # Errors
 /// [`Why`]: the program cannot be changed, or a thread does not leave the spliced code.
 pub fn repair(program: &Program) -> Result<Removed, Why> {
-    take_out(program, Which::All)
+    take_out_in_parts(program, Which::All)
 }
 
-/// Takes out a part of it, as [`repair`] does.
+/// Takes out a part of it, as [`repair`] does. All sites cease to count at the same moment.
 ///
 /// # Errors
 /// As [`repair`].
 pub fn take_out(program: &Program, which: Which) -> Result<Removed, Why> {
+    take(program, which, false)
+}
+
+/// Takes out a part of it, as [`repair`] does. Sites in many pages are taken out in several stops,
+/// which are shorter than one; so they cease to count one after the other.
+///
+/// # Errors
+/// As [`repair`].
+pub fn take_out_in_parts(program: &Program, which: Which) -> Result<Removed, Why> {
+    take(program, which, true)
+}
+
+fn take(program: &Program, which: Which, in_parts: bool) -> Result<Removed, Why> {
     let found = find(program)?.into_iter().filter(|one| which.has(one));
     let files: BTreeSet<_> = found.map(|remains| remains.file).collect();
-    let before = Before::new(program);
+    let before = Before::new(program, in_parts);
     let once = |last| take_out_once((program, &before), which, &files, last);
     let removed = until_gone(program, once)?;
     let kept = removed.kept;
@@ -122,7 +137,8 @@ fn take_out_once(
         }
         for id in sharers {
             let cleaned = program.open_forked(id).map_err(Why::from);
-            let clean = |child| take_out_of((&child, &Before::new(&child)), which, last);
+            let clean =
+                |child| take_out_of((&child, &Before::new(&child, before.in_parts)), which, last);
             match cleaned.and_then(clean) {
                 Ok(more) => {
                     if more.areas == 0 || more.kept > 0 {
@@ -157,11 +173,15 @@ struct Before {
     /// Descriptors that a killed refit may have left.
     leaked: Vec<u64>,
     searched: Option<Arc<Searched>>,
+    rules: Option<Arc<Rules>>,
+    /// Whether there may be several stops.
+    in_parts: bool,
 }
 
 impl Before {
-    fn new(program: &Program) -> Self {
-        Self { leaked: leaked(program), searched: search(program) }
+    fn new(program: &Program, in_parts: bool) -> Self {
+        let (leaked, searched) = (leaked(program), search(program));
+        Self { leaked, searched, rules: rules(program), in_parts }
     }
 }
 
@@ -174,7 +194,8 @@ fn take_out_of(
         // Searched while no task runs, so that no fork copies an area between this search and its
         // removal.
         let remains = find(program)?;
-        let removed = remove(still, &remains, |one| which.has(one), last)?;
+        let rules = before.rules.clone();
+        let removed = remove(still, (&remains, rules), |one| which.has(one), last)?;
         if !before.leaked.is_empty() {
             close(still, &before.leaked)?;
         }
@@ -182,23 +203,25 @@ fn take_out_of(
         Ok::<_, Why>(removed)
     };
     let searched = before.searched.as_ref();
+    let ahead = restore_ahead(program, searched, |one| before.in_parts && which.has(one))?;
     let (removed, stood) = contexts::stand_still(program, STOP_TIMEOUT, searched, work)?;
-    Ok(Removed { stood, ..removed })
+    Ok(Removed { stood, ..removed }.and(ahead))
 }
 
 /// Takes out the areas at these addresses, with the changes that they record.
 pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<Removed, Why> {
-    let searched = search(program);
+    let (searched, rules) = (search(program), rules(program));
+    let wanted = |one: &Remains| areas.contains(&one.head.address);
     let once = |last: bool| {
+        let ahead = restore_ahead(program, searched.as_ref(), wanted)?;
         let work = |still: &mut Still<'_>| {
             let remains = find(program)?;
-            let wanted = |one: &Remains| areas.contains(&one.head.address);
-            let removed = remove(still, &remains, wanted, last)?;
+            let removed = remove(still, (&remains, rules.clone()), wanted, last)?;
             process::clean(still)?;
             Ok::<_, Why>(removed)
         };
         let removed = contexts::stand_still(program, STOP_TIMEOUT, searched.as_ref(), work);
-        removed.map(|(removed, _)| removed)
+        removed.map(|(removed, stood)| Removed { stood, ..removed }.and(ahead))
     };
     until_gone(program, once)
 }
@@ -208,11 +231,11 @@ pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<Removed, Why
 /// while return addresses on stacks lead to one.
 fn remove(
     still: &mut Still<'_>,
-    all: &[Remains],
+    (all, rules): (&[Remains], Option<Arc<Rules>>),
     wanted: impl Fn(&Remains) -> bool,
     last: bool,
 ) -> Result<Removed, Why> {
-    let areas = Areas::new(still, all)?;
+    let areas = Areas::new(still, all, rules)?;
     let mut restored = Vec::new();
     for one in all.iter().filter(|one| wanted(one)) {
         restored.push((one, one.restore(still, &areas, Part::Others)?));

@@ -18,6 +18,7 @@ use crate::process::searched::Searched;
 use crate::process::{Program, Refusal, Still, contexts, signal_frames};
 use crate::record::{Head, Record};
 use crate::returns::{self, Left};
+use crate::rules::Rules;
 use crate::why::Why;
 use crate::{debugger, indices, libunwind, move_threads, semaphores};
 
@@ -28,6 +29,8 @@ pub(super) struct Areas {
     reads: bool,
     /// Program counters to which signal handlers return.
     returns: Vec<u64>,
+    /// The rules of its frames, if copies make calls.
+    rules: Option<Arc<Rules>>,
 }
 
 /// The sites of an area that are restored together.
@@ -63,13 +66,16 @@ impl Restored {
 }
 
 impl Areas {
-    pub(super) fn new(still: &Still<'_>, remains: &[Remains]) -> Result<Self, Refusal> {
+    pub(super) fn new(
+        still: &Still<'_>,
+        remains: &[Remains],
+        rules: Option<Arc<Rules>>,
+    ) -> Result<Self, Refusal> {
         let heads: Vec<Head> = remains.iter().map(|one| one.head).collect();
-        let returns: Vec<u64> =
-            signal_frames::saved(still)?.into_iter().map(|frame| frame.counter).collect();
+        let returns = returns(still)?;
         let finders = finders(still.program(), &heads);
         if finders.is_empty() {
-            return Ok(Self { heads, reads: false, returns });
+            return Ok(Self { heads, reads: false, returns, rules });
         }
         let wanted = Wanted::all(&finders);
         let positions = still.positions()?.into_iter().map(|(counter, _)| counter);
@@ -78,8 +84,13 @@ impl Areas {
                 contexts::SearchResult::All(found) => !found.is_empty(),
                 contexts::SearchResult::TooLarge => true,
             };
-        Ok(Self { heads, reads, returns })
+        Ok(Self { heads, reads, returns, rules })
     }
+}
+
+/// Returns the program counters to which signal handlers return.
+pub(super) fn returns(still: &Still<'_>) -> Result<Vec<u64>, Refusal> {
+    Ok(signal_frames::saved(still)?.into_iter().map(|frame| frame.counter).collect())
 }
 
 /// Returns the code by which unwinders learn of these areas.
@@ -104,6 +115,12 @@ pub(super) fn search(program: &Program) -> Option<Arc<Searched>> {
         let code = heads.iter().map(Head::code_range);
         code.chain(hops).chain(finders(program, &heads)).collect()
     })
+}
+
+/// Reads the rules of a program's frames, if copies make calls there.
+pub(super) fn rules(program: &Program) -> Option<Arc<Rules>> {
+    let found = find(program).unwrap_or_default();
+    found.iter().any(|one| one.head.calls()).then(|| Arc::new(Rules::of(program)))
 }
 
 impl Remains {
@@ -137,7 +154,7 @@ impl Remains {
             restored.comes_back |= now == Now::Foreign;
             Ok::<_, Refusal>((now == Now::New).then_some(&*record.old))
         })?;
-        clear_hops(&records, still, all)?;
+        clear_hops(&records, still, &all.returns)?;
         change.make(program)?;
         if part == Part::Others {
             semaphores::lower(program, &self.head, &self.records);
@@ -145,7 +162,11 @@ impl Remains {
         self.clear_threads(still, &records)?;
         if self.head.calls() && part == Part::Others {
             let back = back(&records);
-            restored.returned_to = returns::take_back(still, &self.head, &back)?.map(reason);
+            restored.returned_to = match &all.rules {
+                Some(rules) => returns::take_back(still, &self.head, &back, rules)?.map(reason),
+                // The area has been made since the rules were read.
+                None => Some(KeptReason::InUse),
+            };
         }
         Ok(restored)
     }
@@ -171,7 +192,7 @@ impl Remains {
     }
 
     /// Returns the changes of a part, with those that only tell of copies.
-    fn records_of(&self, part: Part) -> Vec<&Record> {
+    pub(super) fn records_of(&self, part: Part) -> Vec<&Record> {
         let finders = self.head.finders();
         let leads = |record: &&Record| record.target().is_some_and(|(_, to)| finders.contains(&to));
         let long: BTreeSet<u64> =
@@ -303,6 +324,7 @@ impl Remains {
 fn reason(left: Left) -> KeptReason {
     match left {
         Left::InUse => KeptReason::InUse,
+        Left::Unknown => KeptReason::Unknown,
         Left::Saved => KeptReason::Saved,
         Left::Large => KeptReason::Large,
     }
@@ -317,10 +339,14 @@ fn back(records: &[&Record]) -> BTreeMap<u64, u64> {
 /// Moves every thread that is between a short jump and its long one. A handler that has interrupted
 /// such a thread may be unwinding its stack by the description of the long jump, so its thread
 /// continues in the area, which stays until then.
-fn clear_hops(records: &[&Record], still: &mut Still<'_>, all: &Areas) -> Result<(), Refusal> {
+pub(super) fn clear_hops(
+    records: &[&Record],
+    still: &mut Still<'_>,
+    returns: &[u64],
+) -> Result<(), Refusal> {
     let hops: BTreeMap<u64, u64> =
         records.iter().filter_map(|record| record.springboard()).collect();
-    if all.returns.iter().any(|counter| hops.contains_key(counter)) {
+    if returns.iter().any(|counter| hops.contains_key(counter)) {
         let jumps = records.iter().filter(|record| hops.contains_key(&record.address));
         let on = jumps.filter_map(|record| record.target()).collect();
         move_threads::move_frames(still, &on)?;

@@ -4,7 +4,7 @@
 //! from the frame descriptions of all code that the program has mapped (`row`, `table`); it needs
 //! no frame pointers. Each stack is stored once, and snippets count under its number.
 //!
-//! [`fn@walk`] does the same outside of the program, with a copy of the stack.
+//! [`fn@walk`] does the same outside of the program.
 //!
 //! Everything is in the data of one patch area, behind its lanes:
 //!
@@ -24,7 +24,7 @@ use refit_analysis::image::Procedure;
 pub use row::Row;
 pub(crate) use row::{Kind, SAVED_BY_SIGNAL};
 pub(crate) use table::{BLOCKS, GRANULE, SPREAD, Table};
-pub use walk::{Position, Walked, walk};
+pub use walk::{Position, Walked, WalkedFrame, walk, word_of};
 
 use crate::store::{Store, content};
 

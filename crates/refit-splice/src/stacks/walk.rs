@@ -1,4 +1,4 @@
-//! Walking a stack outside of the program, with a copy of its top.
+//! Walking a stack outside of the program.
 
 use super::row::{Kind, Row, SAVED_BY_SIGNAL};
 
@@ -23,39 +23,42 @@ pub enum Walked {
     Whole,
     /// At the number of frames that was allowed.
     Deep,
-    /// At the end of the copy.
+    /// At memory that cannot be read, such as the end of a copy.
     Cut,
     /// At a frame from which it is not known how to go on.
     Unknown,
 }
 
-/// Walks a stack from where its thread stands, and adds the addresses of at most `depth` frames to
-/// `frames`, the innermost first: of the instruction, or of the last byte of a call.
+/// A frame of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalkedFrame {
+    /// The address of the instruction, or of the last byte of the call.
+    pub address: u64,
+    /// Where the return address of the call is, if it is one.
+    pub slot: Option<u64>,
+}
+
+/// Walks a stack from where its thread stands, and tells of at most `depth` frames, the innermost
+/// first.
 ///
-/// `top` is a copy of the stack from the stack pointer on, and `row` returns the unwinding rules at
-/// an address.
+/// `word` reads a word of the stack, and `row` returns the unwinding rules at an address.
 pub fn walk(
     at: Position,
-    top: &[u8],
+    word: impl Fn(u64) -> Option<u64>,
     depth: usize,
     mut row: impl FnMut(u64) -> Row,
-    frames: &mut Vec<u64>,
+    mut tell: impl FnMut(WalkedFrame),
 ) -> Walked {
-    let base = at.pointer;
-    let word = |address: u64| {
-        let offset = usize::try_from(address.checked_sub(base)?).ok()?;
-        top.get(offset..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
-    };
-    let mut at = at;
+    let (mut at, mut slot) = (at, None);
     for _ in 0..depth {
-        frames.push(at.counter);
+        tell(WalkedFrame { address: at.counter, slot });
         let row = row(at.counter);
         match row.kind {
             Kind::End => return Walked::Whole,
             Kind::Unknown => return Walked::Unknown,
             _ => {}
         }
-        at = match caller(at, row, word) {
+        at = match caller(at, row, &word) {
             // A handler can have a stack of its own; otherwise callers are above, or a rule is
             // wrong.
             Some(next) if next.pointer > at.pointer || row.kind == Kind::Signal => next,
@@ -65,7 +68,9 @@ pub fn walk(
         if at.counter == 0 {
             return Walked::Whole;
         }
-        if row.kind != Kind::Signal {
+        let calls = row.kind != Kind::Signal;
+        slot = calls.then(|| at.pointer.wrapping_sub(WORD));
+        if calls {
             // A call can be the last instruction of its function.
             at.counter -= 1;
         }
@@ -73,8 +78,14 @@ pub fn walk(
     Walked::Deep
 }
 
+/// Returns the word at an address of a copy of a stack that begins at `base`.
+pub fn word_of(copy: &[u8], base: u64, address: u64) -> Option<u64> {
+    let offset = usize::try_from(address.checked_sub(base)?).ok()?;
+    copy.get(offset..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}
+
 /// Returns where the caller of a frame stands: its program counter is the return address. `None` if
-/// the copy does not reach as far.
+/// a word cannot be read.
 fn caller(at: Position, row: Row, word: impl Fn(u64) -> Option<u64>) -> Option<Position> {
     let words = |base: u64, count: i16| base.wrapping_add_signed(i64::from(count) * WORD as i64);
     let cfa = match row.kind {
@@ -111,9 +122,10 @@ mod tests {
         let top: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let at = Position { counter: 0x1000, pointer: BASE, frame };
         let mut frames = Vec::new();
+        let word = |address| word_of(&top, BASE, address);
         let end = walk(
             at,
-            &top,
+            word,
             depth,
             |address| match address >> 12 {
                 1 => row(Kind::StackPointer, 2, 0),
@@ -125,7 +137,12 @@ mod tests {
                 7 => row(Kind::StackPointer, 0, 0),
                 _ => Row::UNKNOWN,
             },
-            &mut frames,
+            |frame| {
+                // The return address is where it is said to be.
+                let returned = frame.slot.and_then(word);
+                assert!(returned.is_none_or(|to| to == frame.address + 1), "{frame:x?}");
+                frames.push(frame.address);
+            },
         );
         (frames, end)
     }

@@ -25,9 +25,14 @@ const DISPLACED: u64 = 192;
 /// [`Why::Generate`] or [`Why::Far`].
 pub(crate) fn make(ready: &ReadyVersions, at: u64) -> Result<EncodedCode, Why> {
     let site = &ready.of.site;
-    let mut writer = Writer { code: Listing::default(), back: Vec::new(), first: COPY_LABELS };
+    let mut writer = Writer {
+        code: Listing::default(),
+        back: Vec::new(),
+        first: COPY_LABELS,
+        begins: Vec::new(),
+    };
     let displaced = writer.all(ready)?;
-    let Writer { code: listing, back, .. } = writer;
+    let Writer { code: listing, back, begins, .. } = writer;
     let failed = |reason: String| Why::Generate { address: site.address, reason };
     let (code, offsets) =
         encode(&listing.instructions, at).map_err(|error| failed(error.to_string()))?;
@@ -43,6 +48,10 @@ pub(crate) fn make(ready: &ReadyVersions, at: u64) -> Result<EncodedCode, Why> {
     let moves = copies.iter().skip(1).copied().collect();
     let mut records = Way::Jump.records(site.address, &site.code[..JUMP], at, copies)?;
     records.extend(Record::of_copies(&back));
+    records.extend(ready.of.calls.iter().filter_map(|one| {
+        let begin = *begins.get(one.version)?;
+        one.call.leading_to(address_of(at, &offsets, begin)?)
+    }));
     Ok(EncodedCode {
         at,
         code,
@@ -64,7 +73,7 @@ pub(crate) fn most_bytes(ready: &ReadyVersions) -> u64 {
 
 /// Returns an upper bound of the number of records.
 pub(crate) fn most_records(ready: &ReadyVersions) -> usize {
-    ready.instructions() + 3
+    ready.instructions() + ready.of.calls.len() + 3
 }
 
 /// Whether the frame behind the instruction, when control gets there, is the one at it.
@@ -81,6 +90,8 @@ struct Writer {
     back: Vec<(u64, usize)>,
     /// The label of the first block of the version that is being written.
     first: u64,
+    /// The positions at which the versions begin.
+    begins: Vec<usize>,
 }
 
 impl Writer {
@@ -106,6 +117,7 @@ impl Writer {
         for version in versions.iter().rev() {
             label -= blocks(version);
             self.first = label;
+            self.begins.insert(0, self.code.len());
             self.version(version)?;
         }
         self.bind(other);

@@ -11,6 +11,8 @@
 //!                                    jmp back
 //! ```
 //!
+//! A call with a constant argument leads to the version of that value, past the tests.
+//!
 //! The instructions of a version are the caller's. Each stands for an instruction of the function:
 //! the unwinding rules there hold at it too. A version makes its calls itself, as the copies of
 //! [`arrange`](crate::arrange) do, so return addresses lead to it.
@@ -30,4 +32,4 @@ mod version;
 
 pub(crate) use make::{make, most_bytes, most_records};
 pub(crate) use version::ReadyVersions;
-pub use version::{Goal, Version, VersionBlock, VersionInstruction, Versions};
+pub use version::{ConstantCall, Goal, Version, VersionBlock, VersionInstruction, Versions};

@@ -6,6 +6,7 @@ use iced_x86::Instruction;
 
 use crate::body::Body;
 use crate::jump::JUMP;
+use crate::moving::DirectCall;
 use crate::patches::in_one_page;
 use crate::relocate::Displaced;
 use crate::site::Site;
@@ -21,6 +22,18 @@ pub struct Versions {
     pub body: Arc<Body>,
     /// The versions, the most frequent first.
     pub versions: Vec<Version>,
+    /// Calls whose argument always has the value of a version.
+    pub calls: Vec<ConstantCall>,
+}
+
+/// A direct call of a function, or a direct jump to it, at which the register that chooses the
+/// version always has one value. It leads to the version without a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConstantCall {
+    /// The call, which leads to the site of the versions.
+    pub call: DirectCall,
+    /// Index of the version.
+    pub version: usize,
 }
 
 /// A version of a function.

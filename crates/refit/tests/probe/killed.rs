@@ -87,7 +87,13 @@ pub(crate) fn kill_everywhere(
 
 /// Kills refit with these arguments at each of its steps, as [`kill_everywhere`] does. Memory of
 /// the remains may stay mapped if `stays`, but not because it is in use.
-fn kill_each(victim: &mut Victim, arguments: &[&str], first: usize, apart: usize, stays: bool) {
+pub(crate) fn kill_each(
+    victim: &mut Victim,
+    arguments: &[&str],
+    first: usize,
+    apart: usize,
+    stays: bool,
+) {
     let id = victim.id();
     victim.check();
     let files = || std::fs::read_dir(format!("/proc/{id}/fd")).expect("its files").count();

@@ -1,11 +1,11 @@
-//! Sites that come into a program in several stops.
+//! Sites that come into a program in several stops, and are taken out in several.
 
 use std::io::Read;
 use std::process::Stdio;
 
-use crate::killed::kill_everywhere;
+use crate::killed::{kill_each, kill_everywhere};
 use crate::probes::objects;
-use crate::shell::{interrupt, refit, verified, watching};
+use crate::shell::{interrupt, refit, text, verified, watching};
 use crate::victim::Victim;
 
 const PROBE: &str = "uprobe:victim:paged_* { count }";
@@ -40,4 +40,32 @@ fn all_functions_are_counted_from_one_moment_on() {
 #[test]
 fn whenever_refit_is_killed_between_stops_the_program_goes_on() {
     kill_everywhere(&mut Victim::start("paged.c"), PROBE, "5ms", 1, 31);
+}
+
+#[test]
+fn many_sites_are_taken_out_in_several_stops() {
+    let mut victim = Victim::start("paged.c");
+    let id = victim.id();
+    victim.check();
+    let mut command = refit(&["probe", "-p", &id, "-e", PROBE]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("refit");
+    let _told = watching(&mut child);
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    let mut repair = refit(&["repair", "-p", &id]);
+    let repaired = repair.env("REFIT_LOG", "refit_splice=debug").output().expect("it runs");
+    let told = text(&repaired.stderr);
+    assert!(repaired.status.success(), "{told}");
+    // Those of three times 384 pages, before the stop for the rest.
+    assert_eq!(told.matches("restored before the last stop").count(), 3, "{told}");
+    assert!(text(&repaired.stdout).contains("1300"), "{}", text(&repaired.stdout));
+    victim.check();
+    verified(&id);
+}
+
+#[test]
+fn whenever_refit_is_killed_while_it_takes_sites_out_the_program_goes_on() {
+    let mut victim = Victim::start("paged.c");
+    let id = victim.id();
+    kill_each(&mut victim, &["cover", "-p", &id, "--for", "5ms"], 1, 31, false);
 }

@@ -143,6 +143,12 @@ fn describe(step: &Step) -> String {
             repeated(figures),
         ),
         Step::NotMade(value, why) => format!("no version for {value:#x}: {why}"),
+        Step::Calls(0) => "no call has such a constant as its argument".to_owned(),
+        Step::Calls(count) => format!(
+            "{} with such a constant {} there without a comparison",
+            format::counted(*count as u64, "call"),
+            if *count == 1 { "leads" } else { "lead" }
+        ),
         Step::Progress(name) => progress_by(name),
         Step::Measured(proof) => format!("measured: {}", proved(proof)),
     }
