@@ -211,7 +211,7 @@ pub(crate) fn put_in(
     let found = remains::find(program)?;
     refuse_copied(program, plan, &found)?;
     refuse_set(program, plan, &found)?;
-    refuse_changed(program, plan, moving)?;
+    refuse_changed(program, plan, moving, &found)?;
     let groups = groups(&plan.ready);
     let count = found.iter().filter(|one| !one.holds_immediates()).count();
     if count + groups.len() > indices::MOST {

@@ -100,10 +100,9 @@
 //! - `assemble`: all code of a patch area, on all processors.
 //! - `rules`: where return addresses are on stacks.
 //! - `move_threads`, `returns`: program counters and return addresses that the changes affect.
-//! - `moving`, `unchanged`: sites that move, with the calls that lead to them; functions that are
-//!   as they were analysed.
-//! - [`remains`], `install`, `withdraw`, `move_sites`, `enter`: put a plan in, take everything out,
-//!   take single sites out, move those that run often, enter and leave copies.
+//! - `moving`: sites that move, with the calls that lead to them.
+//! - [`remains`], `unchanged`, `install`, `withdraw`, `move_sites`, `enter`: put a plan in, take
+//!   everything out, take single sites out, move those that run often, enter and leave copies.
 //! - [`immediates`]: replace numbers in instructions, in place.
 //! - `counted`, `lanes`, `taken`: read what snippets have counted and stored, and take it.
 //!

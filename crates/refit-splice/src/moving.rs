@@ -60,16 +60,16 @@ impl Moving<'_> {
             None => record,
         }
     }
+}
 
-    /// Replaces the bytes of the sites, among those from an address on, by the original ones.
-    pub(crate) fn as_it_was(&self, address: u64, bytes: &mut [u8]) {
-        for (&site, record) in self.from.range(address..address + bytes.len() as u64) {
-            let at = (site - address) as usize;
-            if let Some(now) =
-                bytes.get_mut(at..at + record.new.len()).filter(|now| *now == record.new)
-            {
-                now.copy_from_slice(&record.old);
-            }
+/// Replaces the bytes of changes that are there, among those from an address on, by the original
+/// ones. The changes are given by their addresses.
+pub(crate) fn as_it_was(changes: &BTreeMap<u64, &Record>, address: u64, bytes: &mut [u8]) {
+    for (&site, record) in changes.range(address..address + bytes.len() as u64) {
+        let at = (site - address) as usize;
+        if let Some(now) = bytes.get_mut(at..at + record.new.len()).filter(|now| *now == record.new)
+        {
+            now.copy_from_slice(&record.old);
         }
     }
 }

@@ -8,6 +8,7 @@ use refit_sys::memory::PAGE_SIZE_U64;
 use refit_sys::patch_area::is_area;
 
 use crate::indices;
+use crate::moving::DISPLACEMENT;
 use crate::process::{Program, Refusal};
 use crate::record::{Contents, Head, Record};
 
@@ -116,6 +117,12 @@ impl Remains {
     /// Whether it has versions of functions ([`Versions`](crate::Versions)).
     pub fn has_versions(&self) -> bool {
         self.head.contents == Contents::Versions
+    }
+
+    /// Returns the changes of calls that lead to its versions.
+    pub(crate) fn redirected(&self) -> impl Iterator<Item = &Record> {
+        let calls = |record: &&Record| !record.is_place() && record.new.len() == DISPLACEMENT;
+        self.records.iter().filter(calls).filter(|_| self.has_versions())
     }
 
     /// Returns the records whose changes are there now.
