@@ -23,6 +23,7 @@ use std::ops::Range;
 
 use refit_analysis::FunctionId;
 use refit_analysis::live::Live;
+use refit_probe::code::decode;
 use refit_splice::{Installed, Plan, remains};
 
 use end::{End, KEPT, Needed, difference};
@@ -175,11 +176,21 @@ impl Facts<'_> {
         code.any(|code| code.addresses.contains(&at)) && !known()
     }
 
+    /// Returns where the jump at an address leads: what follows it in the copy stands for it, if it
+    /// was left out there.
+    fn jumped_to(&self, address: u64) -> Option<u64> {
+        let bias = self.stage.bias;
+        let one = decode(&self.stage.module, address.wrapping_sub(bias))?;
+        one.is_jmp_short_or_near().then(|| one.near_branch64().wrapping_add(bias))
+    }
+
     /// Returns how the end of a function differs from another one's. A jump by a table leaves its
     /// target in a register: in a copy, that of the copy.
     fn difference(&self, case: FunctionId, plain: &End, other: &End) -> Option<String> {
-        if self.is_in_area(other) && self.originals.get(&other.rip) != Some(&plain.rip) {
-            let original = self.originals.get(&other.rip);
+        let original = self.originals.get(&other.rip).copied();
+        let is_it = original == Some(plain.rip)
+            || original.and_then(|one| self.jumped_to(one)) == Some(plain.rip);
+        if self.is_in_area(other) && !is_it {
             return Some(format!("it stands for {original:x?}, not for {:#x}", plain.rip));
         }
         let original = |value| self.originals.get(&value).copied().unwrap_or(value);

@@ -1,7 +1,9 @@
 //! Finds the patch areas in a program.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 use refit_sys::maps::Mapping;
 use refit_sys::memory::PAGE_SIZE_U64;
@@ -22,6 +24,8 @@ pub struct Remains {
     pub(crate) records: Vec<Record>,
     /// The file of the area, by device and inode.
     pub(super) file: (u64, u64),
+    /// The originals of copied instructions, by the addresses of the copies, once they are needed.
+    pub(super) back: OnceLock<BTreeMap<u64, u64>>,
 }
 
 /// Finds the patch areas in a program, in the order in which they are taken out.
@@ -32,6 +36,22 @@ pub fn find(program: &Program) -> Result<Vec<Remains>, Refusal> {
     let mappings = program.mappings()?;
     let found = mappings.iter().filter_map(|mapping| Remains::at(program, mapping));
     let mut found: Vec<Remains> = found.collect();
+    found.sort_by_key(|one| std::cmp::Reverse(one.head.generation));
+    Ok(found)
+}
+
+/// Finds them again: those that are as they were found before are not read again. An area has the
+/// same records as long as it has the same head.
+pub(super) fn find_again(
+    program: &Program,
+    known: &[Arc<Remains>],
+) -> Result<Vec<Arc<Remains>>, Refusal> {
+    let mappings = program.mappings()?;
+    let found = mappings.iter().filter_map(|mapping| {
+        let same = known.iter().find(|one| one.is_still(program, mapping)).cloned();
+        same.or_else(|| Remains::at(program, mapping).map(Arc::new))
+    });
+    let mut found: Vec<_> = found.collect();
     found.sort_by_key(|one| std::cmp::Reverse(one.head.generation));
     Ok(found)
 }
@@ -50,13 +70,27 @@ pub fn first_page(address: u64, records: u64) -> Vec<u8> {
     page
 }
 
+/// Whether a patch area begins with this mapping.
+fn begins(mapping: &Mapping) -> bool {
+    is_area(mapping) && mapping.offset == 0 && !mapping.writable
+}
+
 impl Remains {
     /// Returns the patch area that begins with this mapping.
     fn at(program: &Program, mapping: &Mapping) -> Option<Self> {
-        if !is_area(mapping) || mapping.offset != 0 || mapping.writable {
+        if !begins(mapping) {
             return None;
         }
         Self::parse(&mapping.range, mapping.file, |address, into| program.read(address, into))
+    }
+
+    /// Whether it is the area that begins with this mapping.
+    fn is_still(&self, program: &Program, mapping: &Mapping) -> bool {
+        let own = (self.head.address, self.file) == (mapping.range.start, mapping.file);
+        let mut bytes = [0; Head::BYTES];
+        own && begins(mapping)
+            && program.read(self.head.address + Head::AT, &mut bytes).is_ok()
+            && bytes == self.head.to_bytes()
     }
 
     /// Parses the patch area whose head and records are mapped at these addresses of a program.
@@ -94,7 +128,7 @@ impl Remains {
             left -= some;
             at += PAGE_SIZE_U64;
         }
-        Some(Self { head, records, file })
+        Some(Self { head, records, file, back: OnceLock::new() })
     }
 
     /// Whether its records are immediates that have been replaced, and it has no code.

@@ -9,7 +9,7 @@ use refit_sys::patch_area::{is_area, is_name};
 use refit_sys::process::same_memory;
 use tracing::debug;
 
-use super::found::{Remains, find};
+use super::found::{Remains, find, find_again};
 use super::removed::{KeptReason, Removed};
 use super::restore_ahead::restore_ahead;
 use super::take_out::{Areas, Part, rules, search};
@@ -78,9 +78,9 @@ pub fn take_out_in_parts(program: &Program, which: Which) -> Result<Removed, Why
 }
 
 fn take(program: &Program, which: Which, in_parts: bool) -> Result<Removed, Why> {
-    let found = find(program)?.into_iter().filter(|one| which.has(one));
-    let files: BTreeSet<_> = found.map(|remains| remains.file).collect();
     let before = Before::new(program, in_parts);
+    let found = before.found.iter().filter(|one| which.has(one));
+    let files: BTreeSet<_> = found.map(|remains| remains.file).collect();
     let once = |last| take_out_once((program, &before), which, &files, last);
     let removed = until_gone(program, once)?;
     let kept = removed.kept;
@@ -172,6 +172,7 @@ fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
 struct Before {
     /// Descriptors that a killed refit may have left.
     leaked: Vec<u64>,
+    found: Vec<Arc<Remains>>,
     searched: Option<Arc<Searched>>,
     rules: Option<Arc<Rules>>,
     /// Whether there may be several stops.
@@ -180,8 +181,10 @@ struct Before {
 
 impl Before {
     fn new(program: &Program, in_parts: bool) -> Self {
-        let (leaked, searched) = (leaked(program), search(program));
-        Self { leaked, searched, rules: rules(program), in_parts }
+        let found: Vec<_> = find(program).unwrap_or_default().into_iter().map(Arc::new).collect();
+        found.iter().filter(|one| one.head.calls()).for_each(|one| _ = one.back());
+        let (searched, rules) = (search(program, &found), rules(program, &found));
+        Self { leaked: leaked(program), found, searched, rules, in_parts }
     }
 }
 
@@ -193,7 +196,7 @@ fn take_out_of(
     let work = |still: &mut Still<'_>| {
         // Searched while no task runs, so that no fork copies an area between this search and its
         // removal.
-        let remains = find(program)?;
+        let remains = find_again(program, &before.found)?;
         let rules = before.rules.clone();
         let removed = remove(still, (&remains, rules), |one| which.has(one), last)?;
         if !before.leaked.is_empty() {
@@ -210,17 +213,18 @@ fn take_out_of(
 
 /// Takes out the areas at these addresses, with the changes that they record.
 pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<Removed, Why> {
-    let (searched, rules) = (search(program), rules(program));
+    let before = Before::new(program, true);
+    let searched = before.searched.as_ref();
     let wanted = |one: &Remains| areas.contains(&one.head.address);
     let once = |last: bool| {
-        let ahead = restore_ahead(program, searched.as_ref(), wanted)?;
+        let ahead = restore_ahead(program, searched, wanted)?;
         let work = |still: &mut Still<'_>| {
-            let remains = find(program)?;
-            let removed = remove(still, (&remains, rules.clone()), wanted, last)?;
+            let remains = find_again(program, &before.found)?;
+            let removed = remove(still, (&remains, before.rules.clone()), wanted, last)?;
             process::clean(still)?;
             Ok::<_, Why>(removed)
         };
-        let removed = contexts::stand_still(program, STOP_TIMEOUT, searched.as_ref(), work);
+        let removed = contexts::stand_still(program, STOP_TIMEOUT, searched, work);
         removed.map(|(removed, stood)| Removed { stood, ..removed }.and(ahead))
     };
     until_gone(program, once)
@@ -231,7 +235,7 @@ pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<Removed, Why
 /// while return addresses on stacks lead to one.
 fn remove(
     still: &mut Still<'_>,
-    (all, rules): (&[Remains], Option<Arc<Rules>>),
+    (all, rules): (&[Arc<Remains>], Option<Arc<Rules>>),
     wanted: impl Fn(&Remains) -> bool,
     last: bool,
 ) -> Result<Removed, Why> {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::found::{Remains, find};
+use super::found::Remains;
 use super::removed::KeptReason;
 use crate::area::unmap;
 use crate::patches::{Now, Places};
@@ -68,7 +68,7 @@ impl Restored {
 impl Areas {
     pub(super) fn new(
         still: &Still<'_>,
-        remains: &[Remains],
+        remains: &[Arc<Remains>],
         rules: Option<Arc<Rules>>,
     ) -> Result<Self, Refusal> {
         let heads: Vec<Head> = remains.iter().map(|one| one.head).collect();
@@ -100,9 +100,8 @@ fn finders(program: &Program, heads: &[Head]) -> Vec<Range<u64>> {
 }
 
 /// Searches a program for what the removal of these areas looks for, before it is stopped.
-pub(super) fn search(program: &Program) -> Option<Arc<Searched>> {
+pub(super) fn search(program: &Program, remains: &[Arc<Remains>]) -> Option<Arc<Searched>> {
     search_before(program, || {
-        let Ok(remains) = find(program) else { return Vec::new() };
         if !contexts::switches(program) && !remains.iter().any(|one| one.head.calls()) {
             return Vec::new();
         }
@@ -118,8 +117,7 @@ pub(super) fn search(program: &Program) -> Option<Arc<Searched>> {
 }
 
 /// Reads the rules of a program's frames, if copies make calls there.
-pub(super) fn rules(program: &Program) -> Option<Arc<Rules>> {
-    let found = find(program).unwrap_or_default();
+pub(super) fn rules(program: &Program, found: &[Arc<Remains>]) -> Option<Arc<Rules>> {
     found.iter().any(|one| one.head.calls()).then(|| Arc::new(Rules::of(program)))
 }
 
@@ -161,9 +159,10 @@ impl Remains {
         }
         self.clear_threads(still, &records)?;
         if self.head.calls() && part == Part::Others {
-            let back = back(&records);
             restored.returned_to = match &all.rules {
-                Some(rules) => returns::take_back(still, &self.head, &back, rules)?.map(reason),
+                Some(rules) => {
+                    returns::take_back(still, &self.head, self.back(), rules)?.map(reason)
+                }
                 // The area has been made since the rules were read.
                 None => Some(KeptReason::InUse),
             };
@@ -189,6 +188,12 @@ impl Remains {
             change.make(program)?;
         }
         Ok(restored)
+    }
+
+    /// Returns the originals of all copied instructions, by the addresses of the copies. To make
+    /// this of many takes longer than a stop.
+    pub(super) fn back(&self) -> &BTreeMap<u64, u64> {
+        self.back.get_or_init(|| back(self.records.iter()))
     }
 
     /// Returns the changes of a part, with those that only tell of copies.
@@ -255,8 +260,7 @@ impl Remains {
         if !self.head.calls() {
             return Ok(None);
         }
-        let back = back(&self.records.iter().collect::<Vec<_>>());
-        Ok(returns::left(still, &self.head, &back)?.map(reason))
+        Ok(returns::left(still, &self.head, self.back())?.map(reason))
     }
 
     /// Unmaps the area; some of the others may be unmapped already. Returns false if a thread is
@@ -285,7 +289,7 @@ impl Remains {
             contexts::SearchResult::All(found) if found.is_empty() => return Ok(None),
             contexts::SearchResult::All(found) => found,
         };
-        let back = back(&self.records.iter().collect::<Vec<_>>());
+        let back = self.back();
         let mut left = false;
         for one in found {
             match back.get(&one.counter) {
@@ -305,7 +309,7 @@ impl Remains {
             return Ok(());
         }
         let code = self.head.code_range();
-        let back = back(records);
+        let back = back(records.iter().copied());
         let asleep: Vec<u64> = still.asleep().map(|(_, waits)| waits.counter).collect();
         if asleep.iter().any(|counter| code.contains(counter)) {
             // The thread waits for a page, and will continue at this address.
@@ -331,8 +335,8 @@ fn reason(left: Left) -> KeptReason {
 }
 
 /// Returns the originals of copied instructions, by the address of the copy.
-fn back(records: &[&Record]) -> BTreeMap<u64, u64> {
-    let copies = records.iter().flat_map(|record| &record.copies);
+fn back<'r>(records: impl Iterator<Item = &'r Record>) -> BTreeMap<u64, u64> {
+    let copies = records.flat_map(|record| &record.copies);
     copies.map(|&(from, copy)| (copy, from)).collect()
 }
 
