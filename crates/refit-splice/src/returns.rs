@@ -9,9 +9,11 @@
 //! registers are not known), return addresses may be among the other words; then the area stays.
 //!
 //! *Which memory is a stack.* A mapping is one if the stack pointer of a task is in it, or one that
-//! the kernel has saved for a signal handler. Other memory is searched, and if one of its words is
-//! the address behind a call in a copy, the area stays: this may be the stack of a coroutine. So it
-//! does if the address of a copy is in a register, and if there is too much memory to search.
+//! the kernel has saved for a signal handler. What is below the stack pointer does not count if the
+//! mapping has nothing but the stack. Other memory is searched, and so is memory of such a mapping
+//! that no walk has gone through: if one of its words is the address behind a call in a copy, the
+//! area stays, since this may be the stack of a coroutine. So it does if the address of a copy is
+//! in a register, and if there is too much memory to search.
 //!
 //! A thread that unwinds its stack has return addresses elsewhere, and addresses of the tables that
 //! describe a frame. So nothing is replaced while a thread is in an unwinder, or while a register,
@@ -69,20 +71,23 @@ pub(crate) fn take_back(
     if returns.unwinds {
         return Ok(Some(Left::InUse));
     }
-    let (code, mut changes, mut unknown) = (head.code_range(), Vec::new(), false);
-    for Stack { top, pages } in &stacks {
-        let words = own_memory::search(program, pages, Wanted::all(std::slice::from_ref(&area)));
-        for (at, word) in words.into_iter().filter(|(at, _)| at + contexts::RED_ZONE >= *top) {
+    let (code, mut changes, mut left) = (head.code_range(), Vec::new(), None);
+    for stack in &stacks {
+        let area = std::slice::from_ref(&area);
+        for (at, word) in own_memory::search(program, &stack.pages, Wanted::all(area)) {
             match back.get(&word) {
                 Some(&to) if returns.slots.contains(&at) => changes.push((at, to)),
+                _ if stack.is_left_over(at) => {}
                 // A frame has one that cannot be taken back now, or a thread uses the tables.
                 _ if returns.slots.contains(&at) || !code.contains(&word) => {
                     return Ok(Some(Left::InUse));
                 }
-                found => {
-                    let returns_there = || is_behind_call(program, back, word);
-                    unknown |= !returns.all && (found.is_none() || returns_there());
-                }
+                // It is left over from an earlier call.
+                _ if returns.all && returns.has_walked(at) => {}
+                found if found.is_none() && returns.all => {}
+                found if found.is_some() && !is_behind_call(program, back, word) => {}
+                _ if returns.all => left = Some(Left::Saved),
+                _ => left = Some(Left::Unknown),
             }
         }
     }
@@ -93,7 +98,7 @@ pub(crate) fn take_back(
             source,
         })?;
     }
-    Ok(unknown.then_some(Left::Unknown))
+    Ok(left)
 }
 
 /// Returns why return addresses to the copies of an area may be left elsewhere, after
@@ -138,8 +143,18 @@ fn is_behind_call(program: &Program, back: &BTreeMap<u64, u64>, address: u64) ->
 struct Stack {
     /// The lowest stack pointer there.
     top: u64,
+    /// Whether nothing else is below it: it is the stack that the kernel has made, or memory that
+    /// nobody may access precedes it, as the C library has it.
+    alone: bool,
     /// Its pages that are there.
     pages: Vec<Range<u64>>,
+}
+
+impl Stack {
+    /// Whether a word is below all that is in use.
+    fn is_left_over(&self, at: u64) -> bool {
+        self.alone && at + contexts::RED_ZONE < self.top
+    }
 }
 
 /// Returns the stacks of all tasks; `None` if there is too much of them to search.
@@ -157,7 +172,10 @@ fn stacks(still: &Still<'_>, mappings: &[Mapping]) -> Result<Option<Vec<Stack>>,
         let Some(&top) = tops.iter().find(|top| mapping.range.contains(top)) else { continue };
         let Some(pages) = own_memory::pages(&pagemap, mapping) else { return Ok(None) };
         sum += pages.iter().map(|pages| pages.end - pages.start).sum::<u64>();
-        all.push(Stack { top, pages });
+        let guards =
+            |one: &Mapping| one.range.end == mapping.range.start && !(one.readable || one.writable);
+        let alone = mapping.name.as_os_str() == "[stack]" || mappings.iter().any(guards);
+        all.push(Stack { top, alone, pages });
     }
     Ok((sum <= own_memory::MOST).then_some(all))
 }

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 
 use parking_lot::Mutex;
@@ -16,8 +17,9 @@ use refit_sys::mapped_file::KeptFile;
 use refit_sys::maps::Mapping;
 use refit_sys::patch_area::is_area;
 
+use crate::process::contexts::RED_ZONE;
 use crate::process::{Program, Refusal, Still};
-use crate::stacks::{Position, Row, Walked, walk};
+use crate::stacks::{Position, Row, Walked, WalkedFrame, walk};
 
 /// The most frames of a stack.
 const DEPTH: usize = 10_000;
@@ -56,6 +58,8 @@ impl fmt::Debug for Code {
 pub(crate) struct Returns {
     /// The addresses of these words.
     pub(crate) slots: BTreeSet<u64>,
+    /// The memory that the walks have gone through: from the innermost frame of a stack on.
+    pub(crate) walked: Vec<Range<u64>>,
     /// Whether these are all: each walk has reached the outermost frame.
     pub(crate) all: bool,
     /// Whether a thread is unwinding its stack: it has return addresses elsewhere, too.
@@ -90,12 +94,29 @@ impl Rules {
                 Position { counter: registers.rip, pointer: registers.rsp, frame: registers.rbp };
             let word = |address| program.word(address).ok();
             let end = walk(at, word, DEPTH, row, |frame| {
-                returns.slots.extend(frame.slot);
+                returns.add(frame);
                 returns.unwinds |= code_at(frame.address).is_some_and(|code| code.unwinds);
             });
             returns.all &= end == Walked::Whole;
         }
         Ok(returns)
+    }
+}
+
+impl Returns {
+    fn add(&mut self, frame: WalkedFrame) {
+        self.slots.extend(frame.slot);
+        match self.walked.last_mut() {
+            Some(walked) if frame.slot.is_some() => walked.end = frame.pointer,
+            // The innermost frame of a thread, or one that a signal has interrupted, maybe on
+            // another stack.
+            _ => self.walked.push(frame.pointer.saturating_sub(RED_ZONE)..frame.pointer),
+        }
+    }
+
+    /// Whether a walk has gone through this word.
+    pub(crate) fn has_walked(&self, at: u64) -> bool {
+        self.walked.iter().any(|walked| walked.contains(&at))
     }
 }
 

@@ -62,6 +62,23 @@ APART void c_yields(void) {
 static void o_other(void) {
 	for (;;) c_yields();
 }
+// Reads a line in a thread whose stack is in the same memory as that of the coroutine.
+static char reading[1 << 16] __attribute__((aligned(4096)));
+static void *o_reads(void *none) {
+	char line[8];
+	puts("aside");
+	fflush(stdout);
+	if (!fgets(line, sizeof line, stdin)) exit(0);
+	return none;
+}
+static void o_aside(void) {
+	pthread_t thread;
+	pthread_attr_t where;
+	pthread_attr_init(&where);
+	pthread_attr_setstack(&where, reading, sizeof reading);
+	pthread_create(&thread, &where, o_reads, NULL);
+	pthread_join(thread, NULL);
+}
 APART long c_switches(long n) {
 	passed = n;
 	swapcontext(&outside, &inside);
@@ -115,6 +132,10 @@ int main(void) {
 	printf("work %p\n", (void *)c_round);
 	fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {
+		if (!strcmp(line, "aside\n")) {
+			o_aside();
+			puts("back");
+		}
 		if (sscanf(line, "go %ld", &n) == 1) {
 			struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
 			pthread_t threads[2];

@@ -68,3 +68,19 @@ fn copies_stay_mapped_while_a_coroutine_returns_to_them() {
     assert_eq!(removed.because, Some(KeptReason::Saved));
     assert_eq!(victim.ask("go 100"), plain);
 }
+
+/// So they do if it is in the same memory as the stack of a thread.
+#[test]
+fn copies_stay_mapped_while_a_coroutine_beside_a_stack_returns_to_them() {
+    let mut victim = Victim::of(course().path());
+    let program = victim.program();
+    let plain = victim.ask("go 100");
+    let functions = Functions::new(&program, course().path(), "?_*", None);
+    install(&program, functions.any(1));
+    assert_eq!(victim.ask("go 100"), plain);
+    assert_eq!(victim.ask("aside"), "aside");
+    let removed = remains::repair(&program).expect("taken out");
+    assert_eq!(removed.because, Some(KeptReason::Saved));
+    assert_eq!(victim.ask("out"), "back");
+    assert_eq!(victim.ask("go 100"), plain);
+}

@@ -75,7 +75,11 @@ impl Removed {
             sites: self.sites + other.sites,
             foreign: self.foreign + other.foreign,
             kept: self.kept + other.kept,
-            because: other.because.or(self.because),
+            because: match (self.because, other.because) {
+                // The area of the copies says more than one that stays because of them.
+                (Some(own), Some(KeptReason::InUse)) if own.passes() => Some(own),
+                (own, other) => other.or(own),
+            },
             stood: self.stood.max(other.stood),
             finds: self.finds | other.finds,
         }

@@ -262,7 +262,7 @@ fn remove(
             // The handler has been waited for, so that no further attempt is made.
             Some(KeptReason::Handler)
         } else if finds && one.has_finders() {
-            Some(KeptReason::InUse)
+            Some(result.returned_to.unwrap_or(KeptReason::InUse))
         } else {
             one.release(still, &areas, &counters, result)?
         };

@@ -34,6 +34,8 @@ pub enum Walked {
 pub struct WalkedFrame {
     /// The address of the instruction, or of the last byte of the call.
     pub address: u64,
+    /// Its stack pointer.
+    pub pointer: u64,
     /// Where the return address of the call is, if it is one.
     pub slot: Option<u64>,
 }
@@ -51,7 +53,7 @@ pub fn walk(
 ) -> Walked {
     let (mut at, mut slot) = (at, None);
     for _ in 0..depth {
-        tell(WalkedFrame { address: at.counter, slot });
+        tell(WalkedFrame { address: at.counter, pointer: at.pointer, slot });
         let row = row(at.counter);
         match row.kind {
             Kind::End => return Walked::Whole,
