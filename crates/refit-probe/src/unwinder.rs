@@ -86,8 +86,8 @@ impl Code {
 
     fn find_row(&self, address: u64) -> Row {
         let image = &self.named.image;
-        if let Some(found) = image.procedure_at(address) {
-            return found.row(address).map_or(Row::UNKNOWN, |row| Row::new(&found, row));
+        if let Some(row) = Row::at(image, address) {
+            return row;
         }
         let go = self.go.get_or_init(|| {
             let mut all: Vec<_> = image.go_procedures().collect();

@@ -146,11 +146,7 @@ impl Code {
 
     /// Returns the rules at an address of the program.
     fn row(&self, address: u64) -> Row {
-        let find = || {
-            let inside = address.wrapping_sub(self.bias);
-            let found = self.image.procedure_at(inside)?;
-            Some(Row::new(&found, found.row(inside)?))
-        };
+        let find = || Row::at(&self.image, address.wrapping_sub(self.bias));
         *self.rows.lock().entry(address).or_insert_with(|| find().unwrap_or(Row::UNKNOWN))
     }
 }

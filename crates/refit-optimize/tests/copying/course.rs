@@ -54,17 +54,24 @@ fn the_result_is_the_same_while_copies_come_and_go() {
     assert!(victim.traces().0 == before);
 }
 
-/// The stack of a coroutine that does not run is memory that is no stack: the copies that it
-/// returns to stay.
-#[test]
-fn copies_stay_mapped_while_a_coroutine_returns_to_them() {
+/// Starts the course with all of its functions in copies, where it has run; returns what it
+/// computes.
+fn running_in_copies() -> (Victim, String) {
     let mut victim = Victim::of(course().path());
     let program = victim.program();
     let plain = victim.ask("go 100");
     let functions = Functions::new(&program, course().path(), "?_*", None);
     install(&program, functions.any(1));
     assert_eq!(victim.ask("go 100"), plain);
-    let removed = remains::repair(&program).expect("taken out");
+    (victim, plain)
+}
+
+/// The stack of a coroutine that does not run is memory that is no stack: the copies that it
+/// returns to stay.
+#[test]
+fn copies_stay_mapped_while_a_coroutine_returns_to_them() {
+    let (mut victim, plain) = running_in_copies();
+    let removed = remains::repair(&victim.program()).expect("taken out");
     assert_eq!(removed.because, Some(KeptReason::Saved));
     assert_eq!(victim.ask("go 100"), plain);
 }
@@ -72,14 +79,9 @@ fn copies_stay_mapped_while_a_coroutine_returns_to_them() {
 /// So they do if it is in the same memory as the stack of a thread.
 #[test]
 fn copies_stay_mapped_while_a_coroutine_beside_a_stack_returns_to_them() {
-    let mut victim = Victim::of(course().path());
-    let program = victim.program();
-    let plain = victim.ask("go 100");
-    let functions = Functions::new(&program, course().path(), "?_*", None);
-    install(&program, functions.any(1));
-    assert_eq!(victim.ask("go 100"), plain);
+    let (mut victim, plain) = running_in_copies();
     assert_eq!(victim.ask("aside"), "aside");
-    let removed = remains::repair(&program).expect("taken out");
+    let removed = remains::repair(&victim.program()).expect("taken out");
     assert_eq!(removed.because, Some(KeptReason::Saved));
     assert_eq!(victim.ask("out"), "back");
     assert_eq!(victim.ask("go 100"), plain);

@@ -42,10 +42,10 @@ pub(crate) fn make(arranged: &Arranged, at: u64) -> Result<Vec<EncodedCode>, Why
     back.dedup_by_key(|&mut (_, copy)| copy);
     // Where a jump was left out, threads continue at the jump: an unwinder that finds the address
     // on a stack looks for the call before it. The last of two that have the same copy counts.
-    let used = |original| tables.is_used_at(original);
-    let known: BTreeMap<u64, u64> = back.iter().map(|&(original, copy)| (copy, original)).collect();
-    let jumps =
-        left_out.into_iter().filter(|&(jump, copy)| !used(jump) && known.contains_key(&copy));
+    let is_known = |at| back.binary_search_by_key(&at, |&(_, copy)| copy).is_ok();
+    let jumps = left_out.into_iter();
+    let jumps: Vec<_> =
+        jumps.filter(|&(jump, at)| !tables.is_used_at(jump) && is_known(at)).collect();
     back.extend(jumps);
     back.sort_by_key(|&(_, copy)| copy);
     let mut all: Vec<EncodedCode> = tables.encode(&to)?.into_iter().collect();

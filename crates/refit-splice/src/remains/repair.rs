@@ -81,8 +81,9 @@ fn take(program: &Program, which: Which, in_parts: bool) -> Result<Removed, Why>
     let before = Before::new(program, in_parts);
     let found = before.found.iter().filter(|one| which.has(one));
     let files: BTreeSet<_> = found.map(|remains| remains.file).collect();
+    let ahead = before.restore_ahead(program, |one| which.has(one))?;
     let once = |last| take_out_once((program, &before), which, &files, last);
-    let removed = until_gone(program, once)?;
+    let removed = until_gone(program, once)?.and(ahead);
     let kept = removed.kept;
     debug!(process = program.id(), ?which, kept, because = ?removed.because, "taken out");
     Ok(removed)
@@ -124,7 +125,7 @@ fn take_out_once(
     files: &BTreeSet<(u64, u64)>,
     last: bool,
 ) -> Result<Removed, Why> {
-    let mut removed = take_out_of((program, before), which, last)?;
+    let mut removed = take_out_of((program, before), &|one| which.has(one), last)?;
     // Nothing is left in these, or what is left has to stay.
     let mut done = BTreeSet::from([program.id()]);
     // A child whose fork was in progress while this list was made is in the next list.
@@ -137,8 +138,12 @@ fn take_out_once(
         }
         for id in sharers {
             let cleaned = program.open_forked(id).map_err(Why::from);
-            let clean =
-                |child| take_out_of((&child, &Before::new(&child, before.in_parts)), which, last);
+            let clean = |child| {
+                let before = Before::new(&child, before.in_parts);
+                let ahead = before.restore_ahead(&child, |one| which.has(one))?;
+                let removed = take_out_of((&child, &before), &|one| which.has(one), last)?;
+                Ok(removed.and(ahead))
+            };
             match cleaned.and_then(clean) {
                 Ok(more) => {
                     if more.areas == 0 || more.kept > 0 {
@@ -174,7 +179,7 @@ struct Before {
     leaked: Vec<u64>,
     found: Vec<Arc<Remains>>,
     searched: Option<Arc<Searched>>,
-    rules: Option<Arc<Rules>>,
+    rules: Option<Rules>,
     /// Whether there may be several stops.
     in_parts: bool,
 }
@@ -186,19 +191,29 @@ impl Before {
         let (searched, rules) = (search(program, &found), rules(program, &found));
         Self { leaked: leaked(program), found, searched, rules, in_parts }
     }
+
+    /// Restores most sites of wanted areas, if there may be several stops.
+    fn restore_ahead(
+        &self,
+        program: &Program,
+        wanted: impl Fn(&Remains) -> bool,
+    ) -> Result<Removed, Why> {
+        let Self { found, searched, .. } = self;
+        let wanted = found.iter().filter(|one| self.in_parts && wanted(one));
+        restore_ahead(program, searched.as_ref(), wanted.map(|one| &**one))
+    }
 }
 
 fn take_out_of(
     (program, before): (&Program, &Before),
-    which: Which,
+    wanted: &(dyn Fn(&Remains) -> bool + Sync),
     last: bool,
 ) -> Result<Removed, Why> {
     let work = |still: &mut Still<'_>| {
         // Searched while no task runs, so that no fork copies an area between this search and its
         // removal.
         let remains = find_again(program, &before.found)?;
-        let rules = before.rules.clone();
-        let removed = remove(still, (&remains, rules), |one| which.has(one), last)?;
+        let removed = remove(still, (&remains, before.rules.as_ref()), wanted, last)?;
         if !before.leaked.is_empty() {
             close(still, &before.leaked)?;
         }
@@ -206,28 +221,18 @@ fn take_out_of(
         Ok::<_, Why>(removed)
     };
     let searched = before.searched.as_ref();
-    let ahead = restore_ahead(program, searched, |one| before.in_parts && which.has(one))?;
     let (removed, stood) = contexts::stand_still(program, STOP_TIMEOUT, searched, work)?;
-    Ok(Removed { stood, ..removed }.and(ahead))
+    Ok(Removed { stood, ..removed })
 }
 
 /// Takes out the areas at these addresses, with the changes that they record.
 pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<Removed, Why> {
-    let before = Before::new(program, true);
-    let searched = before.searched.as_ref();
+    // Descriptors that another refit has left are not its own.
+    let before = Before { leaked: Vec::new(), ..Before::new(program, true) };
     let wanted = |one: &Remains| areas.contains(&one.head.address);
-    let once = |last: bool| {
-        let ahead = restore_ahead(program, searched, wanted)?;
-        let work = |still: &mut Still<'_>| {
-            let remains = find_again(program, &before.found)?;
-            let removed = remove(still, (&remains, before.rules.clone()), wanted, last)?;
-            process::clean(still)?;
-            Ok::<_, Why>(removed)
-        };
-        let removed = contexts::stand_still(program, STOP_TIMEOUT, searched, work);
-        removed.map(|(removed, stood)| Removed { stood, ..removed }.and(ahead))
-    };
-    until_gone(program, once)
+    let ahead = before.restore_ahead(program, wanted)?;
+    let removed = until_gone(program, |last| take_out_of((program, &before), &wanted, last))?;
+    Ok(removed.and(ahead))
 }
 
 /// Takes out those of all areas of a program that are wanted, as far as no thread is in them.
@@ -235,7 +240,7 @@ pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<Removed, Why
 /// while return addresses on stacks lead to one.
 fn remove(
     still: &mut Still<'_>,
-    (all, rules): (&[Arc<Remains>], Option<Arc<Rules>>),
+    (all, rules): (&[Arc<Remains>], Option<&Rules>),
     wanted: impl Fn(&Remains) -> bool,
     last: bool,
 ) -> Result<Removed, Why> {

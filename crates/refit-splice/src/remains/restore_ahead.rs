@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-use super::found::{Remains, find};
+use super::found::Remains;
 use super::removed::Removed;
 use super::take_out::{Part, clear_hops, returns};
 use crate::patches::{Now, PAGES_AT_ONCE, Places};
@@ -18,23 +18,22 @@ use crate::process::{Program, Refusal, STOP_TIMEOUT, Still, contexts};
 use crate::record::Record;
 use crate::why::Why;
 
-/// Restores the sites of those areas of a program that are wanted, but for those that one stop can
-/// restore.
+/// Restores the sites of these areas of a program, but for those that one stop can restore.
 ///
 /// # Errors
 /// [`Why`]: the program cannot be stopped or changed; the sites that are left can still be
 /// restored.
-pub(super) fn restore_ahead(
+pub(super) fn restore_ahead<'r>(
     program: &Program,
     searched: Option<&Arc<Searched>>,
-    wanted: impl Fn(&Remains) -> bool,
+    areas: impl Iterator<Item = &'r Remains>,
 ) -> Result<Removed, Why> {
     let mut all = Removed::default();
     if contexts::switches(program) && searched.is_none() {
         // Each stop would take as long as the search.
         return Ok(all);
     }
-    for one in find(program)?.iter().filter(|one| one.head.has_code() && wanted(one)) {
+    for one in areas.filter(|one| one.head.has_code()) {
         let records = installed(program, one)?;
         let mut parts = Places::new(records.iter().copied()).divide(PAGES_AT_ONCE);
         parts.pop();

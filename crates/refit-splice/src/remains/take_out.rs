@@ -23,14 +23,14 @@ use crate::why::Why;
 use crate::{debugger, indices, libunwind, move_threads, semaphores};
 
 /// All areas of a stopped program.
-pub(super) struct Areas {
+pub(super) struct Areas<'r> {
     heads: Vec<Head>,
     /// Whether a thread may be reading the tables of any of them: it is in code that finds frames.
     reads: bool,
     /// Program counters to which signal handlers return.
     returns: Vec<u64>,
     /// The rules of its frames, if copies make calls.
-    rules: Option<Arc<Rules>>,
+    rules: Option<&'r Rules>,
 }
 
 /// The sites of an area that are restored together.
@@ -65,11 +65,11 @@ impl Restored {
     }
 }
 
-impl Areas {
+impl<'r> Areas<'r> {
     pub(super) fn new(
         still: &Still<'_>,
         remains: &[Arc<Remains>],
-        rules: Option<Arc<Rules>>,
+        rules: Option<&'r Rules>,
     ) -> Result<Self, Refusal> {
         let heads: Vec<Head> = remains.iter().map(|one| one.head).collect();
         let returns = returns(still)?;
@@ -117,8 +117,8 @@ pub(super) fn search(program: &Program, remains: &[Arc<Remains>]) -> Option<Arc<
 }
 
 /// Reads the rules of a program's frames, if copies make calls there.
-pub(super) fn rules(program: &Program, found: &[Arc<Remains>]) -> Option<Arc<Rules>> {
-    found.iter().any(|one| one.head.calls()).then(|| Arc::new(Rules::of(program)))
+pub(super) fn rules(program: &Program, found: &[Arc<Remains>]) -> Option<Rules> {
+    found.iter().any(|one| one.head.calls()).then(|| Rules::of(program))
 }
 
 impl Remains {
@@ -129,7 +129,7 @@ impl Remains {
     pub(super) fn restore(
         &self,
         still: &mut Still<'_>,
-        all: &Areas,
+        all: &Areas<'_>,
         part: Part,
     ) -> Result<Restored, Why> {
         if !self.head.has_code() {
@@ -159,7 +159,7 @@ impl Remains {
         }
         self.clear_threads(still, &records)?;
         if self.head.calls() && part == Part::Others {
-            restored.returned_to = match &all.rules {
+            restored.returned_to = match all.rules {
                 Some(rules) => {
                     returns::take_back(still, &self.head, self.back(), rules)?.map(reason)
                 }
@@ -229,7 +229,7 @@ impl Remains {
     pub(super) fn release(
         &self,
         still: &mut Still<'_>,
-        all: &Areas,
+        all: &Areas<'_>,
         counters: &[u64],
         restored: Restored,
     ) -> Result<Option<KeptReason>, Why> {

@@ -5,7 +5,7 @@
 //! [`Kind::Unknown`]: a walk ends there, and says so.
 
 use refit_analysis::image::procedure::{Cfa, RETURN_ADDRESS, Rule, STACK_POINTER};
-use refit_analysis::image::{Procedure, procedure};
+use refit_analysis::image::{Image, Procedure, procedure};
 
 use crate::process::signal_frames::PROGRAM_COUNTER;
 
@@ -72,6 +72,12 @@ impl Row {
     /// Returns a row of a kind that has no offsets.
     const fn bare(kind: Kind) -> Self {
         Self { kind, cfa: 0, frame_pointer: 0 }
+    }
+
+    /// Returns the row at an address of a file; `None` if no frame description has the address.
+    pub fn at(image: &Image, address: u64) -> Option<Self> {
+        let found = image.procedure_at(address)?;
+        Some(found.row(address).map_or(Self::UNKNOWN, |row| Self::new(&found, row)))
     }
 
     /// Returns the row of an instruction with these rules.
